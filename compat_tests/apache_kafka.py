@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 SERVER_VERSION = "4.4.0"
 """The release whose nodes are started, and format their directories."""
@@ -234,7 +235,7 @@ def tool(
     name: str,
     *arguments: str,
     stdin: str | bytes | None = None,
-    timeout: float = 600,
+    timeout: float = 2 * LONG,
     check: bool = False,
     version: str = KAFKA_VERSION,
     jvm_options: Sequence[str] | None = None,
@@ -299,7 +300,7 @@ class ApacheKafka:
     properties: Mapping[str, str] = field(default_factory=dict)
     heap: Sequence[str] = ("-Xmx1G", "-Xms1G")
     jvm_options: Sequence[str] | None = None
-    start_timeout: float = 300
+    start_timeout: float = LONG
     node_id: int = 1
     cluster_id: str = ""
     format_options: Sequence[str] = ("--standalone",)

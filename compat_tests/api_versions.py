@@ -14,6 +14,7 @@ from typing import Any
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.wire.registry import API_KEYS
+from tests.patience import SHORT
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytes:
@@ -32,7 +33,7 @@ def _connect(bootstrap: str) -> socket.socket:
     for address in bootstrap.split(","):
         host, port = address.rsplit(":", 1)
         try:
-            return socket.create_connection((host, int(port)), timeout=60)
+            return socket.create_connection((host, int(port)), timeout=SHORT)
         except OSError as error:
             failure = error
     raise failure or ValueError(f"no address in {bootstrap!r}")

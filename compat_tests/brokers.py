@@ -20,9 +20,7 @@ from compat_tests.shapes.shaped import SHAPES, ShapedCluster
 from kbroker.client import Client, ClientError
 from kbroker.testing import RunningCluster
 from kbroker.tools.cli.cluster_plan import cluster_properties, free_ports
-
-STOP_SECONDS = 60
-"""More than a node takes that runs beside others."""
+from tests.patience import LONG, SHORT
 
 LEADERS_STAY = {"auto.leader.rebalance.enable": "false"}
 """Of several nodes: leaders move when a test has them move.
@@ -145,11 +143,11 @@ class ApacheNodes:
     def restart(self) -> None:
         """Every node, one after the other, in good order."""
         for node in self._nodes:
-            node.stop(timeout=60)
+            node.stop(timeout=SHORT)
             node.start()
             self.await_in_sync()
 
-    def await_in_sync(self, timeout: float = 180) -> None:
+    def await_in_sync(self, timeout: float = LONG) -> None:
         """Wait until each partition has a leader, and all of its replicas are in sync."""
         deadline = time.monotonic() + timeout
         pause = threading.Event()
@@ -160,7 +158,7 @@ class ApacheNodes:
 
     def _in_sync(self) -> bool:
         try:
-            with Client(self.bootstrap, timeout=60) as client:
+            with Client(self.bootstrap, timeout=SHORT) as client:
                 partitions = [partition for topic in client.refresh(None) for partition in topic.partitions]
         except ClientError:
             return False
@@ -199,7 +197,7 @@ class KbrokerBroker:
         """The node's standard error so far."""
         return (self._directory / "stderr.log").read_text(errors="replace")
 
-    def start(self, timeout: float = 180) -> None:
+    def start(self, timeout: float = LONG) -> None:
         """Start the node and wait for the line that says it serves."""
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
         command = [
@@ -244,11 +242,11 @@ class KbrokerBroker:
         assert self.process is not None
         self.process.terminate()
         try:
-            code = self.process.wait(STOP_SECONDS)
+            code = self.process.wait(SHORT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise BrokerError(f"kbroker did not stop within {STOP_SECONDS} s of SIGTERM:\n{self.log[-3000:]}") from None
+            raise BrokerError(f"kbroker did not stop within {SHORT} s of SIGTERM:\n{self.log[-3000:]}") from None
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

@@ -18,6 +18,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.transactions import describe_transaction
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.metadata import MetadataResponseTopic
+from tests.patience import LONG, SHORT, Late, eventually
 
 GROUP_RESOURCE = 32
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -121,7 +122,7 @@ def await_gone(bootstrap: str, topic: str) -> None:
 def _await_each(bootstrap: str, topic: str, wanted: Callable[[MetadataResponseTopic], bool], what: str) -> None:
     def is_so(address: str) -> bool:
         try:
-            with BrokerClient(address, timeout=60) as client:
+            with BrokerClient(address, timeout=SHORT) as client:
                 [found] = client.refresh([topic])
         except BrokerClientError:
             return True  # it does not run
@@ -143,7 +144,7 @@ def await_group_configs(bootstrap: str, group: str, configs: Mapping[str, str]) 
 
 def _group_configs(address: str, group: str) -> dict[str, str | None]:
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SHORT
     resource = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configuration_keys=None)
     connection = Connection(host, int(port), client_id="compat", deadline=deadline)
     try:
@@ -157,24 +158,10 @@ def await_ended(bootstrap: str, transactional_id: str) -> None:
     """Wait until no transaction of the id is about to end: a commit is answered before its markers are everywhere."""
 
     def is_ended() -> bool:
-        with BrokerClient(bootstrap, timeout=60) as client:
+        with BrokerClient(bootstrap, timeout=SHORT) as client:
             return not describe_transaction(client, transactional_id).state.startswith("Prepare")
 
     eventually(is_ended, f"the transaction of {transactional_id} to be ended")
-
-
-class Late(AssertionError):
-    """The awaited state did not come in time."""
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
-    """Poll `condition` until it holds; fails after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    pause = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Late(f"not within {timeout} s: {what}")
-        pause.wait(0.05)
 
 
 def at_once(action: Callable[[], T], seconds: float, what: str) -> T:
@@ -191,7 +178,7 @@ def at_once(action: Callable[[], T], seconds: float, what: str) -> T:
     raise Late(f"took {took:.1f} s the last of three times: {what}")
 
 
-def settled(action: Callable[[], T], timeout: float = 120) -> T:
+def settled(action: Callable[[], T], timeout: float = LONG) -> T:
     """Repeat `action` until it succeeds, and return its result: a client that was cut off may need a few tries."""
     deadline = time.monotonic() + timeout
     pause = threading.Event()

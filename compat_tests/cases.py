@@ -17,18 +17,9 @@ import pytest
 
 from compat_tests.case import CASES as CASES
 from compat_tests.case import Case as Case
-from compat_tests.case import (
-    Context,
-    at_once,
-    await_everywhere,
-    await_gone,
-    case,
-    eventually,
-    numbered,
-    refused,
-    settled,
-)
+from compat_tests.case import Context, at_once, await_everywhere, await_gone, case, numbered, refused, settled
 from compat_tests.client import EARLIEST, LATEST, MAX_TIMESTAMP, ReadTimeout, Record
+from tests.patience import eventually
 
 SOME_TIME = 1_717_000_000_000
 """An afternoon in 2024, far from now, so that a timestamp that was replaced shows."""

@@ -28,8 +28,7 @@ from compat_tests.apache_kafka import (
     locked,
     tool,
 )
-
-_SECONDS = 300
+from tests.patience import LONG, SHORT
 
 
 class Classes:
@@ -52,7 +51,7 @@ class Classes:
             place = ("--bootstrap-server", node.bootstrap)
             with contextlib.suppress(subprocess.TimeoutExpired):  # the classes that count are loaded long before
                 options = self.options()
-                tool(name, *place, *arguments, stdin=text, version=self.version, jvm_options=options, timeout=60)
+                tool(name, *place, *arguments, stdin=text, version=self.version, jvm_options=options, timeout=SHORT)
 
         topic = f"of-{self.version}"
         ask("kafka-topics", "--create", "--topic", topic, "--partitions", "1")
@@ -92,7 +91,7 @@ def _dump(version: str, classes: Path, archive: Path) -> None:
         *(java, "-Xshare:dump", "-Xlog:disable", f"-XX:SharedClassListFile={classes}"),
         *(f"-XX:SharedArchiveFile={partial}", "-cp", f"{kafka_home(version)}/libs/*"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
     if done.returncode or not partial.exists():
         raise ApacheKafkaError(f"no archive of classes: {(done.stdout + done.stderr)[-2000:]}")
     partial.rename(archive)

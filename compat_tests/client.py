@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.errors import ErrorCode
+from tests.patience import LONG
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -173,7 +174,7 @@ class Client:
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 120,
+        timeout: float = LONG,
     ) -> list[int]:
         """Send `records` to the partitions they name, wait for the acknowledgements, return their offsets.
 
@@ -188,7 +189,7 @@ class Client:
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 180,
+        timeout: float = LONG,
     ) -> None:
         """Carry out `steps` with one producer, five requests in flight to each broker where the client can have them.
 
@@ -205,7 +206,7 @@ class Client:
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 120,
+        timeout: float = LONG,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -218,7 +219,7 @@ class Client:
         raise NotImplementedError
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG
     ) -> list[Record]:
         """With one consumer, all partitions from their starts to the ends that this isolation level sees.
 
@@ -227,7 +228,7 @@ class Client:
         raise NotImplementedError
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         """As the only member of `group`: read `count` records, commit their offsets in all partitions, and leave.
 

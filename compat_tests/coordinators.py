@@ -10,7 +10,6 @@ import itertools
 import time
 from collections.abc import Callable, Collection
 
-from compat_tests.case import eventually
 from kbroker.client import ClientError
 from kbroker.client.connection import Connection
 from kbroker.cores.coordinator.partitioner import partition_for
@@ -23,6 +22,7 @@ from kbroker.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,
 )
+from tests.patience import SHORT, eventually
 
 NOT_READY = (14, 15, 16)
 """Loading, not available, not the coordinator."""
@@ -33,7 +33,6 @@ It never reads a partition for which it asked a broker for the committed offset 
 says so, finds the new one, and does not ask that one (confluentinc/librdkafka#5586). What helps is what helps its
 users: another consumer.
 """
-PATIENCE_SECONDS = 300
 _PARTITIONS = 50
 """Of each coordinators' topic, where nobody says otherwise."""
 
@@ -101,7 +100,7 @@ def _await(bootstrap: str, key_type: int, names: Collection[str], ready: _Ask) -
         missing = {*names}
         for address in bootstrap.split(","):  # of several brokers one coordinates each
             host, _, port = address.rpartition(":")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + SHORT
             try:
                 connection = Connection(host, int(port), client_id="compat", deadline=deadline)
             except ClientError:
@@ -115,4 +114,4 @@ def _await(bootstrap: str, key_type: int, names: Collection[str], ready: _Ask) -
                 connection.close()
         return not missing
 
-    eventually(all_ready, f"all coordinators of kind {key_type}", PATIENCE_SECONDS)
+    eventually(all_ready, f"all coordinators of kind {key_type}")

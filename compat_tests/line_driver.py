@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from compat_tests.client import EARLIEST, Client, ClientError, Cluster, ReadTimeout, Record, Step
+from tests.patience import LONG, SHORT
 
 
 def encode_bytes(value: bytes | None) -> str | None:
@@ -81,7 +82,7 @@ class LineDriverClient(Client):
             self._stderr.append(line)
             del self._stderr[:-200]
 
-    def call(self, op: str, timeout: float = 180, **arguments: Any) -> Any:
+    def call(self, op: str, timeout: float = LONG, **arguments: Any) -> Any:
         """Run one command in the driver."""
         waiting: queue.Queue[dict[str, Any]] = queue.Queue()
         with self._lock:
@@ -125,7 +126,7 @@ class LineDriverClient(Client):
             if self._process.stdin is not None:
                 self._process.stdin.close()
         try:
-            self._process.wait(60)
+            self._process.wait(SHORT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -177,7 +178,7 @@ class LineDriverClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 120,
+        timeout: float = LONG,
     ) -> list[int]:
         items = [
             {
@@ -210,7 +211,7 @@ class LineDriverClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 180,
+        timeout: float = LONG,
     ) -> None:
         items = [
             {
@@ -237,7 +238,7 @@ class LineDriverClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 120,
+        timeout: float = LONG,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -259,7 +260,7 @@ class LineDriverClient(Client):
         return [self._record(item) for item in result]
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG
     ) -> list[Record]:
         result = self.call(
             "read_to_end",
@@ -272,7 +273,7 @@ class LineDriverClient(Client):
         return [self._record(item) for item in result]
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         result = self.call(
             "consume",

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.patience import SHORT
+
 _ROOT = Path(__file__).resolve().parents[1]
 _KEPT_LINES = 200
 
@@ -74,7 +76,7 @@ class LineProcess:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(SHORT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

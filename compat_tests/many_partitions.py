@@ -12,13 +12,14 @@ from itertools import pairwise
 
 import pytest
 
-from compat_tests.case import Context, Late, case, eventually
+from compat_tests.case import Context, case
 from compat_tests.client import Record, Step
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ResponseError
 from kbroker.client.topics import LATEST, NewTopic, create_topics, list_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.patience import SHORT, Late, eventually
 
 PARTITIONS = 60
 
@@ -67,7 +68,7 @@ def read_back(context: Context, topic: str, wanted: list[int], isolation: str = 
         return len(read) >= len(wanted)
 
     with suppress(Late):  # then `check` says what is lost
-        eventually(all_there, f"{len(wanted)} records in {topic}", timeout=60)
+        eventually(all_there, f"{len(wanted)} records in {topic}", seconds=SHORT)
     check(read, wanted)
 
 
@@ -227,7 +228,7 @@ def transaction_version(context: Context, level: int) -> Iterator[None]:
 
 
 def _version_at(address: str) -> int | None:
-    with BrokerClient(address, timeout=60) as client:
+    with BrokerClient(address, timeout=SHORT) as client:
         told = client.any_broker(client.deadline()).api_versions
     return next(
         (each.max_version_level for each in told.finalized_features if each.name == "transaction.version"), None

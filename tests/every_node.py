@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from kbroker.client import ClientError
 from kbroker.testing import ClusterNode, RunningCluster
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-SECONDS = 180
-"""A limit that only a broken cluster reaches."""
+from tests.patience import LONG, eventually
 
 
 def await_topics(cluster: RunningCluster, *names: str, gone: bool = False) -> None:
     """Return once every node that runs knows these topics and a leader of each partition, or knows them no more."""
-    deadline = time.monotonic() + SECONDS
-    for node in _awake(cluster):
-        while not _knows(cluster, node.id, names, gone):
-            assert time.monotonic() < deadline, f"node {node.id} does not know {names}"
-            time.sleep(0.02)
+    for id in [node.id for node in _awake(cluster)]:
+        eventually(partial(_knows, cluster, id, names, gone), f"node {id} knows {names}, gone: {gone}")
 
 
 def await_leader(cluster: RunningCluster, partition: TopicPartition, leader: int) -> None:
     """Return once every node that runs takes this node for the leader of a partition; -1 for nobody."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + LONG
     for node in _awake(cluster):
         while (found := _leader(cluster, node.id, partition)) != leader:
             assert time.monotonic() < deadline, f"node {node.id} takes {found} for the leader of {partition}"
@@ -34,7 +30,7 @@ def await_leader(cluster: RunningCluster, partition: TopicPartition, leader: int
 
 def await_nodes(cluster: RunningCluster, ids: Sequence[int]) -> None:
     """Return once every node that runs sees these nodes unfenced, and no others."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + LONG
     for node in _awake(cluster):
         while (found := _unfenced(cluster, node.id)) != list(ids):
             assert time.monotonic() < deadline, f"node {node.id} sees {found}, not {ids}"

@@ -8,6 +8,8 @@ import struct
 import threading
 from collections.abc import Iterator
 
+from tests.patience import LONG
+
 LIST_GROUPS_V0 = struct.pack(">ihhih", 10, 16, 0, 7, -1)
 
 
@@ -42,7 +44,7 @@ class EarlyClients:
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(200)
+                thread.join(LONG)
         assert not any(thread.is_alive() for thread in threads)
 
     def _ask_on(self) -> None:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.patience import LONG
+
 
 @contextlib.contextmanager
 def started_node(directory: Path, environment: Mapping[str, str]) -> Iterator[Path]:
@@ -29,4 +31,4 @@ def started_node(directory: Path, environment: Mapping[str, str]) -> Iterator[Pa
             yield path
         finally:
             node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=600)
+            node.communicate(timeout=2 * LONG)

@@ -18,6 +18,7 @@ from kbroker.config.properties import read_properties_file
 from kbroker.tools.cli.config_warnings import of_no_listener
 from kbroker.tools.cli.container import container_properties
 from kbroker.tools.cli.exposure import Exposure
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docker-compose.yml").read_text("utf-8")
@@ -107,7 +108,7 @@ def test_setup_makes_certificates_that_fit_and_keeps_them(tmp_path: Path) -> Non
     }
     made: list[dict[Path, tuple[bytes, int]]] = []
     for _ in range(2):
-        done = subprocess.run(["sh", "-euc", text], env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(["sh", "-euc", text], env=environment, capture_output=True, text=True, timeout=2 * LONG)
         assert done.returncode == 0, done.stderr
         files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
         made.append({path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files})
@@ -130,7 +131,7 @@ def test_setup_makes_certificates_that_fit_and_keeps_them(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("service", ["secure-setup", "secure-client"])
 def test_scripts_are_for_any_shell(service: str) -> None:
-    done = subprocess.run(["sh", "-n"], input=script(service), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(["sh", "-n"], input=script(service), capture_output=True, text=True, timeout=2 * LONG)
     assert script(service).strip() and done.returncode == 0, done.stderr
 
 

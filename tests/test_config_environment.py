@@ -17,6 +17,7 @@ from kbroker.config.environment import properties_from_environment, property_nam
 from kbroker.errors import FatalError
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.container import DEFAULTS, container_properties
+from tests.patience import LONG
 
 ROOT = Path(__file__).parent.parent
 
@@ -127,7 +128,7 @@ def test_a_node_by_its_environment(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("kbroker ready: 127.0.0.1:")
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=600)
+        _, errors = process.communicate(timeout=2 * LONG)
         assert process.returncode == 0, errors
         assert "for a JVM, without effect in kbroker: KAFKA_HEAP_OPTS" in errors
     assert "cluster.id=abcdefghijklmnopqrstuv" in (tmp_path / "data" / "meta.properties").read_text()
@@ -137,5 +138,5 @@ def test_no_cluster_of_one_by_mistake(tmp_path: Path) -> None:
     variables = node_variables(tmp_path)
     address = variables.pop("KAFKA_CONTROLLER_QUORUM_VOTERS").partition("@")[2]
     process = run_container(tmp_path, **variables, KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS=address)
-    _, errors = process.communicate(timeout=600)
+    _, errors = process.communicate(timeout=2 * LONG)
     assert process.returncode == 1 and "KAFKA_CONTROLLER_QUORUM_VOTERS" in errors.splitlines()[-1]

@@ -15,6 +15,7 @@ from kbroker.node.peers.peer import nobody_listens
 from kbroker.runtime.bound_ports import Address, addresses_of, bind_all, listen
 from kbroker.runtime.env import EpollPoller, RealEnv, RealNetwork, RealStream
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG, SHORT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
@@ -41,7 +42,7 @@ def test_the_end_of_a_round_comes_after_all_that_were_readable_together() -> Non
         for index, stream in enumerate(streams):
             poller.register(stream, lambda index=index: on_readable(index))  # type: ignore[misc]
             pairs[index][1].send(b"once")
-        with trio.fail_after(120):
+        with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(poller.run)
         for ours, theirs in pairs:
@@ -81,7 +82,7 @@ def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:
         poller.call_at(now + 60, lambda: events.append("late"))
         poller.call_off(poller.call_at(now + 0.002, lambda: events.append("called off")))
         poller.call_at(now - 1, past)
-        with trio.fail_after(120):
+        with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(poller.run)
         ours.close()
@@ -186,7 +187,7 @@ def test_a_host_that_stands_for_all_addresses_is_listened_at_in_both_families(ho
         listener = await RealNetwork().bind(host, 0)
         listener.listen()
         for client_host in ("127.0.0.1", "::1", "127.0.0.1"):
-            with socket.create_connection((client_host, listener.address[1])), trio.fail_after(60):
+            with socket.create_connection((client_host, listener.address[1])), trio.fail_after(SHORT):
                 stream = await listener.accept()
                 assert stream.peer[0] == client_host
                 stream.close()
@@ -233,7 +234,7 @@ def test_a_listener_at_several_addresses_ends_for_who_waits_there() -> None:
     async def main() -> None:
         listener = await RealNetwork().bind("", 0)
         listener.listen()
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             async with trio.open_nursery() as nursery:
 
                 async def accept() -> None:

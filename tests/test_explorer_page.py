@@ -12,6 +12,7 @@ from pathlib import Path
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.tools.cli.parser import Parser
 from kbroker.tools.cli.watch import add_arguments
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "explorer.md").read_text("utf-8")
@@ -59,7 +60,7 @@ def test_the_session_is_as_the_page_shows_it(tmp_path: Path) -> None:
             shown += watcher.stdout.read()
     finally:
         node.send_signal(signal.SIGTERM)
-        node.communicate(timeout=600)
+        node.communicate(timeout=2 * LONG)
     assert comparable(shown) == comparable(lines)
     again = [*COMMAND, "watch", "--read", str(file), "--api", "Produce", "--verbose"]
     text = subprocess.run(again, env=environment, capture_output=True, text=True, check=True).stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 IMAGE = ROOT / "image"
@@ -112,7 +113,7 @@ def test_a_start_script_of_testcontainers(container: Container, shell: str, scri
                 break
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.communicate(timeout=600)
+        process.communicate(timeout=2 * LONG)
     text = "".join(lines)
     # What the modules wait for, in the words of their regular expressions.
     assert re.search(".*Transitioning from RECOVERY to RUNNING.*", text), text
@@ -127,13 +128,13 @@ def test_a_start_script_of_testcontainers(container: Container, shell: str, scri
 def test_launch_goes_by_the_file_alone(container: Container) -> None:
     (container.root / "bin/kbroker").write_text('#!/bin/sh\necho "$@"\nenv\n')
     variables = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_OPTS": "-Da -Db"}
-    output, _ = container.start("bash", "exec /etc/confluent/docker/launch", **variables).communicate(timeout=600)
+    output, _ = container.start("bash", "exec /etc/confluent/docker/launch", **variables).communicate(timeout=2 * LONG)
     assert output.startswith("container -c ") and "KAFKA_" not in output and f"CLUSTER_ID={CLUSTER_ID}\n" in output
 
 
 def test_without_kraft_a_container_says_what_is_missing(container: Container) -> None:
     process = container.start("sh", ZOOKEEPER)
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=2 * LONG)
     assert process.returncode != 0
     assert "kbroker has no ZooKeeper" in output and "Traceback" not in output, output
     assert "process.roles" in output.splitlines()[-1], output

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import FAST_START, find_kafka_home
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -73,7 +74,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
         yield directory, address, environment | {"KBROKER_BOOTSTRAP": address}
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(600) == 0
+        assert process.wait(2 * LONG) == 0
         process.stdout.close()
 
 
@@ -107,7 +108,7 @@ def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: st
         command.append(str(path))
     else:
         command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(path)]
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=2 * LONG)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.config.properties import parse_properties
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "README.md").read_text("utf-8")
@@ -52,7 +53,7 @@ def place(tmp_path: Path, environment: dict[str, str]) -> Iterator[tuple[Path, d
         yield tmp_path, environment
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(600)
+        process.wait(2 * LONG)
         process.stdout.close()
 
 
@@ -64,7 +65,7 @@ def test_the_blocks_in_their_order(place: tuple[Path, dict[str, str]]) -> None:
         if language not in ("sh", "python"):
             continue
         command = ["sh", "-eu", "-c", text] if language == "sh" else [sys.executable, "-c", text]
-        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=2 * LONG)
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
         told.append(done.stdout)
     assert "two pizzas" in told[0] and "User:billing" in told[1] and told[2] == "two pizzas\n"
@@ -123,7 +124,7 @@ def test_nodes_on_machines_of_their_own_are_one_cluster(tmp_path: Path, environm
     (text,) = (block for _, language, block in BLOCKS if language == "text" and "kbroker format" in block)
     assert "--standalone" not in text, "with it on each node, each would be a cluster of its own"
     certificates = re.sub(r"10\.0\.0\.\d", "127.0.0.1", certificates)
-    subprocess.run(["sh", "-eu", "-c", certificates], cwd=tmp_path, env=environment, check=True, timeout=600)
+    subprocess.run(["sh", "-eu", "-c", certificates], cwd=tmp_path, env=environment, check=True, timeout=2 * LONG)
     ports = free_ports(6)
     script = text.replace("ID", "MkU3OEVBNTcwNTJENDM2Qg", 1).replace("password=...", "password=a-pass")
     nodes = []
@@ -151,14 +152,14 @@ def test_nodes_on_machines_of_their_own_are_one_cluster(tmp_path: Path, environm
             assert ready is not None, (tmp_path / f"kafka{number}" / "log").read_text()
         (tmp_path / "admin.properties").write_text(CLIENT.replace("PORT", str(ports[0])))
         done = subprocess.run(
-            ["sh", "-eu", "-c", WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+            ["sh", "-eu", "-c", WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=2 * LONG
         )
         assert done.returncode == 0 and done.stdout.endswith("two pizzas\n"), done
     finally:
         for node in nodes:
             node.send_signal(signal.SIGTERM)
         for node in nodes:
-            node.communicate(timeout=600)
+            node.communicate(timeout=2 * LONG)
 
 
 def test_client_properties_are_those_of_the_client() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG
+
 TEXT = (Path(__file__).parents[1] / "docs" / "share_groups.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 RECIPES = [text for language, text in BLOCKS if language == "python"]
@@ -19,5 +21,5 @@ def test_a_recipe(tmp_path: Path, recipe: str) -> None:
     pytest.importorskip("confluent_kafka")
     script = tmp_path / "recipe.py"
     script.write_text(recipe)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=2 * LONG)
     assert done.returncode == 0, done.stderr

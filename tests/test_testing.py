@@ -13,6 +13,7 @@ import pytest
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.broker import _config
+from tests.patience import LONG, LONG_MS
 
 kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 
@@ -20,13 +21,13 @@ kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
 def produce(broker: RunningBroker, topic: str, *values: bytes) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for value in values:
-        producer.send(topic, value).get(timeout=120)
+        producer.send(topic, value).get(timeout=LONG)
     producer.close()
 
 
 def consume(broker: RunningBroker, topic: str, count: int) -> list[bytes]:
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=120_000
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=LONG_MS
     )
     consumer.assign([kafka.TopicPartition(topic, 0)])
     values = [record.value for _, record in zip(range(count), consumer, strict=False)]
@@ -140,7 +141,7 @@ def test_the_plugins_fixtures(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent.parent,
-        timeout=600,
+        timeout=2 * LONG,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from kbroker.testing import RunningBroker, running_broker
+from tests.patience import LONG
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -75,14 +76,14 @@ def test_what_is_due_is_done_also_where_a_disk_is_slow(broker: RunningBroker) ->
 
 def members(broker: RunningBroker, group: str) -> int:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    return len(client.describe_consumer_groups([group])[group].result(120).members)
+    return len(client.describe_consumer_groups([group])[group].result(LONG).members)
 
 
 def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker: RunningBroker) -> None:
     """Its place is kept for an hour, which nobody waits for."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("jobs", "one")
-    producer.flush(120)
+    producer.flush(LONG)
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -93,7 +94,7 @@ def test_a_static_member_that_is_away_is_missed_when_its_session_is_over(broker:
         }
     )
     consumer.subscribe(["jobs"])
-    assert consumer.poll(300).value() == b"one"
+    assert consumer.poll(LONG).value() == b"one"
     consumer.close()
     broker.advance(3000)  # the rest is left for a slow machine
     assert members(broker, "workers") == 1
@@ -108,5 +109,5 @@ def test_a_day_passes_in_no_time_and_the_broker_serves_on(broker: RunningBroker)
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     errors: list[object] = []
     producer.produce("after", "a day", on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(120) == 0 and errors == [None]
+    assert producer.flush(LONG) == 0 and errors == [None]
     assert not [line.getMessage() for line in broker.logs if line.levelname in ("WARNING", "ERROR")]

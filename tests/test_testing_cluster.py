@@ -16,6 +16,7 @@ from kbroker.errors import ErrorCode, FatalError
 from kbroker.testing import RunningCluster, running_cluster
 from tests.every_node import await_nodes, await_topics
 from tests.first_requests import EarlyClients, offset_fetch_v2
+from tests.patience import LONG
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +152,7 @@ def test_the_plugins_fixture(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent.parent,
-        timeout=600,
+        timeout=2 * LONG,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

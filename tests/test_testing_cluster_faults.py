@@ -18,6 +18,7 @@ from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.every_node import await_topics
 from tests.first_requests import EarlyClients
+from tests.patience import LONG
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -56,7 +57,7 @@ def create(cluster: RunningCluster, partitions: int, **config: str) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **CONFIG})
     configs = {key.replace("_", "."): value for key, value in config.items()}
-    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(180)
+    client.create_topics([admin.NewTopic(name, partitions, 3, config=configs)])[name].result(LONG)
     await_topics(cluster, name)
     return name
 
@@ -74,7 +75,7 @@ def produce(cluster: RunningCluster, topic: str, *values: str, partition: int = 
             partition=partition,
             on_delivery=lambda error, message: errors.append(error and error.name()),
         )
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
     return errors
 
 
@@ -84,7 +85,7 @@ def read(cluster: RunningCluster, topic: str, partition: int = 0, first: int = 0
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, first)])
     found = []
     try:
-        while (message := consumer.poll(300)).error() is None:
+        while (message := consumer.poll(LONG)).error() is None:
             found.append((message.offset(), message.value().decode()))
         assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
         return found
@@ -130,7 +131,7 @@ def test_followers_are_left_alone_unless_meant(cluster: RunningCluster, topic: s
     waiting = threading.Thread(target=lambda: errors.extend(produce(cluster, topic, "b", acks="all")))
     waiting.start()
     held.undo()  # nothing of it is acknowledged before: neither follower can have it
-    waiting.join(180)
+    waiting.join(LONG)
     assert errors == [None]
     assert {injection.client_id for injection in held.injections} <= {f"broker-{n}-fetcher-0" for n in (1, 2, 3)}
     assert read(cluster, topic) == [(0, "a"), (1, "b")]
@@ -255,7 +256,7 @@ def test_a_gap_whose_leader_dies_before_anybody_has_it(cluster: RunningCluster, 
         gap = threading.Thread(target=lambda: ends.append(cluster.faults.offset_gap(topic, 0, size=4)))
         gap.start()
         leader.kill()  # before or after it has appended
-    gap.join(180)
+    gap.join(LONG)
     assert ends == [{0: 4}]
     assert cluster.leader_of(topic) is not leader
 

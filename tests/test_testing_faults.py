@@ -26,6 +26,7 @@ from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.first_requests import EarlyClients
+from tests.patience import LONG
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -46,7 +47,7 @@ def topic(broker: RunningBroker) -> str:
 def create(broker: RunningBroker, name: str, partitions: int, **config: str) -> None:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers, **CONFIG})
     new = admin.NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
-    client.create_topics([new])[name].result(120)
+    client.create_topics([new])[name].result(LONG)
 
 
 def produce(
@@ -68,7 +69,7 @@ def produce(
             errors[number] = error.name() if error is not None else None
 
         producer.produce(topic, value, keys[number] if keys else None, partition=partition, on_delivery=delivered)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     return [errors[number] for number in range(len(values))]
 
 
@@ -87,7 +88,7 @@ def read(broker: RunningBroker, topic: str, partition: int = 0, first: int = 0) 
     found = []
     try:
         while True:
-            message = consumer.poll(300)
+            message = consumer.poll(LONG)
             assert message is not None
             if message.error() is None:
                 found.append((message.offset(), message.value().decode()))
@@ -206,7 +207,7 @@ def test_a_delay_comes_before_the_effect_and_ends_when_undone(broker: RunningBro
         held.wait(1)
         assert produce(broker, topic, ["late"]) == [None]
         assert answers == []
-    thread.join(180)
+    thread.join(LONG)
     assert answers == [[(6, 0)]], "it was served when it was let go"
     with pytest.raises(TimeoutError, match="hold ListOffsets acted on 1 requests"):
         held.wait(2, timeout=0.01)
@@ -301,16 +302,16 @@ def test_a_group_reads_and_commits_all_the_same(broker: RunningBroker, topic: st
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
         consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, **CONFIG})
         consumer.subscribe([topic])
-        values = [consumer.poll(300).value().decode() for _ in range(5)]
+        values = [consumer.poll(LONG).value().decode() for _ in range(5)]
         assert values == ["r0", "r1", "r2", "r3", "r4"]
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONG
         while True:
             try:
                 consumer.commit(asynchronous=False)
                 break
             except confluent_kafka.KafkaException:
                 assert time.monotonic() < deadline
-        (committed,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=120)
+        (committed,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=LONG)
         consumer.close()
         assert committed.offset == 5
         assert commits.hits == 1

@@ -20,6 +20,7 @@ from kbroker.testing import RunningBroker
 from kbroker.testing.script import WORDS, FaultScript, summary
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.list_groups import ListGroupsRequest
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 
@@ -143,12 +144,12 @@ def test_the_command() -> None:
         assert said == ["error: there is no topic nowhere", "fault 1: hold Fetch", "ok"]
         assert groups_error(address) == 0
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+        assert process.wait(LONG) == 0
 
 
 def test_a_wrong_line_ends_the_command_before_it_serves() -> None:
     with command("drop Fetsch") as process:
-        assert process.wait(120) == 2
+        assert process.wait(LONG) == 2
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read() == ""
         told = "kbroker faults: drop Fetsch: Kafka has no API 'Fetsch' (see kbroker faults --help)\n"

@@ -14,13 +14,14 @@ from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 from tests.every_node import await_nodes, await_topics
+from tests.patience import LONG, LONG_MS, SHORT
 
 pytest.importorskip("cryptography")
 
 
 def client(given: dict[str, str]) -> Client:
     properties = ClientProperties(given)
-    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60)
+    return Client(properties["bootstrap.servers"], security=security_of(properties), timeout=SHORT)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -50,12 +51,12 @@ def test_stock_clients_take_the_properties(kafka_secure_broker: RunningBroker) -
     kafka = pytest.importorskip("kafka")
     producer = confluent_kafka.Producer(kafka_secure_broker.librdkafka_properties("admin"))
     producer.produce("stock", b"v")
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     consumer = kafka.KafkaConsumer(
         "stock",
         **kafka_secure_broker.python_options("admin"),
         auto_offset_reset="earliest",
-        consumer_timeout_ms=120_000,
+        consumer_timeout_ms=LONG_MS,
     )
     assert next(consumer).value == b"v"
     consumer.close()

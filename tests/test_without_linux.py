@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG, LONG_MS
+
 ELSEWHERE = """
 import os, select, socket, sys, types
 
@@ -64,7 +66,7 @@ def test_a_stock_client_is_served(tmp_path: Path) -> None:
 
     def read(address: str) -> list[bytes]:
         consumer = kafka.KafkaConsumer(
-            "t", bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=200_000, group_id="g"
+            "t", bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=LONG_MS, group_id="g"
         )
         try:
             return [next(consumer).value for _ in values]
@@ -75,12 +77,12 @@ def test_a_stock_client_is_served(tmp_path: Path) -> None:
         producer = kafka.KafkaProducer(bootstrap_servers=address, acks="all")
         for value in values:
             producer.send("t", value)
-        producer.flush(300)
+        producer.flush(LONG)
         producer.close()
         assert read(address) == values
     assert process.returncode == -9
     with started(tmp_path) as (process, address):
         assert read(address) == values
         process.terminate()
-        assert process.wait(600) == 0
+        assert process.wait(2 * LONG) == 0
     assert "Traceback" not in (tmp_path / "stderr").read_text()

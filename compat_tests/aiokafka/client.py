@@ -28,6 +28,7 @@ from compat_tests.client import (
     next_offsets,
 )
 from compat_tests.client_security import Security
+from tests.patience import LONG, SHORT
 
 T = TypeVar("T")
 
@@ -70,9 +71,9 @@ class AiokafkaClient(Client):
         if self._admin is not None:
             self._run(self._admin.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(SHORT)
 
-    def _run(self, coroutine: Coroutine[Any, Any, T], timeout: float = 120) -> T:
+    def _run(self, coroutine: Coroutine[Any, Any, T], timeout: float = LONG) -> T:
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
         except KafkaError as error:
@@ -160,7 +161,7 @@ class AiokafkaClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 120,
+        timeout: float = LONG,
     ) -> list[int]:
         async def run() -> list[int]:
             producer = AIOKafkaProducer(
@@ -200,7 +201,7 @@ class AiokafkaClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 180,
+        timeout: float = LONG,
     ) -> None:
         async def run() -> None:
             producer = AIOKafkaProducer(
@@ -243,7 +244,7 @@ class AiokafkaClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 120,
+        timeout: float = LONG,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -297,7 +298,7 @@ class AiokafkaClient(Client):
         return self._run(run(), timeout + 30)
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG
     ) -> list[Record]:
         everywhere = [TopicPartition(topic, each) for each in range(self.partition_count(topic))]
         limits = {} if fetch_bytes is None else {"fetch_max_bytes": fetch_bytes}
@@ -334,7 +335,7 @@ class AiokafkaClient(Client):
         return self._run(run(), timeout + 30)
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         async def run() -> list[Record]:
             deadline = time.monotonic() + timeout

@@ -13,6 +13,7 @@ from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import ToolDriver
 from kbroker.tools.cli.kafka_tools.__main__ import main
+from tests.patience import LONG
 
 Both = Callable[..., str]
 
@@ -94,7 +95,7 @@ def test_console(both: Both, topic: str, tools: ToolDriver, bootstrap: str) -> N
     text = "k:1\r\nk:two words\nk:\nk:ü:x\n"
     tools.run(*produce, *keyed, stdin=text)
     ours = [sys.executable, "-m", "kbroker.tools.cli.kafka_tools", *produce, *keyed]
-    done = subprocess.run(ours, input=text.encode(), capture_output=True, timeout=300)
+    done = subprocess.run(ours, input=text.encode(), capture_output=True, timeout=LONG)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     consume = ("kafka-console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "8")
     everything = [f"--formatter-property=print.{part}=true" for part in ("key", "offset", "partition", "headers")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.api_versions import served_apis
-from compat_tests.case import eventually
 from tests.cli_command import Run
+from tests.patience import LONG, eventually
 
 ADD_PARTITIONS_TO_TXN = 24
 
@@ -21,7 +21,7 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
     def producer(name: str):  # type: ignore[no-untyped-def]
         settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 600_000}
         made = confluent_kafka.Producer({**settings, "message.timeout.ms": 300_000})
-        made.init_transactions(120)
+        made.init_transactions(LONG)
         made.begin_transaction()
         return made
 
@@ -31,11 +31,11 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
         second.produce("cli-transactions", f"committed {number}")
     first.flush()
     second.flush()
-    first.abort_transaction(120)
-    second.commit_transaction(120)
+    first.abort_transaction(LONG)
+    second.commit_transaction(LONG)
     first.begin_transaction()
     first.produce("cli-transactions", "committed too")
-    first.commit_transaction(120)
+    first.commit_transaction(LONG)
     expected = [*(f"committed {number}" for number in range(5)), "committed too"]
 
     def committed() -> list[str]:
@@ -64,4 +64,4 @@ def test_transactions(kb: Run, bootstrap: str) -> None:
     assert searched.json == [], "its coordinator will end it"
     listed = kb("txn", "list", "--state", "Ongoing", "--json").json
     assert "cli-2" in {each["transactional_id"] for each in listed}
-    second.abort_transaction(120)
+    second.abort_transaction(LONG)

@@ -21,6 +21,7 @@ from compat_tests.coordinators import COORDINATOR_ELSEWHERE
 from compat_tests.transactions.participants import committed_offsets
 from kbroker.log.read_only import find_partitions
 from kbroker.wire.record_batch import iter_records
+from tests.patience import LONG, SHORT, eventually
 
 QUICK: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
@@ -35,14 +36,13 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int = 3, 
     """Create a topic and wait until it is there."""
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    client.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(120)
-    deadline = time.monotonic() + 120
-    while True:
-        found = client.list_topics(name, timeout=60).topics[name]
-        if len(found.partitions) == partitions and all(each.leader >= 0 for each in found.partitions.values()):
-            return
-        assert time.monotonic() < deadline, f"{name} has no leaders"
-        time.sleep(0.05)
+    client.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(LONG)
+
+    def has_leaders() -> bool:
+        found = client.list_topics(name, timeout=SHORT).topics[name].partitions
+        return len(found) == partitions and all(each.leader >= 0 for each in found.values())
+
+    eventually(has_leaders, f"{name} has leaders")
 
 
 _OWN_EPOCH = re.compile(r"bumped epoch to PID\{Id:(\d+),Epoch:(\d+)\}")
@@ -168,7 +168,7 @@ class Writer:
         """Acknowledged so far."""
         return len(self.acknowledged_at)
 
-    def await_more(self, count: int, within: float = 180) -> None:
+    def await_more(self, count: int, within: float = LONG) -> None:
         """Wait until so many more have been acknowledged."""
         goal, deadline = self.count + count, time.monotonic() + within
         while self.count < goal:
@@ -176,7 +176,7 @@ class Writer:
             assert time.monotonic() < deadline, f"{goal - self.count} acknowledgements did not come within {within} s"
             time.sleep(0.01)
 
-    def await_every_partition(self, within: float = 180) -> None:
+    def await_every_partition(self, within: float = LONG) -> None:
         """Wait until something that was sent from now on has been acknowledged in each partition."""
         sent = [self._history.sent[self._name, partition] for partition in range(self._partitions)]
         deadline = time.monotonic() + within
@@ -192,7 +192,7 @@ class Writer:
         times = [at for at, of in self.acknowledged_at if partition in (None, of)]
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
-    def stop(self, within: float = 180) -> None:
+    def stop(self, within: float = LONG) -> None:
         """Send no more, and wait for what is under way."""
         self._ended.set()
         self._thread.join()
@@ -274,7 +274,7 @@ class Group:
         with self._lock:
             self.seen[message.partition()].append(_seen(message))
 
-    def await_up_to(self, ends: dict[int, int], within: float = 180) -> None:
+    def await_up_to(self, ends: dict[int, int], within: float = LONG) -> None:
         """Wait until the last record of each partition (below these offsets) has been seen."""
         deadline = time.monotonic() + within
         while True:
@@ -290,7 +290,7 @@ class Group:
     def _highest(self, partition: int) -> int:
         return max((seen.offset for seen in self.seen.get(partition, ())), default=-1)
 
-    def stop(self, within: float = 180) -> None:
+    def stop(self, within: float = LONG) -> None:
         """Have all members leave; AssertionError if one has not after so many seconds, and may still commit."""
         self._ended.set()
         deadline = time.monotonic() + within
@@ -301,7 +301,7 @@ class Group:
     def committed(self) -> dict[int, int]:
         """Partition -> the offset that the coordinator has, of those that members committed for."""
         asked = sorted(self.commits)
-        found = committed_offsets(self._bootstrap, self.name, self._topic, asked, timeout=120) if asked else []
+        found = committed_offsets(self._bootstrap, self.name, self._topic, asked, timeout=LONG) if asked else []
         return dict(zip(asked, found, strict=True))
 
 
@@ -336,7 +336,7 @@ def read_all(
         for partition in range(partitions):
             records = found[partition] = []
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
-            deadline = time.monotonic() + 180
+            deadline = time.monotonic() + LONG
             end, at_end = (ends or {}).get(partition, 0), False
             while not at_end:
                 assert time.monotonic() < deadline, f"the end of {topic}-{partition} was not reached"

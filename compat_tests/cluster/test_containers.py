@@ -32,6 +32,7 @@ from kbroker.client import ClientError
 from kbroker.tools.cli.cluster import health_problems
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.diagnosis.asking import ask_cluster
+from tests.patience import LONG, SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 3
@@ -58,7 +59,7 @@ class Compose:
         self.bootstrap = ",".join(f"localhost:{port}" for port in self.ports)
         self._environment = os.environ | {f"PORT_{index}": str(port) for index, port in enumerate(self.ports, 1)}
 
-    def compose(self, *words: str, timeout: float = 600) -> None:
+    def compose(self, *words: str, timeout: float = 2 * LONG) -> None:
         """A command of compose. Fails with what it said."""
         done = subprocess.run(
             [*self._compose, *words], cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=timeout
@@ -67,14 +68,16 @@ class Compose:
 
     def engine(self, *words: str) -> str:
         """A command of docker or podman, and what it printed."""
-        done = subprocess.run([self._engine, *words], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([self._engine, *words], capture_output=True, text=True, timeout=LONG)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout.strip()
 
     def log(self, number: int, lines: int = 20) -> str:
         """The last lines of a node's log."""
         command = [self._engine, "logs", "--tail", str(lines), self.container(number)]
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SHORT
+        ).stdout
 
     def container(self, number: int) -> str:
         """The container of service kafka-``number``, running or not."""
@@ -88,13 +91,13 @@ class Compose:
         [found] = json.loads(self.engine("inspect", container))
         return str(next(iter(found["NetworkSettings"]["Networks"])))
 
-    def await_health_checks(self, within: float = 90) -> None:
+    def await_health_checks(self, within: float = LONG) -> None:
         """Until the command of the containers' health checks is content in each of them."""
         deadline = time.monotonic() + within
         for number in (1, 2, 3):
             check = ["kbroker", "cluster", "health", "-b", "localhost:9092", "--broker", str(number)]
             command = [self._engine, "exec", self.container(number), *check]
-            while subprocess.run(command, capture_output=True, timeout=60).returncode:
+            while subprocess.run(command, capture_output=True, timeout=SHORT).returncode:
                 assert time.monotonic() < deadline, f"kafka-{number}: {self.log(number)}"
                 time.sleep(0.5)
 
@@ -110,7 +113,7 @@ class Compose:
             found += [f"kafka-{number}: {problem}" for problem in missing]
         return found
 
-    def await_complete(self, within: float = 90) -> None:
+    def await_complete(self, within: float = LONG) -> None:
         """Until all nodes are there with all their replicas in sync, in the words of each of them."""
         deadline = time.monotonic() + within
         while found := self.problems():
@@ -291,7 +294,9 @@ def _run(suite: str, bootstrap: str, directory: Path, *more: str) -> Try:
     output, moments = directory / "output", directory / "moments"
     with output.open("wb") as file:
         environment = os.environ | {"MOMENTS": str(moments)}
-        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=1800)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=6 * LONG
+        )
     return Try(output, done.returncode, read_moments(moments))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from compat_tests.cluster.conftest import Begin
 from kbroker.testing import RunningCluster
+from tests.patience import LONG
 
 LEADER_WITHIN = 90.0
 """Seconds after which there has to be another leader, on a machine ten times slower than most. A node that dies is
@@ -85,7 +86,7 @@ def test_two_of_three_killed_and_acknowledgements_wait(cluster: RunningCluster, 
         first.kill()
         second.kill()
         # What was acknowledged before is told to the writer sooner or later, on a slow machine; then no more is.
-        deadline, before = time.monotonic() + 180, -1
+        deadline, before = time.monotonic() + LONG, -1
         while s.writer.count != before:
             assert time.monotonic() < deadline, "acknowledgements go on"
             before = s.writer.count

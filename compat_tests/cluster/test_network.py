@@ -16,12 +16,11 @@ from compat_tests.cluster.conftest import Begin
 from compat_tests.cluster.test_transactions import Copying
 from compat_tests.cluster.wires import WiredCluster
 from kbroker.testing import ClusterNode
+from tests.patience import LONG
 
 FAULT_SECONDS = 13.0
 """Seconds that a fault lasts (20 with ``--faults``): longer than a broker's session, so that the controller fences
 a broker that it does not hear."""
-RECOVERED_WITHIN = 120.0
-"""Seconds; a few, where nothing else runs."""
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +123,9 @@ def test_network(cluster: WiredCluster, scene: Begin, rounds: int, fault: Fault)
             fault(cluster, leader, FAULT_SECONDS if rounds == 1 else 20.0)
             during = s.writer.count
             if fault in STOPS_NOBODY:
-                s.writer.await_every_partition(RECOVERED_WITHIN)
+                s.writer.await_every_partition(LONG)
             cluster.wires.heal()
-            s.writer.await_every_partition(RECOVERED_WITHIN)
+            s.writer.await_every_partition(LONG)
             cluster.await_in_sync()
             print(f"{fault.__name__}: {during} acknowledged when it ended, {cluster.wires.held} times held back")
 
@@ -185,7 +184,7 @@ def test_all_mixed(cluster: WiredCluster, scene: Begin, rounds: int, course: int
         rng = random.Random(f"{course} {number}")
         with scene(group=True, protocol=rng.choice(("classic", "consumer")), per_second=500) as s:
             print(", ".join(_mix(cluster, rng, MIXED_SECONDS if rounds == 1 else 60.0)))
-            s.writer.await_every_partition(RECOVERED_WITHIN)
+            s.writer.await_every_partition(LONG)
 
 
 def test_a_copy_is_exact_while_all_is_mixed(cluster: WiredCluster, rounds: int, pytestconfig: pytest.Config) -> None:
@@ -195,7 +194,7 @@ def test_a_copy_is_exact_while_all_is_mixed(cluster: WiredCluster, rounds: int, 
         try:
             copying.write_the_rest()
             print(", ".join(_mix(cluster, random.Random(f"copy {number}"), MIXED_SECONDS if rounds == 1 else 60.0)))
-            deadline = time.monotonic() + 300 + messages / 100
+            deadline = time.monotonic() + LONG + messages / 100
             while (copied := copying.copied) < messages:
                 assert time.monotonic() < deadline, (copied, copying.copier.failures)
                 time.sleep(0.1)

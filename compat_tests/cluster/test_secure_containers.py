@@ -28,9 +28,9 @@ from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.tools.cli.cluster import health_problems
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.diagnosis.asking import ask_cluster
+from tests.patience import LONG
 
 NODES = ("secure-1", "secure-2", "secure-3")
-WITHIN = 90.0
 
 
 class SecureCompose:
@@ -47,14 +47,14 @@ class SecureCompose:
     def compose(self, *words: str) -> None:
         """A command of compose. Fails with what it said."""
         done = subprocess.run(
-            [*self._compose, *words], cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=600
+            [*self._compose, *words], cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=2 * LONG
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
     def engine(self, *words: str) -> str:
         """A command of docker or podman; what it printed, on both streams."""
         done = subprocess.run(
-            [self._engine, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
+            [self._engine, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONG
         )
         assert done.returncode == 0, done.stdout[-2000:]
         return done.stdout
@@ -69,7 +69,7 @@ class SecureCompose:
     def up(self) -> None:
         """All services, until the one that shows that it works has ended."""
         self.compose("up", "-d", "secure-client")
-        deadline = time.monotonic() + WITHIN
+        deadline = time.monotonic() + LONG
         while "\nsecure: localhost:" not in self.engine("logs", self.container("secure-client")):
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.5)  # a poll of containers
@@ -110,7 +110,7 @@ class SecureCompose:
 
     def await_complete(self) -> None:
         """Until all nodes are there with all their replicas in sync."""
-        deadline = time.monotonic() + WITHIN
+        deadline = time.monotonic() + LONG
         while found := self.problems():
             assert time.monotonic() < deadline, "\n".join([*found, self.logs()[-4000:]])
             time.sleep(0.5)  # a poll of containers
@@ -142,7 +142,7 @@ def write(secure: SecureCompose, values: list[str]) -> None:
     producer = Producer({**librdkafka(secure, "client"), "enable.idempotence": True})
     for value in values:
         producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error) if error else None)
-    assert producer.flush(WITHIN) == 0 and not errors
+    assert producer.flush(LONG) == 0 and not errors
 
 
 def read(secure: SecureCompose, count: int) -> list[str]:
@@ -151,7 +151,7 @@ def read(secure: SecureCompose, count: int) -> list[str]:
     consumer = Consumer({**librdkafka(secure, "client"), **group})
     consumer.subscribe(["orders"])
     values: list[str] = []
-    deadline = time.monotonic() + WITHIN
+    deadline = time.monotonic() + LONG
     while len(values) < count and time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is not None and message.error() is None:

@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from compat_tests.apache_kafka import tool
-from compat_tests.case import await_everywhere, eventually
+from compat_tests.case import await_everywhere
 from kbroker.testing import running_cluster
+from tests.patience import LONG, SHORT, eventually
 
 TOPIC = "moved"
 SIZE = 6_000_000
@@ -30,7 +31,7 @@ def throttles(admin: AdminClient, kind: Any, name: str) -> dict[str, str]:
 
 def replicas_of(admin: AdminClient) -> list[int]:
     """The topic's replicas, as a node says."""
-    return admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions[0].replicas
+    return admin.list_topics(TOPIC, timeout=SHORT).topics[TOPIC].partitions[0].replicas
 
 
 def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_pa
             producer.produce(TOPIC, random.Random(number).randbytes(1000))
             if number % 1000 == 999:
                 producer.flush()
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
 
         plan = tmp_path / "plan.json"
         partition = {"topic": TOPIC, "partition": 0, "replicas": [2]}
@@ -69,7 +70,7 @@ def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_pa
         eventually(lambda: throttles(admin, ConfigResource.Type.TOPIC, TOPIC) == replicas, "the throttled replicas")
         # As before, all nodes have to know.
         nodes = [AdminClient({"bootstrap.servers": node.bootstrap_servers}) for node in cluster.nodes]
-        eventually(lambda: all(replicas_of(node) == [2] for node in nodes), "the move", timeout=300)
+        eventually(lambda: all(replicas_of(node) == [2] for node in nodes), "the move")
         assert time.monotonic() - began > SIZE / RATE * 0.8
 
         said = tool("kafka-reassign-partitions", *asked, "--verify", check=True).stdout

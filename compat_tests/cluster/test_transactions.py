@@ -13,9 +13,9 @@ from compat_tests.cluster.load import create_topic
 from compat_tests.transactions.participants import committed_offsets, participant_of
 from compat_tests.transactions.test_exactly_once import Copier
 from kbroker.testing import RunningCluster
+from tests.patience import LONG
 
 PARTITIONS = 2
-LIMIT_SECONDS = 600
 
 
 class Copying:
@@ -71,7 +71,7 @@ def test_a_copy_is_exact_while_brokers_are_killed(
     messages = pytestconfig.getoption("--messages") or 400
     step = max(80, messages // 20)
     began = time.monotonic()
-    deadline = began + LIMIT_SECONDS * rounds + messages / 200
+    deadline = began + 2 * LONG * rounds + messages / 200
     copying = Copying(cluster.bootstrap_servers, messages, messages // 200)
     copier = copying.copier
     kills = 0

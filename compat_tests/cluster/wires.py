@@ -26,6 +26,7 @@ import trio
 
 from kbroker.testing import RunningCluster
 from kbroker.tools.cli.cluster_plan import HOST, NodePlan, free_ports, prepare
+from tests.patience import SHORT
 
 _NODE_NAME = re.compile(rb"^(?:broker|raft-client|to-controller)-(\d+)")
 _CHUNK = 64 * 1024
@@ -99,7 +100,7 @@ class Wires:
         """End all connections and listen no more."""
         if self._thread is not None:
             trio.from_thread.run_sync(self._scope.cancel, trio_token=self._token)
-            self._thread.join(10)
+            self._thread.join(SHORT)
 
     # --- What a test does ---------------------------------------------------------------------------------------
 

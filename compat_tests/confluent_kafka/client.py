@@ -35,6 +35,7 @@ from compat_tests.client import (
     next_offsets,
 )
 from compat_tests.client_security import Security
+from tests.patience import LONG, SHORT
 
 _LOCAL_NAMES = {
     KafkaError._UNKNOWN_TOPIC: "UNKNOWN_TOPIC_OR_PARTITION",
@@ -97,7 +98,7 @@ class ConfluentKafkaClient(Client):
     def _wait(futures: Mapping[Any, Future[Any]]) -> Any:
         (future,) = futures.values()
         try:
-            return future.result(60)
+            return future.result(SHORT)
         except KafkaException as error:
             raise _translate(error.args[0]) from error
 
@@ -116,14 +117,14 @@ class ConfluentKafkaClient(Client):
         self._wait(self.admin.create_partitions([NewPartitions(topic, total)]))
 
     def list_topics(self) -> set[str]:
-        return set(self.admin.list_topics(timeout=60).topics)
+        return set(self.admin.list_topics(timeout=SHORT).topics)
 
     def partition_count(self, topic: str) -> int:
         described = self._wait(self.admin.describe_topics(confluent_kafka.TopicCollection([topic])))
         return len(described.partitions)
 
     def describe_cluster(self) -> Cluster:
-        told = self.admin.describe_cluster().result(120)
+        told = self.admin.describe_cluster().result(LONG)
         return Cluster(
             told.cluster_id, told.controller.id, tuple((node.id, node.host, node.port) for node in told.nodes)
         )
@@ -155,7 +156,7 @@ class ConfluentKafkaClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 120,
+        timeout: float = LONG,
     ) -> list[int]:
         producer = Producer(
             {
@@ -208,7 +209,7 @@ class ConfluentKafkaClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 180,
+        timeout: float = LONG,
     ) -> None:
         producer = Producer(
             {
@@ -278,7 +279,7 @@ class ConfluentKafkaClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 120,
+        timeout: float = LONG,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -300,7 +301,7 @@ class ConfluentKafkaClient(Client):
         records: list[Record] = []
         try:
             # assign() of an unknown topic stays silent in librdkafka; its metadata call tells.
-            unknown = consumer.list_topics(topic, timeout=60).topics[topic].error
+            unknown = consumer.list_topics(topic, timeout=SHORT).topics[topic].error
             if unknown is not None:
                 raise _translate(unknown)
             offset = {EARLIEST: confluent_kafka.OFFSET_BEGINNING, LATEST: confluent_kafka.OFFSET_END}.get(start, start)  # type: ignore[arg-type]
@@ -323,7 +324,7 @@ class ConfluentKafkaClient(Client):
             consumer.close()
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG
     ) -> list[Record]:
         limits = {} if fetch_bytes is None else {"fetch.max.bytes": fetch_bytes, "message.max.bytes": fetch_bytes}
         consumer = self._consumer(**{"isolation.level": isolation, "enable.partition.eof": True, **limits})
@@ -348,7 +349,7 @@ class ConfluentKafkaClient(Client):
             consumer.close()
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         consumer = self._consumer(**{"group.id": group, "auto.offset.reset": "earliest", "isolation.level": isolation})
         deadline = time.monotonic() + timeout

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +16,13 @@ import pytest
 
 from compat_tests.chromium import FLAGS, find_chromium
 from compat_tests.console.world import World
+from tests.patience import LONG, LONG_MS, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
-PATIENCE_MS = 180_000
-"""A limit that only a broken page reaches, in Chromium beside others on a slow machine."""
 
 UNHURRIED = """(() => {
   const own = window.setTimeout;
@@ -47,7 +45,7 @@ class RunningConsole:
         line = self._process.stdout.readline()
         found = re.search(r"http://\S+/", line)
         if found is None:
-            self._process.wait(300)
+            self._process.wait(LONG)
             assert self._process.stderr is not None
             raise AssertionError(self._process.stderr.read())
         self.url = found.group()
@@ -65,8 +63,8 @@ class RunningConsole:
     def stop(self) -> None:
         """End it as Ctrl-C does; it has to go at once, and to have logged nothing but its audit."""
         self._process.terminate()
-        code = self._process.wait(300)
-        self._reader.join(300)
+        code = self._process.wait(LONG)
+        self._reader.join(LONG)
         assert code == 0, self.log
         assert [line for line in self.log if not line.startswith("audit ")] == []
 
@@ -105,7 +103,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip("there is no chromium on this machine")
     api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
     with tempfile.TemporaryDirectory() as profile, api.sync_playwright() as playwright:
-        api.expect.set_options(timeout=PATIENCE_MS)
+        api.expect.set_options(timeout=LONG_MS)
         made = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS], downloads_path=profile)
         yield made
         made.close()
@@ -128,7 +126,7 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
         if not hurried:
             context.add_init_script(UNHURRIED)
         page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
+        page.set_default_timeout(LONG_MS)
 
         def told(text: str) -> None:
             # The browser tells each answer that is an error; those that a test makes on purpose are none.
@@ -155,11 +153,3 @@ def await_followed(page: Page) -> None:
     page.locator(".explorer .state", has_text="requests shown").wait_for()
     question = "() => fetch('api/explorer/nodes').then((answer) => answer.json())"
     eventually(lambda: page.evaluate(question)["silent"] == {}, "all nodes are followed")
-
-
-def eventually(check: Callable[[], bool], what: str, timeout: float = 300) -> None:
-    """Wait for something that is not in the page."""
-    until = time.monotonic() + timeout
-    while not check():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)

@@ -14,6 +14,7 @@ from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic
 from kbroker.wire.record_batch import Record
+from tests.patience import LONG, eventually
 
 _LOCK_MS = "600000"
 """The broker under test lets locks be as long (`compat_tests.conftest.LONG_LOCKS`)."""
@@ -36,7 +37,7 @@ class Packing:
             self._produce(client, 4)
             first = self._worker("packer-1")
             first.acknowledge_offset(self.topic, 0, 1, confluent_kafka.AcknowledgeType.RELEASE)
-            first.commit_sync(120)
+            first.commit_sync(LONG)
             self._produce(client, 2)
             self._worker("packer-2")
 
@@ -57,16 +58,14 @@ class Packing:
         worker = ShareConsumer({"bootstrap.servers": self._bootstrap, **settings, **stays})
         self._workers.append(worker)
         worker.subscribe([self.topic])
-        end = time.monotonic() + 180
-        while not worker.poll(0.5):
-            assert time.monotonic() < end, f"{name} gets nothing"
+        eventually(lambda: worker.poll(0.5), f"{name} gets something")
         return worker
 
     def finish(self) -> None:
         """Accept what the first worker holds."""
         for offset in (0, 2, 3):
             self._workers[0].acknowledge_offset(self.topic, 0, offset)
-        self._workers[0].commit_sync(120)
+        self._workers[0].commit_sync(LONG)
 
     def close(self) -> None:
         """Have the workers leave."""

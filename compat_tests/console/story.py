@@ -18,6 +18,7 @@ from typing import Any
 
 from compat_tests.console.world import make_topics
 from kbroker.client.topics import NewTopic
+from tests.patience import LONG, SHORT
 
 ORDERS = 300
 BAD = 157
@@ -54,7 +55,7 @@ class Story:
         """End the programs; the transaction stays as it is."""
         self._over.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(SHORT)
         self._settlement = None
 
     def _producer(self, **more: str) -> Any:
@@ -75,21 +76,21 @@ class Story:
                 producer.produce(self.orders, text[:31], f"order-{number}", on_delivery=stored)
             else:
                 producer.produce(self.orders, text, f"order-{number}")
-        assert producer.flush(300) == 0
+        assert producer.flush(LONG) == 0
 
     def _open_settlement(self) -> None:
         plain = self._producer(**{"client.id": "terminal"})
         held = self._producer(**{"transactional.id": self.settlement, "transaction.timeout.ms": "600000"})
-        held.init_transactions(300)
+        held.init_transactions(LONG)
         for number in range(10):
             plain.produce(self.payments, json.dumps({"payment": number}), partition=0)
-        assert plain.flush(300) == 0
+        assert plain.flush(LONG) == 0
         held.begin_transaction()
         held.produce(self.payments, json.dumps({"settlement": 1}), partition=0)
-        assert held.flush(300) == 0
+        assert held.flush(LONG) == 0
         for number in range(10, 25):
             plain.produce(self.payments, json.dumps({"payment": number}), partition=0)
-        assert plain.flush(300) == 0
+        assert plain.flush(LONG) == 0
         self._settlement = held
 
     @contextlib.contextmanager
@@ -138,14 +139,14 @@ class Story:
 
     def _check_out(self) -> None:
         producer = self._producer(**{"transactional.id": self.checkout})
-        producer.init_transactions(300)
+        producer.init_transactions(LONG)
         while not self._over.is_set():
             producer.begin_transaction()
             for number in range(3):
                 producer.produce(self.shipments, json.dumps({"parcel": number}), partition=number)
-            producer.flush(300)
+            producer.flush(LONG)
             self._over.wait(3)
-            producer.commit_transaction(300)
+            producer.commit_transaction(LONG)
             self._over.wait(3)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from compat_tests.console.accessibility import violations
 from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage, await_followed
+from tests.patience import LONG
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from confluent_kafka import Consumer, Producer
@@ -33,22 +34,22 @@ class Node:
         assert self._process.stdout is not None
         self.bootstrap = self._process.stdout.readline().removeprefix("kbroker ready: ").strip()
         found = re.search(r"http://\S+/", self._process.stdout.readline())
-        assert found is not None, self._process.communicate(timeout=300)[1]
+        assert found is not None, self._process.communicate(timeout=LONG)[1]
         self.url = found.group()
 
     def work(self, topic: str) -> None:
         """A record that is written, and read by a group."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "client.id": "writer"})
         producer.produce(topic, b"<b>tea</b>", b"drinks")
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "shop", "auto.offset.reset": "earliest"})
         consumer.subscribe([topic])
-        assert len(consumer.consume(1, 120)) == 1
+        assert len(consumer.consume(1, LONG)) == 1
         consumer.close()
 
     def stop(self) -> None:
         self._process.terminate()
-        assert self._process.wait(300) == 0
+        assert self._process.wait(LONG) == 0
         self._process.communicate()
 
 
@@ -143,7 +144,7 @@ def test_faults_are_switched(faulty: Node, open_page: OpenPage) -> None:
     producer = Producer({"bootstrap.servers": faulty.bootstrap})
     refused: list[str] = []
     producer.produce("orders", b"x", on_delivery=lambda error, _: refused.append(str(error)))
-    assert producer.flush(120) == 0 and "POLICY_VIOLATION" in refused[0]
+    assert producer.flush(LONG) == 0 and "POLICY_VIOLATION" in refused[0]
     expect(page.get_by_role("table", name="What has been done")).to_contain_text("orders-0")
     expect(faults).to_contain_text("1 time")
     page.screenshot(path=SCREENSHOTS / "faults-light.png")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually, running_console
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, running_console
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
@@ -21,13 +21,13 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
+from tests.patience import LONG, LONG_MS, eventually
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Dialog, Locator, Page, Route, expect
 
-PATIENCE = 180_000
 ROWS = 12_000
-LONG = "x" * 200
+FILLER = "x" * 200
 """Makes the file four pieces."""
 
 KEPT = {"retention.ms": "-1"}
@@ -134,7 +134,7 @@ def test_an_import_and_a_replay_go_on(
     page.route("**/api/copies/piece", killing(cluster, 3))
     begin_import(page, file)
     copy = copy_on(page, "stored in whole")
-    expect(copy).to_contain_text(re.compile("connect|closed|in time"), timeout=PATIENCE)
+    expect(copy).to_contain_text(re.compile("connect|closed|in time"), timeout=LONG_MS)
     cluster.nodes[0].start()
     go_on(copy, f"{ROWS:,} records stored in whole")
     expect(copy.get_by_role("button", name="Dismiss")).to_be_visible()
@@ -145,7 +145,7 @@ def test_an_import_and_a_replay_go_on(
     page.route("**/api/copies/replay", killing(cluster, 1))
     begin_replay(page, "whole-again")
     dialog = page.get_by_role("dialog")  # what cannot be begun is told there
-    expect(dialog.get_by_role("alert")).to_contain_text(re.compile("connect|closed|in time"), timeout=PATIENCE)
+    expect(dialog.get_by_role("alert")).to_contain_text(re.compile("connect|closed|in time"), timeout=LONG_MS)
     cluster.nodes[0].start()
     dialog.get_by_role("button", name="Replay").click()
     go_on(copy_on(page, "sent to whole-again"), f"{ROWS:,} records sent to whole-again")
@@ -168,13 +168,13 @@ def test_a_replay_goes_on_while_its_page_is_loaded_again(
         expect(copy_on(page, "sent to kept")).to_contain_text("under way")
         page.reload()
         expect(copy_on(page, "sent to kept")).to_contain_text("under way")
-    expect(copy_on(page, "5 records sent to kept")).to_contain_text("done", timeout=PATIENCE)
+    expect(copy_on(page, "5 records sent to kept")).to_contain_text("done", timeout=LONG_MS)
     with holding.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic="given-up"):
         begin_replay(page, "given-up")
         copy = copy_on(page, "sent to given-up")
         copy.get_by_role("button", name="Cancel").click()
         expect(copy).to_contain_text("cancelled")  # it is, or is to be once the topic has answered
-    expect(copy.locator(".badge")).to_have_text("cancelled", timeout=PATIENCE)
+    expect(copy.locator(".badge")).to_have_text("cancelled", timeout=LONG_MS)
     copy.get_by_role("button", name="Dismiss").click()
     expect(copy).to_have_count(0)
     page.reload()
@@ -212,7 +212,7 @@ def test_an_import_goes_on_with_its_file_chosen_again(
     again.set_input_files(other)
     expect(page.get_by_text("this is not the file")).to_be_visible()
     again.set_input_files(file)
-    expect(copy_on(page, f"{rows:,} records stored in reloaded")).to_contain_text("done", timeout=PATIENCE)
+    expect(copy_on(page, f"{rows:,} records stored in reloaded")).to_contain_text("done", timeout=LONG_MS)
     with Client(holding.bootstrap_servers) as client:
         assert list_ranges(client, [TopicPartition("reloaded", 0)])[TopicPartition("reloaded", 0)] == (0, rows)
 
@@ -233,8 +233,8 @@ def test_a_replay_is_asked_for_while_the_page_imports(
         begin_replay(page, "beside-again")
         expect(copy_on(page, "sent to beside-again")).to_contain_text("under way")
         begin_import(page, file)
-        expect(copy_on(page, "2 records stored in beside")).to_contain_text("done", timeout=PATIENCE)
-    expect(copy_on(page, "5 records sent to beside-again")).to_contain_text("done", timeout=PATIENCE)
+        expect(copy_on(page, "2 records stored in beside")).to_contain_text("done", timeout=LONG_MS)
+    expect(copy_on(page, "5 records sent to beside-again")).to_contain_text("done", timeout=LONG_MS)
 
 
 def test_a_parquet_file_goes_on_where_it_was_with_the_console(
@@ -263,8 +263,8 @@ def test_a_parquet_file_goes_on_where_it_was_with_the_console(
     copy = copy_on(page, "columns")
     expect(copy).to_contain_text("the disk is full. It can go on from there, and nothing is stored twice.")
     copy.get_by_role("button", name="Go on").click()
-    expect(copy).to_contain_text(f"{rows} records stored in columns", timeout=PATIENCE)
-    expect(copy).to_contain_text("done", timeout=PATIENCE)
+    expect(copy).to_contain_text(f"{rows} records stored in columns", timeout=LONG_MS)
+    expect(copy).to_contain_text("done", timeout=LONG_MS)
     assert begun == [0, 512 << 10, 512 << 10], "what the console has is not sent again"
 
 

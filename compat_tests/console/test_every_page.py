@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests.console.accessibility import violations
-from compat_tests.console.conftest import NO_PLAYWRIGHT, PATIENCE_MS, SCREENSHOTS, OpenPage
+from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
 from compat_tests.console.packing import Packing
 from compat_tests.console.world import STAYS, World
+from tests.patience import LONG, LONG_MS
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, Route, expect
@@ -36,7 +37,7 @@ def readers(world: World) -> Iterator[str]:
     options = {"bootstrap.servers": world.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer({**options, **STAYS})
     consumer.subscribe([world.orders])
-    assert consumer.consume(1, 180)
+    assert consumer.consume(1, LONG)
     yield group
     consumer.close()
 
@@ -130,7 +131,7 @@ def test_troubles_are_told_with_what_helps(open_page: OpenPage, theme: str) -> N
     page = open_page("#/groups", color_scheme=theme)
 
     def with_troubles(route: Route) -> None:
-        told = route.fetch(timeout=PATIENCE_MS).json()
+        told = route.fetch(timeout=LONG_MS).json()
         topic = "Topic orders: partitions 0 and 3 of 6 have"
         links = [{"kind": "topic", "topic": "orders"}]
         told["troubles"] = [

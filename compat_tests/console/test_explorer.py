@@ -17,7 +17,6 @@ from compat_tests.console.conftest import (
     OpenPage,
     RunningConsole,
     await_followed,
-    eventually,
     running_console,
 )
 from kbroker.observe.explorer.exchange import Exchange
@@ -26,6 +25,7 @@ from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.testing.replay import replay
 from kbroker.tools.cli import main
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG, eventually
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from confluent_kafka import Producer
@@ -58,7 +58,7 @@ def writer(cluster: RunningCluster) -> Producer:
 def write(producer: Producer, topic: str, *values: str) -> None:
     for value in values:
         producer.produce(topic, value.encode(), partition=0)
-        assert producer.flush(180) == 0
+        assert producer.flush(LONG) == 0
 
 
 def open_explorer(open_page: OpenPage, console: RunningConsole) -> Page:

@@ -15,6 +15,7 @@ from kbroker.client import Client
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.testing.cluster import RunningCluster
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from confluent_kafka import Producer
@@ -50,7 +51,7 @@ def watched(broker: Broker) -> Iterator[Watched]:
 def write(bootstrap: str, value: str, partition: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": value, "linger.ms": 0})
     producer.produce("letters", value.encode(), partition=partition)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
 
 
 def test_the_page_goes_on_with_the_others_and_takes_up_a_node_that_is_back(
@@ -59,7 +60,7 @@ def test_the_page_goes_on_with_the_others_and_takes_up_a_node_that_is_back(
     cluster, bootstrap = watched.cluster, watched.cluster.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("letters", 3, 3)]).values():
-        future.result(120)
+        future.result(LONG)
     await_everywhere(bootstrap, "letters", 3)
     page = open_page("#/explorer", url=watched.console.url, hurried=True)  # it asks for the clients again and again
     state = page.locator(".explorer .state")
@@ -90,7 +91,7 @@ def test_the_page_goes_on_with_the_others_and_takes_up_a_node_that_is_back(
     # Nothing was done in the browser, and requests to the node itself are there.
     page.get_by_label("Filter: words").fill("metadata back-again")
     # One of librdkafka asks the others, too, as soon as it knows them.
-    with Client(ended.bootstrap_servers, client_id="back-again", timeout=120) as again:
+    with Client(ended.bootstrap_servers, client_id="back-again", timeout=LONG) as again:
         again.refresh(())
     expect(rows.first).to_contain_text("back-again")
     rows.first.get_by_role("button").first.click()

@@ -9,13 +9,11 @@ import pytest
 
 from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage
 from compat_tests.console.story import Story
+from tests.patience import LONG_MS
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 pytest.importorskip("confluent_kafka")
 from playwright.sync_api import expect
-
-PATIENCE = 180_000
-"""ms: a group is said to stand after ten seconds, and the machine may be slow."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,7 @@ def story(bootstrap: str) -> Iterator[Story]:
 def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage, story: Story) -> None:
     page = open_page("#/overview")
     behind = page.get_by_role("table", name="Lagging groups")
-    expect(behind.get_by_role("row", name=story.billing)).to_contain_text("stuck for", timeout=PATIENCE)
+    expect(behind.get_by_role("row", name=story.billing)).to_contain_text("stuck for", timeout=LONG_MS)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "behind-light.png")
     behind.get_by_role("link", name=story.billing, exact=True).click()
@@ -62,11 +60,9 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
     expect(page.locator(".status")).to_contain_text(re.compile(r"1 record shown \(300 records read"))
 
     page.goto(page.url.split("#")[0] + f"#/groups?filter={story.ledger}")
-    page.get_by_role("link", name=f"Why {story.ledger} is stuck").click(timeout=PATIENCE)
+    page.get_by_role("link", name=f"Why {story.ledger} is stuck").click(timeout=LONG_MS)
     reason = page.locator(".troubles li", has_text=f"{story.payments}-0")
-    expect(reason).to_contain_text(
-        "blocks readers of committed records at offset 10; 16 records wait", timeout=PATIENCE
-    )
+    expect(reason).to_contain_text("blocks readers of committed records at offset 10; 16 records wait", timeout=LONG_MS)
     reason.get_by_role("link", name="See the transaction").click()
     expect(page.get_by_label("Filter transactions by id")).to_have_value(story.settlement)
     expect(page.get_by_role("table", name="Transactions")).to_contain_text("Ongoing")
@@ -82,5 +78,5 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
 def test_a_transaction_is_watched_as_it_commits(open_page: OpenPage, story: Story) -> None:
     page = open_page(f"#/transactions?filter={story.checkout}")
     course = page.get_by_role("table", name="Seen since this page was opened")
-    expect(course).to_contain_text("has committed", timeout=PATIENCE)
+    expect(course).to_contain_text("has committed", timeout=LONG_MS)
     expect(course.get_by_role("row", name="has committed").first).to_contain_text(f"{story.shipments}-0")

@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 import pytest
 
-from compat_tests.console.conftest import NO_PLAYWRIGHT, PATIENCE_MS, OpenPage, eventually
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage
 from compat_tests.console.world import HOSTILE, STAYS, World, make_topics
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic
 from kbroker.wire.record_batch import Record
+from tests.patience import LONG, LONG_MS, eventually
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, Route, expect
@@ -37,20 +38,20 @@ class Hostile:
         group = {"group.id": self.name, "auto.offset.reset": "earliest", "enable.auto.commit": False, **STAYS}
         self.consumer = confluent_kafka.Consumer({**settings, **group})
         self.consumer.subscribe([self.topic])
-        until = time.monotonic() + 120
+        until = time.monotonic() + LONG
         while (message := self.consumer.poll(1)) is None or message.error():
             assert time.monotonic() < until
         self.consumer.commit(message, asynchronous=False)
         patient = {"transactional.id": self.name, "transaction.timeout.ms": 600_000}
         self.producer = confluent_kafka.Producer({**settings, **patient})
-        self.producer.init_transactions(120)
+        self.producer.init_transactions(LONG)
         self.producer.begin_transaction()
         self.producer.produce(self.topic, b"open")
-        assert self.producer.flush(120) == 0
+        assert self.producer.flush(LONG) == 0
 
     def close(self) -> None:
         """End the transaction and leave the group."""
-        self.producer.abort_transaction(120)
+        self.producer.abort_transaction(LONG)
         self.consumer.close()
 
 
@@ -91,7 +92,7 @@ def test_a_config_that_is_html_is_text(open_page: OpenPage, world: World) -> Non
     page = open_page("#/topics")
 
     def with_html(route: Route) -> None:
-        told = route.fetch(timeout=PATIENCE_MS).json()
+        told = route.fetch(timeout=LONG_MS).json()
         for entry in told:
             entry["value"] = HOSTILE
         route.fulfill(json=told)

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole
 from compat_tests.console.packing import Packing
 from compat_tests.console.world import HOSTILE, World, make_topics
 from kbroker.client.topics import NewTopic
+from tests.patience import LONG_MS, eventually
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Page, Route, expect
@@ -246,7 +247,7 @@ def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tm
     page.get_by_role("button", name="Import").click()
     page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
-    expect(page.get_by_text(f"100,000 records stored in {copies}")).to_be_visible(timeout=600_000)
+    expect(page.get_by_text(f"100,000 records stored in {copies}")).to_be_visible(timeout=2 * LONG_MS)
 
 
 def test_a_live_tail_is_paused_and_goes_on_without_a_loss(open_page: OpenPage, world: World) -> None:

@@ -8,8 +8,9 @@ from typing import Literal
 
 import pytest
 
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, eventually
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage
 from compat_tests.console.world import World
+from tests.patience import eventually
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Locator, Page, Route, expect

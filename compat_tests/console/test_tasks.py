@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, eventually, running_console
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, running_console
 from kbroker.client.groups import commit_offsets, committed_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.quotas import alter_quotas
@@ -19,6 +19,7 @@ from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 from tests.every_node import await_topics
+from tests.patience import LONG, eventually
 from tests.schemas.registry_server import Registry, running_registry
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
@@ -92,10 +93,10 @@ def in_transaction(cluster: RunningCluster, transactional_id: str, topic: str) -
     options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id}
     options["transaction.timeout.ms"] = 600_000
     producer = confluent_kafka.Producer(options)
-    producer.init_transactions(180)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    assert producer.flush(180) == 0
+    assert producer.flush(LONG) == 0
     return producer
 
 
@@ -184,7 +185,7 @@ def test_a_transaction_is_aborted_by_the_keyboard_alone(
     assert page.evaluate("document.activeElement !== document.body || document.hasFocus()")
     eventually(lambda: audited(changing, "abort-transaction", "mover"), "it is audited")
     with pytest.raises(confluent_kafka.KafkaException):
-        producer.commit_transaction(180)
+        producer.commit_transaction(LONG)
 
 
 def test_a_record_is_produced_on_a_phone(open_page: OpenPage, changing: RunningConsole) -> None:

@@ -14,6 +14,7 @@ from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
+from tests.patience import LONG
 
 STAYS = {"session.timeout.ms": 300_000, "max.poll.interval.ms": 3_600_000}
 """For a member that is only looked at: it stays, though nobody polls and however slow the machine is."""
@@ -103,10 +104,10 @@ class World:
 
         patient = {"transactional.id": self.transaction, "transaction.timeout.ms": 600_000}
         producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, **patient})
-        producer.init_transactions(120)
+        producer.init_transactions(LONG)
         producer.begin_transaction()
         producer.produce(self.empty, b"not yet committed", partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
         self._transactional = producer
 
     def close(self) -> None:

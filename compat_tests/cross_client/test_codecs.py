@@ -6,9 +6,10 @@ import uuid
 
 import pytest
 
-from compat_tests.case import await_everywhere, eventually, numbered
+from compat_tests.case import await_everywhere, numbered
 from compat_tests.client import CODECS
 from compat_tests.clients import NAMES, Clients, client_class, skip_without, unavailable
+from tests.patience import eventually
 
 
 def _pairs() -> list[object]:

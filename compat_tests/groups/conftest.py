@@ -24,6 +24,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from tests.patience import LONG
 
 OPTIONS = (
     "group.initial.rebalance.delay.ms=0",
@@ -110,7 +111,7 @@ class Topics:
         """A new topic with that many records in each partition, and the default replicas of the cluster."""
         name = f"{prefix}-{uuid.uuid4().hex[:10]}"
         for future in self._admin.create_topics([NewTopic(name, partitions, -1)]).values():
-            future.result(120)
+            future.result(LONG)
         await_everywhere(self._bootstrap, name)
         for partition in range(partitions):
             self.end[name, partition] = 0
@@ -123,7 +124,7 @@ class Topics:
             for _ in range(records):
                 self._producer.produce(name, b"value", partition=partition)
             self.end[name, partition] += records
-        assert self._producer.flush(120) == 0
+        assert self._producer.flush(LONG) == 0
 
     def records(self, name: str) -> set[tuple[str, int, int]]:
         """(topic, partition, offset) of all that was written."""

@@ -19,6 +19,7 @@ from typing import Any
 from compat_tests import clients
 from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.line_process import LineProcess, command_of
+from tests.patience import LONG
 
 Position = tuple[str, int]
 """Topic and partition."""
@@ -112,7 +113,7 @@ class Host(LineProcess):
         for waiting in list(self._waiting.values()):
             waiting.put({"error": f"the {self.client} host ended: {''.join(self._said[-20:])}"})
 
-    def call(self, op: str, timeout: float = 120, **arguments: Any) -> Any:
+    def call(self, op: str, timeout: float = LONG, **arguments: Any) -> Any:
         """Run one command and wait for its result. Raises MemberError."""
         answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         number = next(self._numbers)
@@ -245,7 +246,7 @@ class Member:
         return f"<{self.name} owns {owned}, read {len(self.seen)}, errors {self.errors[-3:]}>"
 
 
-def await_that(condition: Callable[[], bool], what: str, members: Sequence[Member], timeout: float = 120) -> None:
+def await_that(condition: Callable[[], bool], what: str, members: Sequence[Member], timeout: float = LONG) -> None:
     """Wait until what the members tell makes the condition true; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     with _changed:

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from compat_tests.case import eventually
 from compat_tests.groups import hosts
 from compat_tests.groups.conftest import Joining, Restart, Topics
 from compat_tests.groups.hosts import KINDS, await_that
+from tests.patience import LONG, eventually
 
 CONFLUENT = KINDS["confluent-kafka"]
 
@@ -25,7 +25,7 @@ def test_describe_and_list_through_confluent(
         pytest.skip("the broker does not serve ConsumerGroupHeartbeat")
     member = join(kind, topic, client_id="some-client")
     await_that(lambda: len(member.owned) == 4, "all partitions", [member])
-    described = admin.describe_consumer_groups([group])[group].result(120)
+    described = admin.describe_consumer_groups([group])[group].result(LONG)
     assert described.state == confluent_kafka.ConsumerGroupState.STABLE
     assert not described.is_simple_consumer_group
     assert described.partition_assignor == ("uniform" if kind.is_modern else "range")
@@ -40,7 +40,7 @@ def test_describe_and_list_through_confluent(
         assert sorted(each.partition for each in target) == [0, 1, 2, 3]
 
     def listed(**filters: object) -> set[str]:
-        return {each.group_id for each in admin.list_consumer_groups(**filters).result(120).valid}
+        return {each.group_id for each in admin.list_consumer_groups(**filters).result(LONG).valid}
 
     assert group in listed()
     assert group in listed(states={confluent_kafka.ConsumerGroupState.STABLE})
@@ -48,27 +48,27 @@ def test_describe_and_list_through_confluent(
     assert group in listed(types={own})
     assert group not in listed(types={other})
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        admin.delete_consumer_groups([group])[group].result(120)
+        admin.delete_consumer_groups([group])[group].result(LONG)
     assert refused.value.args[0].name() == "NON_EMPTY_GROUP"
 
 
 @pytest.mark.nodes(3)
 def test_offsets_through_confluent(group: str, topic: str, topics: Topics, admin: AdminClient, join: Joining) -> None:
     wanted = [TopicPartition(topic, partition, partition + 1) for partition in range(4)]
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(120)
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(LONG)
 
     def offsets() -> dict[int, int]:
         asked = [ConsumerGroupTopicPartitions(group)]
-        told = admin.list_consumer_group_offsets(asked)[group].result(120)
+        told = admin.list_consumer_group_offsets(asked)[group].result(LONG)
         return {each.partition: each.offset for each in told.topic_partitions}
 
     assert offsets() == {0: 1, 1: 2, 2: 3, 3: 4}
     asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 3), TopicPartition(topic, 9)])]
-    told = admin.list_consumer_group_offsets(asked)[group].result(120).topic_partitions
+    told = admin.list_consumer_group_offsets(asked)[group].result(LONG).topic_partitions
     assert {each.partition: each.offset for each in told} == {3: 4, 9: confluent_kafka.OFFSET_INVALID}
 
     def is_empty() -> bool:
-        described = admin.describe_consumer_groups([group])[group].result(120)
+        described = admin.describe_consumer_groups([group])[group].result(LONG)
         return bool(described.state == confluent_kafka.ConsumerGroupState.EMPTY)
 
     assert is_empty()
@@ -78,9 +78,9 @@ def test_offsets_through_confluent(group: str, topic: str, topics: Topics, admin
     member.close()
     # A client may end before the coordinator has heard of its leaving.
     eventually(is_empty, "the group to be empty")
-    admin.delete_consumer_groups([group])[group].result(120)
+    admin.delete_consumer_groups([group])[group].result(LONG)
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        admin.delete_consumer_groups([group])[group].result(120)
+        admin.delete_consumer_groups([group])[group].result(LONG)
     assert refused.value.args[0].name() == "GROUP_ID_NOT_FOUND"
     assert offsets() == {}
 
@@ -126,5 +126,5 @@ def test_offsets_survive_a_restart_of_the_broker(
     first.close()
     restart()
     asked = [ConsumerGroupTopicPartitions(group)]
-    told = admin.list_consumer_group_offsets(asked, request_timeout=120)[group].result(120)
+    told = admin.list_consumer_group_offsets(asked, request_timeout=LONG)[group].result(LONG)
     assert {each.partition: each.offset for each in told.topic_partitions} == dict.fromkeys(range(4), 5)

@@ -7,11 +7,11 @@ import pytest
 from confluent_kafka import ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
-from compat_tests.case import eventually
 from compat_tests.groups import hosts
 from compat_tests.groups.conftest import Joining, Topics
 from compat_tests.groups.hosts import KINDS, Kind, await_that, never_two_owners, read_counts
 from compat_tests.groups.test_members import share
+from tests.patience import LONG, eventually
 
 CLASSIC = [name for name, kind in KINDS.items() if not kind.is_modern]
 MODERN = [name for name, kind in KINDS.items() if kind.is_modern]
@@ -42,7 +42,7 @@ def new(request: pytest.FixtureRequest, has_modern_groups: bool) -> Kind:
 
 def type_of(admin: AdminClient, group: str) -> ConsumerGroupType:
     """The type of the group as ListGroups tells it."""
-    for each in admin.list_consumer_groups().result(120).valid:
+    for each in admin.list_consumer_groups().result(LONG).valid:
         if each.group_id == group:
             found: ConsumerGroupType = each.type
             return found
@@ -97,7 +97,7 @@ def test_offsets_stay_through_both_changes(
         topics.write(topic)
 
     def state() -> confluent_kafka.ConsumerGroupState:
-        found: confluent_kafka.ConsumerGroupState = admin.describe_consumer_groups([group])[group].result(120).state
+        found: confluent_kafka.ConsumerGroupState = admin.describe_consumer_groups([group])[group].result(LONG).state
         return found
 
     # A client may end before the coordinator has heard of its leaving.

@@ -6,7 +6,6 @@ import dataclasses
 import re
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +33,9 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.patience import LONG, SHORT, eventually
 
-ANSWER_SECONDS = 60
-CLOSED, SILENT = "closed", f"no answer within {ANSWER_SECONDS} s"
+CLOSED, SILENT = "closed", f"no answer within {SHORT} s"
 """Outcomes without an answer: the broker closes the connection, or waits for other members."""
 
 GROUP = 32
@@ -49,7 +48,7 @@ class Connection:
     """A connection that is opened again when it was closed. The client id is ``wire``."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._socket = RawSocket(bootstrap, ANSWER_SECONDS)
+        self._socket = RawSocket(bootstrap, SHORT)
         self._conversation = Conversation("wire", is_exact=True)
 
     def send(self, request: Any, version: int) -> None:
@@ -111,7 +110,7 @@ class World:
         new = CreatableTopic(name=self.topic, num_partitions=2, replication_factor=1)
         made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
         assert made.topics[0].error_code == 0, made
-        self._until(self._is_led)
+        eventually(self._is_led)
         self.topic_id = self._topic().topic_id
         # Some groups have names that nobody waits for: "", a blank, the longest.
         await_group_coordinators(bootstrap)
@@ -126,12 +125,6 @@ class World:
         """Close all connections."""
         for each in [self.connection, *self._waiting]:
             each.close()
-
-    @staticmethod
-    def _until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert time.monotonic() < deadline, "the broker did not get ready within 120 s"
 
     def _topic(self) -> Any:
         return self.ask(MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)]), 12).topics[0]
@@ -156,7 +149,7 @@ class World:
         self._fresh += 1
         group = f"{f'{prefix}-' if prefix else ''}fresh-{self.mark}-{self._fresh}"
         ask = DescribeGroupsRequest(groups=[group])
-        self._until(lambda: self.ask(ask, 0).groups[0].error_code not in (14, 15, 16))
+        eventually(lambda: self.ask(ask, 0).groups[0].error_code not in (14, 15, 16))
         return group
 
     # Classic groups
@@ -207,7 +200,7 @@ class World:
         self._waiting.append(other)
         other.send(self.join_request(one.group), 3)
         ask = DescribeGroupsRequest(groups=[one.group])
-        self._until(lambda: self.ask(ask, 0).groups[0].group_state == "PreparingRebalance")
+        eventually(lambda: self.ask(ask, 0).groups[0].group_state == "PreparingRebalance")
         return one
 
     def new_empty(self, prefix: str = "empty") -> str:
@@ -216,7 +209,7 @@ class World:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="m")
         topic = OffsetCommitRequestTopic(name=self.topic, topic_id=self.topic_id, partitions=[partition])
         commit = OffsetCommitRequest(group_id=group, topics=[topic])
-        self._until(lambda: not self.ask(commit, 8).topics[0].partitions[0].error_code)
+        eventually(lambda: not self.ask(commit, 8).topics[0].partitions[0].error_code)
         return group
 
     # Groups of KIP-848's protocol
@@ -256,7 +249,7 @@ class World:
         assert changed.responses[0].error_code == 0, changed
         named = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=list(wanted))
         ask = DescribeConfigsRequest(resources=[named])
-        self._until(lambda: {each.name: each.value for each in self.ask(ask, 4).results[0].configs} == wanted)
+        eventually(lambda: {each.name: each.value for each in self.ask(ask, 4).results[0].configs} == wanted)
 
     def new_modern(self, prefix: str | None = None, instance: str | None = None, **fields: Any) -> Modern:
         """A group of the consumer protocol with one member, which has both partitions."""
@@ -264,7 +257,7 @@ class World:
         self.without_haste(group)
         asked = self.beat_request(group, instance_id=instance, **fields)
         told = self.ask(asked, 1)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         while told.error_code in (14, 15, 16) and time.monotonic() < deadline:
             told = self.ask(asked, 1)
         assert told.error_code == 0, told
@@ -295,7 +288,7 @@ class World:
             assert told.error_code == 0, told
             return False
 
-        self._until(settled)
+        eventually(settled)
         return one
 
     # Comparing

@@ -17,6 +17,7 @@ from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.principal import KafkaPrincipal, parse_principal
+from tests.patience import LONG
 
 NAMES = ("*", "!", "a", "ab", "abc", "abd", "b", "ba", "hardcode", "hard", "h", "z", "ü")
 """None that begins with a star and goes on: Kafka does not apply the rules for ``*`` to those, and kbroker does."""
@@ -100,7 +101,7 @@ def test_decisions(seed: int) -> None:
             ours.extend((world.ask(), len(lines)) for _ in range(8))
     command = program(Path(__file__).with_name("Authorizer.java"))
     result = subprocess.run(
-        command, input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8", timeout=600
+        command, input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8", timeout=2 * LONG
     )
     assert result.returncode == 0, result.stderr[-2000:]
     theirs = [line == "ALLOWED" for line in result.stdout.splitlines() if line in ("ALLOWED", "DENIED")]

@@ -15,6 +15,7 @@ from compat_tests.apache_kafka import tool
 from compat_tests.brokers import Broker
 from compat_tests.java_tools.differences import Difference
 from compat_tests.java_tools.driver import Output, ToolDriver
+from tests.patience import LONG
 
 Rule = tuple[str, str]
 """A regular expression, and what to put in its place on both sides."""
@@ -124,11 +125,11 @@ class Comparison:
         """`run` for a tool that takes --bootstrap-server first."""
         return self.run(name, "--bootstrap-server", "{server}", *arguments, **how)  # type: ignore[arg-type]
 
-    def server_until(self, pattern: str, name: str, *arguments: str, seconds: float = 120, **how: object) -> None:
+    def server_until(self, pattern: str, name: str, *arguments: str, seconds: float = LONG, **how: object) -> None:
         """`server`, again and again until both outputs have `pattern`: the last ones are compared."""
         self.until(pattern, name, "--bootstrap-server", "{server}", *arguments, seconds=seconds, **how)
 
-    def until(self, pattern: str, name: str, *arguments: str, seconds: float = 120, **how: object) -> None:
+    def until(self, pattern: str, name: str, *arguments: str, seconds: float = LONG, **how: object) -> None:
         """`run`, again and again until both outputs have `pattern`: the last ones are compared."""
         deadline = time.monotonic() + seconds
 

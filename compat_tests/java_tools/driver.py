@@ -10,6 +10,7 @@ from typing import Any
 from compat_tests.apache_kafka import KAFKA_VERSION, java_command, tool_class, tool_jars
 from compat_tests.java.client import compiled
 from compat_tests.line_driver import LineDriverClient
+from tests.patience import LONG
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class ToolDriver(LineDriverClient):
         class_path = [classes, *tool_jars(version)]
         super().__init__(java_command("ToolDriver", class_path=class_path, version=version), bootstrap)
 
-    def run(self, name: str, *arguments: str, stdin: str = "", timeout: float = 300) -> Output:
+    def run(self, name: str, *arguments: str, stdin: str = "", timeout: float = LONG) -> Output:
         """Run the tool `name` to its end."""
         result: dict[str, Any] = self.call("tool", timeout, main=tool_class(name), args=list(arguments), stdin=stdin)
         return Output(result["exit"], result["out"], result["err"])

@@ -7,6 +7,7 @@ import time
 
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
+from tests.patience import LONG
 
 
 @feature("kafka-cluster")
@@ -67,7 +68,7 @@ def test_log_dirs(compare: Comparison) -> None:
     def partitions(side: Side) -> str:
         described = ("--bootstrap-server", "{server}", "--describe", "--topic-list", "dirs-one,dirs-two,dirs-never")
         printed = side.run("kafka-log-dirs", *described)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         # Apache Kafka tells of partitions a moment before it makes their directories.
         while printed.out.count('"partition"') < 3 and time.monotonic() < deadline:
             printed = side.run("kafka-log-dirs", *described)

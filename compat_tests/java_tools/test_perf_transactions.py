@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from compat_tests.apache_kafka import tool
-from compat_tests.case import eventually
 from compat_tests.clients import Clients, unavailable
 from compat_tests.java_tools import feature
+from tests.patience import eventually
 
 PARTITIONS, RECORDS = 60, 100_000
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 
-from compat_tests.case import eventually
 from compat_tests.java_tools import feature
 from compat_tests.java_tools.comparison import Comparison, Side
 from kbroker.client import Client
@@ -16,6 +15,7 @@ from kbroker.client.transactions import describe_producers
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.init_producer_id import InitProducerIdResponse
 from tests.hanging_transactions import init_unknown, write_unknown
+from tests.patience import LONG, eventually
 
 OWN = (
     (r"\b1[789]\d{11}\b", "TIME"),
@@ -50,14 +50,14 @@ def producers(sides: tuple[Side, Side]) -> Iterator[None]:
                     "log_level": 0,
                 }
             )
-            producer.init_transactions(300)
+            producer.init_transactions(LONG)
             producer.begin_transaction()
             producer.produce("transactions-tool", name.encode(), partition=0)
-            assert producer.flush(300) == 0
+            assert producer.flush(LONG) == 0
             if name == "done":
-                producer.commit_transaction(300)
+                producer.commit_transaction(LONG)
             elif name == "undone":
-                producer.abort_transaction(300)
+                producer.abort_transaction(LONG)
             made.append(producer)
         return made
 

@@ -29,6 +29,7 @@ from compat_tests.client import (
 )
 from compat_tests.client_security import Security
 from compat_tests.kafka_python.rejoining import remind
+from tests.patience import LONG, SHORT
 
 
 def _translate(error: Exception) -> ClientError:
@@ -140,7 +141,7 @@ class KafkaPythonClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 120,
+        timeout: float = LONG,
     ) -> list[int]:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
@@ -172,7 +173,7 @@ class KafkaPythonClient(Client):
         except KafkaError as error:
             raise _translate(error) from error
         finally:
-            producer.close(timeout=30)
+            producer.close(timeout=SHORT)
 
     def produce_steps(
         self,
@@ -181,7 +182,7 @@ class KafkaPythonClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 180,
+        timeout: float = LONG,
     ) -> None:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
@@ -218,7 +219,7 @@ class KafkaPythonClient(Client):
         except KafkaError as error:
             raise _translate(error) from error
         finally:
-            producer.close(timeout=30)
+            producer.close(timeout=SHORT)
 
     def _consumer(self, **configs: object) -> kafka.KafkaConsumer:
         return kafka.KafkaConsumer(
@@ -240,7 +241,7 @@ class KafkaPythonClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 120,
+        timeout: float = LONG,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -280,7 +281,7 @@ class KafkaPythonClient(Client):
             consumer.close()
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG
     ) -> list[Record]:
         limits = {} if fetch_bytes is None else {"fetch_max_bytes": fetch_bytes}
         consumer = self._consumer(isolation_level=isolation, **limits)
@@ -303,7 +304,7 @@ class KafkaPythonClient(Client):
             consumer.close()
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         consumer = self._consumer(group_id=group, auto_offset_reset="earliest", isolation_level=isolation)
         deadline = time.monotonic() + timeout

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compat_tests.apache_kafka import TOOL_JVM_OPTIONS, cache_dir, locked, resolve_jars
+from tests.patience import LONG
 
 _SOURCE = Path(__file__).with_name("StreamsApp.java")
 STREAMS_VERSION = "4.4.0"
@@ -62,7 +63,7 @@ class StreamsApp:
             raise AppError(f"{answer or 'no answer'}: {self._said()}")
         return answer
 
-    def await_answer(self, command: str, is_wanted: Callable[[str], bool], seconds: float = 300) -> str:
+    def await_answer(self, command: str, is_wanted: Callable[[str], bool], seconds: float = LONG) -> str:
         """Ask until the answer is as it should be. `AppError` if it is not in time."""
         end = time.monotonic() + seconds
         while not is_wanted(answer := self.ask(command)):
@@ -75,7 +76,7 @@ class StreamsApp:
         """End in good order."""
         if self.process.poll() is None:
             self.ask("close")
-            self.process.wait(180)
+            self.process.wait(LONG)
         self._end()
 
     def kill(self) -> None:

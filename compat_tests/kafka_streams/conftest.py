@@ -14,6 +14,7 @@ from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.case import await_everywhere, await_gone
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
+from tests.patience import LONG
 
 OPTIONS = (
     "group.streams.min.session.timeout.ms=1000",
@@ -42,7 +43,7 @@ def tools(broker: Broker) -> Iterator[ToolDriver]:
 def bootstrap(broker: Broker) -> str:
     """The nodes, with the topics of the application and no others."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    old = [name for name in admin.list_topics(timeout=120).topics if not name.startswith("__")]
+    old = [name for name in admin.list_topics(timeout=LONG).topics if not name.startswith("__")]
     for future in admin.delete_topics(old).values() if old else ():
         future.result()
     for name in old:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from compat_tests.brokers import Broker, KbrokerNodes
-from compat_tests.case import eventually
 from compat_tests.groups.wire_world import Connection
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
 from compat_tests.kafka_streams.group_configs import DEAD_AFTER_MS, configure
 from compat_tests.kafka_streams.words import Steps, counted, write
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.patience import eventually
 
 pytestmark = [
     pytest.mark.kafka,

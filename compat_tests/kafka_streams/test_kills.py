@@ -16,6 +16,7 @@ from compat_tests.kafka_streams.group_configs import DEAD_AFTER_MS, configure
 from compat_tests.kafka_streams.test_kafka_streams import coordinator
 from compat_tests.kafka_streams.words import ROUNDS, Steps, counted
 from compat_tests.works_with.nodes import node_count, without_a_node
+from tests.patience import LONG
 
 pytestmark = [
     pytest.mark.kafka,
@@ -54,7 +55,7 @@ class Lines:
         """Stop, and have all of it acknowledged."""
         self._ended.set()
         self._thread.join()
-        assert self._producer.flush(180) == 0 and not self._failed, self._failed
+        assert self._producer.flush(LONG) == 0 and not self._failed, self._failed
 
 
 @pytest.mark.parametrize("store", ["memory", "disk"])

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from compat_tests.case import await_gone, eventually
+from compat_tests.case import await_gone
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.kafka_streams.app import StreamsApp
 from compat_tests.kafka_streams.words import ROUNDS, Steps, counted, write
 from tests.cli_command import Run, command_for
+from tests.patience import LONG, eventually
 
 pytestmark = [
     pytest.mark.kafka,
@@ -87,7 +88,7 @@ class World:
     def internal(self) -> list[str]:
         """The application's own topics that there are."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        return [name for name in admin.list_topics(timeout=120).topics if name.startswith(f"{GROUP}-")]
+        return [name for name in admin.list_topics(timeout=LONG).topics if name.startswith(f"{GROUP}-")]
 
     def tool(self, *arguments: str) -> str:
         """Kafka's tool."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, Producer
 
+from tests.patience import LONG
+
 ROUNDS = int(os.environ.get("KBROKER_COMPAT_STREAMS_FULL") or 0)
 """Rounds of kills; 0 leaves out what takes minutes."""
 
@@ -20,7 +22,7 @@ def write(bootstrap: str, *lines: str, timestamp_ms: int | None = None) -> None:
             producer.produce("lines", line, key=str(number))
         else:
             producer.produce("lines", line, partition=number % 3, timestamp=timestamp_ms)
-    assert producer.flush(180) == 0
+    assert producer.flush(LONG) == 0
 
 
 class Steps:
@@ -39,7 +41,7 @@ class Steps:
         )
         self._consumer.subscribe(["counts"])
 
-    def go_on(self, is_enough: Callable[[], bool], seconds: float = 180) -> bool:
+    def go_on(self, is_enough: Callable[[], bool], seconds: float = LONG) -> bool:
         """Read until there is enough; False if that is not in time."""
         end = time.monotonic() + seconds
         while not is_enough() and time.monotonic() < end:

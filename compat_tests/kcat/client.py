@@ -20,6 +20,7 @@ from compat_tests.client import (
     Step,
 )
 from compat_tests.client_security import Security
+from tests.patience import LONG
 
 _ERRORS = {
     "Unknown topic or partition": "UNKNOWN_TOPIC_OR_PARTITION",
@@ -79,7 +80,7 @@ class KcatClient(Client):
         settings = security.librdkafka() if security else {}
         self._security = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
 
-    def _kcat(self, *arguments: str, stdin: bytes = b"", timeout: float = 180) -> subprocess.CompletedProcess[bytes]:
+    def _kcat(self, *arguments: str, stdin: bytes = b"", timeout: float = LONG) -> subprocess.CompletedProcess[bytes]:
         command = ["kcat", "-b", self._bootstrap, "-X", "topic.metadata.refresh.fast.interval.ms=50"]
         command += [*self._security, *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, timeout=timeout)
@@ -126,7 +127,7 @@ class KcatClient(Client):
         idempotent: bool = False,
         max_request_size: int | None = None,
         linger_ms: int = 5,
-        timeout: float = 120,
+        timeout: float = LONG,
     ) -> list[int]:
         # Partition and headers are options of a run; null and empty need their own, since -Z turns empty into null.
         def kind(record: Record) -> tuple[object, ...]:
@@ -156,7 +157,7 @@ class KcatClient(Client):
                 raise self._fail(result)
         return [-1] * len(records)
 
-    def produce_one_by_one(self, topic: str, values: Sequence[bytes], timeout: float = 120) -> None:
+    def produce_one_by_one(self, topic: str, values: Sequence[bytes], timeout: float = LONG) -> None:
         """In one run of the program, a request for each value."""
         options = ["-P", "-t", topic, "-p", "0", "-D", "\x1e", "-X", "linger.ms=0", "-X", "batch.num.messages=1"]
         result = self._kcat(*options, "-X", "max.in.flight=1", stdin=b"\x1e".join(values), timeout=timeout)
@@ -170,7 +171,7 @@ class KcatClient(Client):
         transactional_id: str | None = None,
         idempotent: bool = False,
         batch_bytes: int = 16384,
-        timeout: float = 180,
+        timeout: float = LONG,
     ) -> None:
         # A run of the program is a producer, and a transaction: steps of one topic up to its end go into one.
         run: list[Record] = []
@@ -202,7 +203,7 @@ class KcatClient(Client):
         start: int | str = EARLIEST,
         count: int = 1,
         *,
-        timeout: float = 120,
+        timeout: float = LONG,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int | None = None,
@@ -226,7 +227,7 @@ class KcatClient(Client):
         return records
 
     def read_to_end(
-        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = 180
+        self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG
     ) -> list[Record]:
         options = ["-C", "-t", topic, "-o", "beginning", "-e", "-J", "-u", "-X", f"isolation.level={isolation}"]
         if fetch_bytes is not None:
@@ -234,7 +235,7 @@ class KcatClient(Client):
         return self._read(options, timeout)
 
     def consume(
-        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = 180
+        self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         options = ["-G", group, "-c", str(count), "-J", "-u", "-X", f"isolation.level={isolation}"]
         return self._read([*options, "-X", "auto.offset.reset=earliest", topic], timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.case import await_ended
+from tests.patience import LONG, SHORT, eventually
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "interchange"
@@ -52,14 +53,6 @@ def topics() -> list[NewTopic]:
     return made
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
-    """Poll another process's state, with a limit."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.1)
-
-
 def bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
     """The first offset and the end of a partition, once the node leads it.
 
@@ -69,13 +62,13 @@ def bounds(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
 
     def ask() -> bool:
         try:
-            found.append(consumer.get_watermark_offsets(partition, timeout=120))
+            found.append(consumer.get_watermark_offsets(partition, timeout=LONG))
         except KafkaException as error:
             if error.args[0].name() not in NOT_LED_YET:
                 raise
         return bool(found)
 
-    wait_for(ask, f"a leader of {partition.topic}-{partition.partition}")
+    eventually(ask, f"a leader of {partition.topic}-{partition.partition}")
     return found[0]
 
 
@@ -99,11 +92,11 @@ class Site:
 
     def create_topics(self) -> None:
         """Make them, and wait until they are led."""
-        for future in self.admin.create_topics(topics(), operation_timeout=120).values():
+        for future in self.admin.create_topics(topics(), operation_timeout=LONG).values():
             future.result()
 
         def all_led() -> bool:
-            found = self.admin.list_topics(timeout=60).topics
+            found = self.admin.list_topics(timeout=SHORT).topics
             return all(
                 topic.topic in found
                 and len(found[topic.topic].partitions) == topic.num_partitions
@@ -111,7 +104,7 @@ class Site:
                 for topic in topics()
             )
 
-        wait_for(all_led, "leaders")
+        eventually(all_led, "leaders")
 
     def producer(self, **options: Any) -> Producer:
         return Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 20, **options})
@@ -161,12 +154,12 @@ class Site:
             result.result()
 
     def _flush(self, producer: Producer) -> None:
-        assert producer.flush(180) == 0, "records were not acknowledged in time"
+        assert producer.flush(LONG) == 0, "records were not acknowledged in time"
 
     def _transactions(self, part: int, when: int) -> None:
         for number, commit in enumerate((True, False, True, False, False, True)):
             producer = self.producer(**{"transactional.id": f"txn-{number % 2}", "batch.num.messages": 10})
-            producer.init_transactions(120)
+            producer.init_transactions(LONG)
             producer.begin_transaction()
             for i in range(120):
                 producer.produce(
@@ -178,9 +171,9 @@ class Site:
                 )
             self._flush(producer)
             if commit:
-                producer.commit_transaction(120)
+                producer.commit_transaction(LONG)
             else:
-                producer.abort_transaction(120)
+                producer.abort_transaction(LONG)
             await_ended(self._bootstrap, f"txn-{number % 2}")
 
     def _commit(self, part: int) -> None:
@@ -200,7 +193,7 @@ class Site:
                 raise
             return True
 
-        wait_for(commit, "the group's coordinator")
+        eventually(commit, "the group's coordinator")
         consumer.close()
 
     def partitions(self) -> Iterable[tuple[str, int]]:
@@ -223,7 +216,7 @@ class Site:
         low, _ = bounds(consumer, TopicPartition(topic, partition))
         consumer.assign([TopicPartition(topic, partition, low)])
         found: list[Content] = []
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + LONG
         while True:
             assert time.monotonic() < deadline, f"{topic}-{partition} could not be read to its end"
             messages = consumer.consume(1000, timeout=0.5)
@@ -252,17 +245,17 @@ class Site:
             if topic not in NOT_BY_TIME:
                 for shift in (0, 5, 1234, 10_000, 1_000_500, 2_000_000):
                     (answer,) = consumer.offsets_for_times(
-                        [TopicPartition(topic, partition, BASE_TIME + shift)], timeout=120
+                        [TopicPartition(topic, partition, BASE_TIME + shift)], timeout=LONG
                     )
                     offset = high if answer.offset == OFFSET_END else answer.offset
                     reading.by_time[topic, partition, shift] = offset
         consumer.close()
-        wait_for(lambda: self._read_committed(reading), "the group's coordinator")
+        eventually(lambda: self._read_committed(reading), "the group's coordinator")
         return reading
 
     def _read_committed(self, reading: Reading) -> bool:
         asked = ConsumerGroupTopicPartitions(GROUP)
-        [future] = self.admin.list_consumer_group_offsets([asked], request_timeout=120).values()
+        [future] = self.admin.list_consumer_group_offsets([asked], request_timeout=LONG).values()
         try:
             told = future.result().topic_partitions
         except KafkaException as error:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from compat_tests.apache_kafka import ApacheKafka
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
@@ -106,7 +107,7 @@ class Apache:
         self._node.start()
 
     def stop(self) -> None:
-        self._node.stop(timeout=180)
+        self._node.stop(timeout=LONG)
 
     def kill(self) -> None:
         self._node.kill()
@@ -176,7 +177,7 @@ class Kbroker:
         if self._process is not None:
             process, self._process = self._process, None
             process.terminate()
-            assert process.wait(120) == 0, self._log.read_text()[-3000:]
+            assert process.wait(LONG) == 0, self._log.read_text()[-3000:]
             assert process.stdout is not None
             process.stdout.close()
 

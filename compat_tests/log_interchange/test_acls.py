@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compat_tests.log_interchange.content import wait_for
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
 from kbroker.client import Client
 from kbroker.client.quotas import Entity, alter_quotas, describe_quotas
+from tests.patience import LONG, SHORT, eventually
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -53,7 +53,7 @@ def acls_of(name: str) -> list[AclBinding]:
 
 def rows(admin: AdminClient) -> set[_Row]:
     """All ACLs."""
-    return {_row(each) for each in admin.describe_acls(EVERY, request_timeout=60).result()}
+    return {_row(each) for each in admin.describe_acls(EVERY, request_timeout=SHORT).result()}
 
 
 def _has(admin: AdminClient, expected: set[_Row]) -> bool:
@@ -111,16 +111,16 @@ def test_acls_and_quotas_there_and_back(nodes: tuple[Place, Node, Node]) -> None
         assert rows(admin) == expected
         # One that is there already is the same as before: it is not there twice.
         added = acls_of(f"t{turn}")
-        for future in admin.create_acls(added, request_timeout=60).values():
+        for future in admin.create_acls(added, request_timeout=SHORT).values():
             future.result()
         expected |= {_row(each) for each in added}
         gone = AclBindingFilter(
             ResourceType.TOPIC, f"t{turn}", LITERAL, ANY, ANY, AclOperation.ANY, AclPermissionType.ANY
         )
-        [deleted] = admin.delete_acls([gone], request_timeout=60).values()
+        [deleted] = admin.delete_acls([gone], request_timeout=SHORT).values()
         expected -= {_row(each) for each in deleted.result()}
-        wait_for(partial(_has, admin, expected), "the change to be told")
-        with Client(place.bootstrap, timeout=120) as client:
+        eventually(partial(_has, admin, expected), "the change to be told")
+        with Client(place.bootstrap, timeout=LONG) as client:
             assert quotas(client) == limited
             limited = _changed_quotas(client, limited, f"t{turn}")
         node.stop()
@@ -133,10 +133,10 @@ def _changed_quotas(client: Client, before: _Quotas, name: str) -> _Quotas:
     for entity, values in quotas_of(name):
         alter_quotas(client, entity, values)
         before = before | {(tuple(sorted(entity.items())), tuple(sorted(_given(values))))}
-    wait_for(partial(_has_quotas, client, before), "the quotas to be told")
+    eventually(partial(_has_quotas, client, before), "the quotas to be told")
     alter_quotas(client, GONE, {"producer_byte_rate": None})
     left = {each for each in before if each[0] != tuple(GONE.items())}
-    wait_for(partial(_has_quotas, client, left), "the quota to be gone")
+    eventually(partial(_has_quotas, client, left), "the quota to be gone")
     return left
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from compat_tests.apache_kafka import tool
-from compat_tests.log_interchange.content import Reading, Site, wait_for
+from compat_tests.log_interchange.content import Reading, Site
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place, apache_complaints
+from tests.patience import LONG, eventually
 
 COMPACTED = ("compacted", "compacted-zstd")
 WAYS = [(first, end) for first in ("kbroker-first", "apache-first") for end in ("stopped", "killed")]
@@ -50,7 +51,7 @@ def wait_for_compaction(place: Place) -> None:
         offsets = checkpoint(place, "cleaner-offset-checkpoint")
         return all(offsets.get(topic, -1) == sealed_below(place, topic) for topic in COMPACTED)
 
-    wait_for(done, "compaction", 600)
+    eventually(done, "compaction", 2 * LONG)
 
 
 def wait_for_trimming(place: Place, reading: Reading) -> None:
@@ -64,7 +65,7 @@ def wait_for_trimming(place: Place, reading: Reading) -> None:
         first = min(int(path.stem) for path in (place.data / "trimmed-0").glob("*.log"))
         return max(first, checkpoint(place, "log-start-offset-checkpoint").get("trimmed", 0)) == start
 
-    wait_for(done, "the log start's checkpoint")
+    eventually(done, "the log start's checkpoint")
 
 
 def check_compacted(reading: Reading, place: Place) -> None:
@@ -89,7 +90,7 @@ def check_indexes(place: Place, how: str, *, aside: tuple[str, ...] = ()) -> Non
     logs = [path for path in sorted(place.data.glob("*/*.log")) if not path.parent.name.startswith(aside)]
     indexes = [path.with_suffix(suffix) for path in logs for suffix in (".index", ".timeindex")]
     assert len(indexes) > 20
-    dumped = tool("kafka-dump-log", how, "--files", ",".join(map(str, indexes)), timeout=600)
+    dumped = tool("kafka-dump-log", how, "--files", ",".join(map(str, indexes)), timeout=2 * LONG)
     told = dumped.stdout + dumped.stderr
     assert dumped.returncode == 0, told
     assert not [line for line in told.splitlines() if "Found" in line or "Exception" in line], told

@@ -11,11 +11,11 @@ import pytest
 
 from compat_tests.apache_kafka import tool
 from compat_tests.api_versions import told_by
-from compat_tests.log_interchange.content import wait_for
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
 from compat_tests.wire_differential.dialogue import Dialogue
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.patience import eventually
 
 
 @pytest.fixture(params=["kbroker-first", "apache-first"])
@@ -68,13 +68,13 @@ def test_a_directory_of_fixed_voters(nodes: tuple[Place, Node, Node]) -> None:
     second.start()
     assert level(place) is None
     # A controller registers what it supports a moment after it has started.
-    wait_for(lambda: could_be_raised(place), "the level to be possible")
+    eventually(lambda: could_be_raised(place), "the level to be possible")
     assert level(place) is None
     upgrade = ("kafka-features", "--bootstrap-server", place.bootstrap, "upgrade", "--feature", "kraft.version=1")
     done = tool(*upgrade)
     assert done.returncode == 0, done
     # The broker's own image follows the controller's.
-    wait_for(lambda: level(place) == "1-1", "the level to be known")
+    eventually(lambda: level(place) == "1-1", "the level to be known")
     known = voter(place)
     assert known[0] == 1 and any(known[1])
     second.stop()

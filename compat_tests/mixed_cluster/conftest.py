@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from compat_tests.mixed_cluster import view
-from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, metadata_files, remove, wait_for
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, metadata_files, remove
+from tests.patience import eventually
 
 EARLY = [f"early-{number}" for number in range(8)]
 
@@ -38,7 +39,7 @@ class Cluster:
 
     def await_whole(self) -> None:
         """Wait until both nodes say that both live."""
-        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in self.nodes), "both brokers to be unfenced")
+        eventually(lambda: all(view.brokers(node) == [1, 2] for node in self.nodes), "both brokers to be unfenced")
 
 
 class Snapshots:
@@ -103,7 +104,7 @@ def running(
             view.create(voter, name, [[1]] * (number + 1), retention_ms=str(1_000_000 + number))
 
         with Snapshots(voter).kept() as snapshots:
-            wait_for(lambda: snapshots, "a snapshot")
+            eventually(lambda: snapshots, "a snapshot")
             follower.start()
         yield Cluster((voter, follower), f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}", snapshots)
     finally:

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafka, random_uuid
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 COMBINED = "broker,controller"
 BROKER = "broker"
@@ -47,17 +47,6 @@ NO_PROPERTIES: Mapping[str, str] = {}
 
 SNAPSHOT_SOON: Mapping[str, str] = {"metadata.log.max.record.bytes.between.snapshots": "1024"}
 """A snapshot after the first few changes: for those who vote, so that one who only follows keeps what it fetched."""
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> Any:
-    """Poll another process's state until it is true, and return it; AssertionError after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.1)
 
 
 class Node(Protocol):
@@ -169,7 +158,7 @@ class JvmNode:
         self.start()
 
     def stop(self) -> None:
-        self._node.stop(timeout=180)
+        self._node.stop(timeout=LONG)
 
     def kill(self) -> None:
         self._node.kill()
@@ -220,7 +209,7 @@ class KbrokerNode:
         command, environment = self._command(
             "format", "-t", self.cluster_id, "-c", str(self._config), *self._format_options
         )
-        subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
+        subprocess.run(command, env=environment, check=True, timeout=LONG, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         if self._process is not None:
@@ -246,7 +235,7 @@ class KbrokerNode:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            code = self._process.wait(120)
+            code = self._process.wait(LONG)
             self._forget()
             assert code == 0, self.log()[-3000:]
 

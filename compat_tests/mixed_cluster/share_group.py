@@ -10,6 +10,7 @@ from confluent_kafka import AcknowledgeType, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from compat_tests.case import await_group_configs
+from tests.patience import LONG
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -43,7 +44,7 @@ def member(servers: str, group: str, topic: str) -> Any:
 def work(consumer: Any, count: int, is_bad: Callable[[bytes], bool] = lambda value: False) -> dict[Place, bytes]:
     """Take up so many records, whatever comes again: the bad ones are rejected, the others accepted."""
     found: dict[Place, bytes] = {}
-    end = time.monotonic() + 180
+    end = time.monotonic() + LONG
     while len(found) < count:
         assert time.monotonic() < end, f"{len(found)} of {count}: {sorted(found)}"
         for message in consumer.poll(0.5):

@@ -10,8 +10,9 @@ import pytest
 from compat_tests.apache_kafka import tool
 from compat_tests.mixed_cluster import view
 from compat_tests.mixed_cluster.conftest import EARLY, Cluster
-from compat_tests.mixed_cluster.nodes import Node, bootstrap, metadata_files, wait_for
+from compat_tests.mixed_cluster.nodes import Node, bootstrap, metadata_files
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from tests.patience import LONG, eventually
 
 BOTH_WAYS = [[1, 2], [2, 1]]
 """Partition 0 is led by the voter and followed by the other kind, partition 1 the other way round."""
@@ -68,7 +69,7 @@ def test_it_is_an_observer_of_the_quorum(cluster: Cluster) -> None:
             (leader.replica_id, observer.replica_id) == (1, 2) and leader.log_end_offset == observer.log_end_offset
         )
 
-    wait_for(caught_up, "the observer to be at the end of the log")
+    eventually(caught_up, "the observer to be at the end of the log")
     for node in cluster.nodes:
         text = tool("kafka-metadata-quorum", "--bootstrap-server", bootstrap(node), "describe", "--replication").stdout
         rows = {row[0]: row for row in map(str.split, text.splitlines()[1:])}
@@ -82,10 +83,10 @@ def test_changes_by_way_of_each_are_seen_by_both(cluster: Cluster, by: int) -> N
     name = new_topic(cluster, node, cleanup_policy="compact")
     view.set_config(node, name, "max.message.bytes", "54321")
     expected = {"cleanup.policy": "compact", "max.message.bytes": "54321"}
-    wait_for(lambda: all(view.topic_configs(each, name) == expected for each in cluster.nodes), "the configuration")
+    eventually(lambda: all(view.topic_configs(each, name) == expected for each in cluster.nodes), "the configuration")
     view.delete(node, name)
-    wait_for(lambda: not any(name in view.topics(each) for each in cluster.nodes), "the topic to be gone")
-    wait_for(
+    eventually(lambda: not any(name in view.topics(each) for each in cluster.nodes), "the topic to be gone")
+    eventually(
         lambda: not any(any(each.directory.glob(f"data/{name}-[01]")) for each in cluster.nodes), "its files to be gone"
     )
 
@@ -150,11 +151,11 @@ def test_one_kind_takes_over_from_the_other_and_gives_back(cluster: Cluster, end
         follower.stop()
     else:
         follower.kill()
-    wait_for(
+    eventually(
         lambda: all((each.leader, each.isr) == (1, [1]) for each in view.partitions(voter, topic).values()),
         "the leadership to move",
     )
-    wait_for(lambda: all(view.coordinator(voter, group) == 1 for group in groups.values()), "coordinators to move")
+    eventually(lambda: all(view.coordinator(voter, group) == 1 for group in groups.values()), "coordinators to move")
     during = values(f"during-{end}")
     view.produce(bootstrap(voter), topic, during)
     for protocol, group in groups.items():
@@ -168,7 +169,7 @@ def test_one_kind_takes_over_from_the_other_and_gives_back(cluster: Cluster, end
         view.lead_preferred(cluster.nodes, "__consumer_offsets")  # again, where a node was fenced for a moment
         return all(view.coordinator(node, group) == 2 for group in groups.values() for node in cluster.nodes)
 
-    wait_for(returned, "coordinators to return")
+    eventually(returned, "coordinators to return")
     after = values(f"after-{end}")
     view.produce(cluster.bootstrap, topic, after)
     for protocol, group in groups.items():
@@ -216,7 +217,7 @@ def stop_the_voter(cluster: Cluster, topic: str) -> None:
         view.lead_preferred(cluster.nodes, topic)
         return False
 
-    wait_for(is_left_alone, "node 2 to hear that it leads alone", 900)
+    eventually(is_left_alone, "node 2 to hear that it leads alone", 3 * LONG)
 
 
 def test_what_only_one_kind_has_is_cut_off(cluster: Cluster) -> None:
@@ -235,7 +236,7 @@ def test_what_only_one_kind_has_is_cut_off(cluster: Cluster) -> None:
     finally:
         voter.signal(signal.SIGCONT)
     diverged = view.log_bytes(follower, topic, 1)
-    wait_for(lambda: view.partitions(voter, topic)[1].leader == 1, "the leadership to move")
+    eventually(lambda: view.partitions(voter, topic)[1].leader == 1, "the leadership to move")
     other = values("other")
     view.produce(bootstrap(voter), topic, other)
     follower.start()
@@ -256,7 +257,7 @@ def coordinated_by(cluster: Cluster, node_id: int, label: str, key_type: int = 0
     def known() -> bool:
         return all(view.coordinator(node, label, key_type) > 0 for node in cluster.nodes)
 
-    wait_for(known, "a coordinator")
+    eventually(known, "a coordinator")
 
     def found() -> str:
         view.lead_preferred(cluster.nodes, "__transaction_state" if key_type else "__consumer_offsets")
@@ -266,4 +267,4 @@ def coordinated_by(cluster: Cluster, node_id: int, label: str, key_type: int = 0
                 return name
         return ""  # a node was fenced for a moment since
 
-    return str(wait_for(found, f"node {node_id} to coordinate something"))
+    return str(eventually(found, f"node {node_id} to coordinate something"))

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from compat_tests.mixed_cluster import view
-from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove
 from kbroker.types import Uuid, uuid_from_str
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.patience import eventually
 
 JVM = 1
 DUPLICATE_VOTER, VOTER_NOT_FOUND = 126, 127
@@ -63,7 +64,7 @@ def lead(nodes: list[Node], kind: str) -> int:
         nodes[leader - 1].stop()
         for node in lagging:
             node.signal(signal.SIGCONT)
-        wait_for(lambda: quorum(successor)[0] in wanted, f"a {kind} to lead")
+        eventually(lambda: quorum(successor)[0] in wanted, f"a {kind} to lead")
         nodes[leader - 1].start()
     raise AssertionError(f"no {kind} leads")
 
@@ -75,7 +76,7 @@ def leading(nodes: list[Node]) -> int:
         leaders = {quorum(node)[0] for node in nodes}
         return leaders.pop() if len(leaders) == 1 else -1
 
-    return int(wait_for(lambda: max(named(), 0), "a leader"))
+    return int(eventually(lambda: max(named(), 0), "a leader"))
 
 
 @pytest.mark.parametrize("kind", ["jvm", "kbroker"])
@@ -96,18 +97,18 @@ def test_voters_become_changeable(startable: None, tmp_path: Path, kind: str) ->
             timeout_ms=60_000,
         )
         # Refused until every voter has told the leader of its directory.
-        wait_for(lambda: view.ask(nodes[1], upgrade).error_code == 0, "the level")
+        eventually(lambda: view.ask(nodes[1], upgrade).error_code == 0, "the level")
         voters = {node.node_id: directory(node) for node in nodes}
-        wait_for(lambda: all(quorum(node)[1] == voters for node in nodes), "all to know the directories")
+        eventually(lambda: all(quorum(node)[1] == voters for node in nodes), "all to know the directories")
         assert quorum(nodes[1])[0] == leader
         # One of the other kind goes, and comes back.
         other = nodes[1] if kind == "jvm" else first
         key = voters[other.node_id]
         # An answer may be lost to a time-out though the voter is removed, and added, all the same.
         removal = RemoveRaftVoterRequest(cluster_id=first.cluster_id, voter_id=other.node_id, voter_directory_id=key)
-        wait_for(lambda: view.ask(nodes[2], removal).error_code in (0, VOTER_NOT_FOUND), "the removal")
+        eventually(lambda: view.ask(nodes[2], removal).error_code in (0, VOTER_NOT_FOUND), "the removal")
         left = {node_id: key for node_id, key in voters.items() if node_id != other.node_id}
-        wait_for(lambda: all(quorum(node)[1] == left for node in nodes), "the voter to be removed")
+        eventually(lambda: all(quorum(node)[1] == left for node in nodes), "the voter to be removed")
         addition = AddRaftVoterRequest(
             cluster_id=first.cluster_id,
             timeout_ms=60_000,
@@ -115,13 +116,13 @@ def test_voters_become_changeable(startable: None, tmp_path: Path, kind: str) ->
             voter_directory_id=key,
             listeners=[Listener(name="CONTROLLER", host="127.0.0.1", port=other.controller_port)],
         )
-        wait_for(lambda: view.ask(nodes[2], addition).error_code in (0, DUPLICATE_VOTER), "the addition")
-        wait_for(lambda: all(quorum(node)[1] == voters for node in nodes), "the voter to be added")
+        eventually(lambda: view.ask(nodes[2], addition).error_code in (0, DUPLICATE_VOTER), "the addition")
+        eventually(lambda: all(quorum(node)[1] == voters for node in nodes), "the voter to be added")
         # Nodes of both kinds read it all from their disks again.
         for node in (first, nodes[1]):
             node.stop()
             node.start()
-        wait_for(lambda: all(quorum(node)[1] == voters for node in nodes), "all to know the voters again")
+        eventually(lambda: all(quorum(node)[1] == voters for node in nodes), "all to know the voters again")
     finally:
         for node in nodes:
             remove(node)

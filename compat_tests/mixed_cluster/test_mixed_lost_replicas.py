@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from compat_tests.mixed_cluster import view
-from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove
 from tests.node.small_disk import mounted, take_all_but
+from tests.patience import eventually
 
 TOPIC = "replicated"
 
@@ -20,7 +21,7 @@ def test_apache_kafka_has_another_replica_lead(startable: None, tmp_path: Path) 
         try:
             for node in nodes:
                 node.start()
-            wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+            eventually(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
             view.create(voter, TOPIC, [[2, 1]])
             view.await_in_sync(nodes, TOPIC)
             servers = f"127.0.0.1:{voter.port},127.0.0.1:{follower.port}"
@@ -34,7 +35,7 @@ def test_apache_kafka_has_another_replica_lead(startable: None, tmp_path: Path) 
             ballast.unlink()
             view.await_in_sync(nodes, TOPIC)
             view.elect_preferred(voter, TOPIC, 0)
-            wait_for(lambda: view.partitions(voter, TOPIC)[0].leader == 2, "the preferred leader")
+            eventually(lambda: view.partitions(voter, TOPIC)[0].leader == 2, "the preferred leader")
 
             follower.stop()
             (small / "data" / f"{TOPIC}-0" / "partition.metadata").write_bytes(b"")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from compat_tests.apache_kafka import KAFKA_VERSION, tool
 from compat_tests.mixed_cluster import view
-from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, bootstrap, remove, wait_for
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, bootstrap, remove
 from compat_tests.mixed_cluster.share_group import configure, member, work
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+from tests.patience import eventually
 
 BOTH_WAYS = [[1, 2], [2, 1]]
 
@@ -44,7 +45,7 @@ def test_a_broker_of_4_3_follows_kbroker(startable: None, tmp_path: Path) -> Non
     try:
         voter.start()
         follower.start()
-        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+        eventually(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
         for by in nodes:
             replicates(nodes, f"by-{by.node_id}", by)
         # What a node of 4.3 does not know is refused.
@@ -64,18 +65,18 @@ def test_from_4_3_to_4_4(startable: None, tmp_path: Path) -> None:
     try:
         voter.start()
         follower.start()
-        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+        eventually(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
         assert level(voter) == level(follower) == 30
 
         replicates(nodes, "at-4-3", follower)
         voter.upgrade()
-        wait_for(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
+        eventually(lambda: all(view.brokers(node) == [1, 2] for node in nodes), "both brokers to be unfenced")
         assert level(follower) == 30
         feature = f"metadata.version={LATEST_METADATA_VERSION}"
         raise_level = ("kafka-features", "--bootstrap-server", bootstrap(follower), "upgrade", "--feature", feature)
         # A controller registers what it supports a moment after it has started.
-        wait_for(lambda: tool(*raise_level).returncode == 0, "the level to be raised")
-        wait_for(lambda: level(voter) == level(follower) == LATEST_METADATA_VERSION, "the level of 4.4")
+        eventually(lambda: tool(*raise_level).returncode == 0, "the level to be raised")
+        eventually(lambda: level(voter) == level(follower) == LATEST_METADATA_VERSION, "the level of 4.4")
         replicates(nodes, "at-4-4", voter)
         assert view.read(servers, "at-4-3", {0: 20, 1: 20}).keys() == {0, 1}
     finally:

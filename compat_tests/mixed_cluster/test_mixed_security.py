@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove
 from kbroker.errors import ErrorCode
 from kbroker.security.tls.authority import Authority
 from kbroker.wire.conversation import Conversation
@@ -27,6 +27,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.patience import LONG, eventually
 
 PASSWORDS = {"node": "n0de-pw", "admin": "adm1n-pw", "alice": "al1ce-pw"}
 USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
@@ -41,7 +42,7 @@ class Client:
 
     def __init__(self, node: Node, user: str, trust: ssl.SSLContext) -> None:
         self._socket = trust.wrap_socket(
-            socket.create_connection(("127.0.0.1", node.port), 120), server_hostname="127.0.0.1"
+            socket.create_connection(("127.0.0.1", node.port), LONG), server_hostname="127.0.0.1"
         )
         self._talk = Conversation("mixed")
         self._reader = FrameReader(api_keys=None)
@@ -83,7 +84,7 @@ class SecureCluster:
             answer = self.client(number, "admin").ask(MetadataRequest(topics=[]), 12)
             return sorted(broker.node_id for broker in answer.brokers)
 
-        wait_for(lambda: all(brokers(number) == [1, 2] for number in (1, 2)), "both brokers to be unfenced")
+        eventually(lambda: all(brokers(number) == [1, 2] for number in (1, 2)), "both brokers to be unfenced")
 
 
 @pytest.fixture(scope="module", params=["jvm-quorum", "kbroker-quorum"])
@@ -143,7 +144,7 @@ def created(secure: SecureCluster, number: int) -> Any:
 
 def await_in_sync(secure: SecureCluster, topic: str) -> None:
     """Wait until both replicas of a topic are."""
-    wait_for(lambda: secure.isr(topic) == [1, 2], "both replicas in sync")
+    eventually(lambda: secure.isr(topic) == [1, 2], "both replicas in sync")
 
 
 def test_a_client_is_judged_by_its_own_name_by_way_of_each(secure: SecureCluster) -> None:
@@ -167,7 +168,7 @@ def test_a_client_is_judged_by_its_own_name_by_way_of_each(secure: SecureCluster
         assert answer.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answer = secure.client(3 - number, "admin").ask(CreateAclsRequest(creations=[acl]), 3)
         assert answer.results[0].error_code == ErrorCode.NONE
-        topic = wait_for(functools.partial(created, secure, number), "the ACL")
+        topic = eventually(functools.partial(created, secure, number), "the ACL")
         # Without DescribeConfigs it is not told what it has made.
         assert topic.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not topic.configs
         await_in_sync(secure, f"mine-{number}")
@@ -188,7 +189,7 @@ def test_a_node_that_comes_back_is_taken_in(secure: SecureCluster) -> None:
     assert not secure.client(1, "admin").ask(creation("kept"), 7).topics[0].error_code
     await_in_sync(secure, "kept")
     secure.nodes[1].stop()
-    wait_for(lambda: secure.isr("kept") == [1], "the stopped node to be out of sync")
+    eventually(lambda: secure.isr("kept") == [1], "the stopped node to be out of sync")
     secure.nodes[1].start()
     secure.await_both()
     await_in_sync(secure, "kept")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from compat_tests.mixed_cluster import view
 from compat_tests.mixed_cluster.conftest import Cluster
-from compat_tests.mixed_cluster.nodes import bootstrap, wait_for
+from compat_tests.mixed_cluster.nodes import bootstrap
 from compat_tests.mixed_cluster.share_group import configure, member, work
 from compat_tests.mixed_cluster.test_mixed_cluster import new_topic
+from tests.patience import eventually
 
 COUNT = 10
 COPY = {"errors_deadletterqueue_copy_record_enable": "true"}
@@ -35,7 +36,7 @@ def test_each_kind_goes_on_with_the_states_that_the_other_has_kept(cluster: Clus
 
     leaves, stays = cluster.follower, cluster.voter
     leaves.stop()
-    wait_for(
+    eventually(
         lambda: all(each.leader == stays.node_id for each in view.partitions(stays, topic).values()),
         "one node to lead all",
     )

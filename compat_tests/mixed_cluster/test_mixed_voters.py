@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from compat_tests.mixed_cluster import view
-from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove, wait_for
+from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from tests.patience import eventually
 
 TOPIC = "replicated"
 
@@ -45,15 +46,15 @@ def test_the_others_take_over_from_the_first_controller(startable: None, tmp_pat
     try:
         for node in nodes:
             node.start()
-        wait_for(lambda: all(quorum(node) == (1, [1, 2, 3]) for node in nodes), "all to be voters")
+        eventually(lambda: all(quorum(node) == (1, [1, 2, 3]) for node in nodes), "all to be voters")
         view.create(nodes[1], TOPIC, [[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas="2")
         servers = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
         written = {index: [b"before" * 10] * 20 for index in range(3)}
         view.produce(servers, TOPIC, written)
 
         leader.kill()
-        wait_for(lambda: all(quorum(node)[0] in (2, 3) for node in others), "another controller")
-        wait_for(
+        eventually(lambda: all(quorum(node)[0] in (2, 3) for node in others), "another controller")
+        eventually(
             lambda: all(each.isr == [2, 3] and each.leader != 1 for each in view.partitions(others[0], TOPIC).values()),
             "the ISR to be without the first",
         )
@@ -64,7 +65,7 @@ def test_the_others_take_over_from_the_first_controller(startable: None, tmp_pat
         leader.start()
         view.await_in_sync((leader, others[0]), TOPIC)
         # Whoever leads: a slow machine may have had another election meanwhile.
-        wait_for(
+        eventually(
             lambda: quorum(leader) in [(id, [1, 2, 3]) for id in {1, 2, 3} & {quorum(node)[0] for node in others}],
             "one controller for all, and the same voters",
         )

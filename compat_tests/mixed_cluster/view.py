@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from compat_tests.coordinators import COORDINATOR_ELSEWHERE
-from compat_tests.mixed_cluster.nodes import Node, wait_for
+from compat_tests.mixed_cluster.nodes import Node
 from kbroker.client.connection import Connection
 from kbroker.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -27,9 +27,8 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.patience import LONG, LONG_MS, eventually
 
-SECONDS = 180.0
-PATIENCE_MS = 180_000
 TOPIC_RESOURCE = 2
 TOPIC_SOURCE = 1
 """``config_source`` of what was set for the topic itself."""
@@ -45,7 +44,7 @@ PRODUCER: Mapping[str, Any] = {
     **CLIENT,
     "acks": "all",
     "enable.idempotence": True,
-    "message.timeout.ms": PATIENCE_MS,
+    "message.timeout.ms": LONG_MS,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
 }
@@ -62,7 +61,7 @@ class PartitionView(NamedTuple):
 
 def ask(node: Node, request: Any) -> Any:
     """The answer of this very node."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + LONG
     connection = Connection("127.0.0.1", node.port, client_id="mixed-cluster", deadline=deadline)
     try:
         return connection.request(request, deadline)
@@ -128,7 +127,7 @@ def create(node: Node, name: str, placed: list[list[int]], **configs: str) -> No
                 ],
             )
         ],
-        timeout_ms=int(SECONDS * 1000),
+        timeout_ms=int(LONG_MS),
     )
     [result] = ask(node, request).topics
     assert result.error_code == 0, result
@@ -136,7 +135,7 @@ def create(node: Node, name: str, placed: list[list[int]], **configs: str) -> No
 
 def delete(node: Node, name: str) -> None:
     """Delete a topic by way of this node."""
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=int(SECONDS * 1000))
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=int(LONG_MS))
     [result] = ask(node, request).responses
     assert result.error_code == 0, result
 
@@ -176,7 +175,7 @@ def lead_preferred(nodes: tuple[Node, Node], topic: str) -> dict[int, PartitionV
             elect_preferred(nodes[0], topic, index)
         return None if others else found
 
-    preferred: dict[int, PartitionView] = wait_for(led, f"the first replicas of {topic} to lead")
+    preferred: dict[int, PartitionView] = eventually(led, f"the first replicas of {topic} to lead")
     return preferred
 
 
@@ -194,7 +193,7 @@ def await_in_sync(nodes: tuple[Node, Node], topic: str) -> dict[int, PartitionVi
         whole = one and all(each.leader > 0 and each.isr == sorted(each.replicas) for each in one.values())
         return one if whole and one == other else None
 
-    found: dict[int, PartitionView] = wait_for(agreed, f"all replicas of {topic} to be in sync")
+    found: dict[int, PartitionView] = eventually(agreed, f"all replicas of {topic} to be in sync")
     return found
 
 
@@ -222,7 +221,7 @@ def send(producer: Producer, topic: str, values: Mapping[int, list[bytes]]) -> C
             producer.produce(topic, value, partition=index, on_delivery=delivered)
 
     def finish() -> None:
-        producer.flush(200)
+        producer.flush(LONG)
         assert not failures and acknowledged == sum(map(len, values.values())), (acknowledged, failures[:3])
 
     return finish
@@ -231,15 +230,15 @@ def send(producer: Producer, topic: str, values: Mapping[int, list[bytes]]) -> C
 def transact(servers: str, name: str, topic: str, values: Mapping[int, list[bytes]]) -> None:
     """Abort one transaction with other values, and commit one with these."""
     # A transaction may not end before its messages.
-    own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": PATIENCE_MS}
+    own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": LONG_MS}
     producer = Producer({**PRODUCER, **own})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     send(producer, topic, {index: [b"aborted"] for index in values})()
-    producer.abort_transaction(SECONDS)
+    producer.abort_transaction(LONG)
     producer.begin_transaction()
     send(producer, topic, values)()
-    producer.commit_transaction(SECONDS)
+    producer.commit_transaction(LONG)
 
 
 def read(
@@ -249,7 +248,7 @@ def read(
 
     Without a `group` from the beginning; as a `group` from its offsets, which are committed afterwards.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + LONG
     while (found := _read(servers, topic, counts, group, protocol, deadline)) is None:
         pass
     return found
@@ -311,4 +310,4 @@ def await_same_logs(nodes: tuple[Node, Node], topic: str, indexes: range) -> Non
         pairs = [tuple(log_bytes(node, topic, index) for node in nodes) for index in indexes]
         return all(one and one == other for one, other in pairs)
 
-    wait_for(same, f"the logs of {topic} to be the same")
+    eventually(same, f"the logs of {topic} to be the same")

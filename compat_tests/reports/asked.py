@@ -26,6 +26,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch, iter_records
+from tests.patience import SHORT, eventually
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 _TOPIC = 2
@@ -68,7 +69,7 @@ class Asked(World):
         made = self.ask(CreateTopicsRequest(topics=[new], timeout_ms=50_000), 7).topics[0]
         assert made.error_code == 0, made
         self.topic_ids[name] = Uuid(made.topic_id)
-        self.until(lambda: self.offset(name, LATEST).error == 0)
+        eventually(lambda: self.offset(name, LATEST).error == 0)
         return name
 
     def configure(self, topic: str, **configs: str) -> None:
@@ -82,7 +83,7 @@ class Asked(World):
         """Delete a topic, and wait until its leader has gone."""
         answer = self.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=50_000), 5)
         assert answer.responses[0].error_code == 0, answer
-        self.until(lambda: self.offset(topic, LATEST).error != 0)
+        eventually(lambda: self.offset(topic, LATEST).error != 0)
 
     # Records
     def produce_data(self, topic: str, batch: bytes, version: int, name: str | None = None) -> ProduceRequest:
@@ -181,7 +182,7 @@ class Asked(World):
         now = int(time.time() * 1000)
         batch = build_batch([Record(0, now, key, value) for key, value in records])
         host, _, port = self.bootstrap.rpartition(":")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SHORT
         admin = Admin(host, int(port), client_id="__admin_client", deadline=deadline)
         answer = admin.request(self.produce_data(topic, batch, 9), deadline, version=9)
         admin.close()

@@ -29,6 +29,7 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.patience import eventually
 
 UNSTABLE = 88
 
@@ -36,7 +37,7 @@ UNSTABLE = 88
 def new_group(asked: Asked) -> str:
     """The name of a group that nobody has used; its coordinator is ready."""
     name = asked.new_id().replace("id-", "group-")
-    asked.until(lambda: asked.ask(DescribeGroupsRequest(groups=[name]), 0).groups[0].error_code not in (14, 15, 16))
+    eventually(lambda: asked.ask(DescribeGroupsRequest(groups=[name]), 0).groups[0].error_code not in (14, 15, 16))
     return name
 
 
@@ -59,7 +60,7 @@ def stage(asked: Asked, producer: Producer, group: str, topic: str, offset: int,
         producer_epoch=producer.epoch,
         group_id=group,
     )
-    asked.until(lambda: asked.ask(add, 3).error_code == 0)
+    eventually(lambda: asked.ask(add, 3).error_code == 0)
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     request = TxnOffsetCommitRequest(
         transactional_id=producer.transactional_id,
@@ -98,7 +99,7 @@ def eventually_stable(asked: Asked, group: str, topic: str) -> int:
         seen.append(fetched(asked, group, topic, stable=True))
         return seen[-1][0] != UNSTABLE
 
-    asked.until(settled)
+    eventually(settled)
     assert seen[-1][0] == 0, seen[-1]
     return seen[-1][1]
 

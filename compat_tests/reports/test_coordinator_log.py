@@ -26,6 +26,7 @@ from kbroker.wire.records import consumer_group as stored
 from kbroker.wire.records import streams_group
 from kbroker.wire.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from kbroker.wire.records.versioned import encode_coordinator_key, encode_versioned
+from tests.patience import eventually
 
 OFFSETS = "__consumer_offsets"
 
@@ -125,8 +126,8 @@ def test_the_log_is_deleted_while_groups_live(asked: Asked, broker: Broker) -> N
     assert commit(asked, group, topic, 5) == 0
     asked.delete_topic(OFFSETS)
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
-    asked.until(lambda: asked.ask(find, 4).coordinators[0].error_code == 0)
-    asked.until(lambda: fetched(asked, group, topic)[0] == 0)
+    eventually(lambda: asked.ask(find, 4).coordinators[0].error_code == 0)
+    eventually(lambda: fetched(asked, group, topic)[0] == 0)
     assert fetched(asked, group, topic) == (0, -1)
     assert commit(asked, group, topic, 7) == 0
     asked.again(broker)

@@ -11,6 +11,7 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.patience import eventually
 
 FENCED, UNKNOWN = 74, 75
 
@@ -33,7 +34,7 @@ def led(asked: Asked, broker: Broker) -> tuple[str, list[int]]:
         asked.write(topic, first, first + 1)
         epochs.append(asked.batches(topic, first)[0][0].partition_leader_epoch)
         asked.again(broker, crash=True)  # the epoch of a time without a leader lies between
-        asked.until(lambda: asked.offset(topic, LATEST).error == 0)
+        eventually(lambda: asked.offset(topic, LATEST).error == 0)
     assert epochs[0] + 1 < epochs[1] < epochs[2] - 1
     return topic, epochs
 

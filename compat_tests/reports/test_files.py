@@ -12,6 +12,7 @@ import pytest
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place
 from compat_tests.reports.asked import EARLIEST, LATEST, MAX_TIMESTAMP, Asked
 from kbroker.wire.record_batch import Record, build_batch
+from tests.patience import eventually
 
 QUICK = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "300", "offsets.topic.num.partitions": "1"}
 FAR = (1 << 32) - 6
@@ -41,7 +42,7 @@ class Directory:
             if crashed and (each.name == ".kafka_cleanshutdown" or each.name.endswith("-checkpoint")):
                 each.unlink()
         self.start()
-        self.asked.until(lambda: self.asked.offset(topic, LATEST).error == 0)
+        eventually(lambda: self.asked.offset(topic, LATEST).error == 0)
 
     def start(self) -> None:
         """Start the node, and wait until it is ready."""
@@ -75,7 +76,7 @@ def test_offsets_beyond_32_bits(directory: Directory) -> None:
     second = b"".join(batch(FAR + at, 1_000 + at) for at in range(4, 12))
     directory.give("far", {FAR: first, FAR + 4: second}, {"index.interval.bytes": "1"})
     for _ in range(2):
-        asked.until(lambda: asked.offset("far", LATEST).error == 0)
+        eventually(lambda: asked.offset("far", LATEST).error == 0)
         assert [asked.offset("far", each).offset for each in (EARLIEST, LATEST)] == [FAR, FAR + 12]
         assert [asked.offset("far", 1_000 + at)[1:3] for at in range(12)] == [
             (1_000 + at, FAR + at) for at in range(12)
@@ -85,7 +86,7 @@ def test_offsets_beyond_32_bits(directory: Directory) -> None:
             assert asked.records("far", FAR + at)[0].offset == FAR + at
         directory.node.stop()
         directory.start()
-    asked.until(lambda: asked.send("far", batch(0, 5_000)).error_code == 0)
+    eventually(lambda: asked.send("far", batch(0, 5_000)).error_code == 0)
     assert asked.delete_records("far", FAR + 8) == FAR + 8
     assert [each.offset for each in asked.records("far", FAR + 8)] == list(range(FAR + 8, FAR + 13))
 
@@ -105,11 +106,11 @@ def test_compaction_of_segments_that_are_far_apart(directory: Directory) -> None
         (6_000_000_001, b"k"),
         (6_000_000_002, b"6000000000"),
     ]
-    asked.until(lambda: [(each.offset, each.key) for each in asked.records("apart")] == expected)
+    eventually(lambda: [(each.offset, each.key) for each in asked.records("apart")] == expected)
     assert asked.offset("apart", LATEST).offset == 6_000_000_003
     directory.node.stop()
     directory.start()
-    asked.until(lambda: asked.offset("apart", LATEST).error == 0)
+    eventually(lambda: asked.offset("apart", LATEST).error == 0)
     assert [(each.offset, each.key) for each in asked.records("apart")] == expected
     assert asked.records("apart", 1_000_000_000)[0].offset == 3_000_000_003
 
@@ -147,7 +148,7 @@ def test_messages_of_the_old_formats(directory: Directory, crashed: bool) -> Non
     directory.give(topic, {0: old, 4: batch(4, 5_000)}, properties, crashed)
     assert [asked.offset(topic, each).offset for each in (EARLIEST, LATEST)] == [0, 5]
     assert asked.offset(topic, 2_500)[1:3] == (3_000, 3)
-    asked.until(lambda: asked.send(topic, batch(0, 9_000, key=b"next")).error_code == 0)
+    eventually(lambda: asked.send(topic, batch(0, 9_000, key=b"next")).error_code == 0)
     expected = [(2, b"other", 2_000), (4, b"k", 5_000), (5, b"next", 9_000)]
 
     def compacted() -> bool:
@@ -155,5 +156,5 @@ def test_messages_of_the_old_formats(directory: Directory, crashed: bool) -> Non
             return False
         return [(each.offset, each.key, each.timestamp) for each in asked.records(topic)] == expected
 
-    asked.until(compacted)
+    eventually(compacted)
     assert asked.offset(topic, 2_500)[1:3] == (5_000, 4)

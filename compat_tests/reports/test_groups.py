@@ -17,6 +17,7 @@ from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kbroker.wire.messages.list_groups import ListGroupsRequest
+from tests.patience import eventually
 
 FENCED_EPOCH, UNRELEASED, FENCED_INSTANCE, MAX_SIZE, INCONSISTENT, UNKNOWN_MEMBER = 110, 111, 82, 81, 23, 25
 
@@ -82,7 +83,7 @@ def settle(asked: Asked, *members: Member) -> None:
             assert answer.error_code == 0, answer
         return bool(told(asked, members[0].group).group_state == "Stable")
 
-    asked.until(stable)
+    eventually(stable)
 
 
 def wide(asked: Asked, partitions: int) -> tuple[str, str]:
@@ -92,7 +93,7 @@ def wide(asked: Asked, partitions: int) -> tuple[str, str]:
     scout = Member(asked, new_group(asked), "scout")
     scout.join(topic)
     # The coordinator hears of a topic a moment after its leaders.
-    asked.until(lambda: scout.beat().error_code == 0 and sum(map(len, scout.owned.values())) == partitions)
+    eventually(lambda: scout.beat().error_code == 0 and sum(map(len, scout.owned.values())) == partitions)
     scout.leave()
     assert commit(asked, group, topic, 1) == 0
     return group, topic
@@ -151,7 +152,7 @@ def test_a_regular_expression_comes_and_goes(asked: Asked) -> None:
     group, topic = wide(asked, 1)
     one = Member(asked, group, "one")
     one.join(subscribed_topic_regex=f"{topic}.*")
-    asked.until(lambda: one.beat().error_code == 0 and sum(map(len, one.owned.values())) == 1)
+    eventually(lambda: one.beat().error_code == 0 and sum(map(len, one.owned.values())) == 1)
     settle(asked, one)
     second = Member(asked, group, "two")
     second.join(subscribed_topic_regex=f"{topic}.*")
@@ -170,9 +171,9 @@ def test_a_partition_more_of_a_topic_by_expression(asked: Asked) -> None:
     one.join(subscribed_topic_regex=topic)
     settle(asked, one)
     asked.delete_topic(topic)
-    asked.until(lambda: one.beat().error_code == 0 and not any(one.owned.values()))
+    eventually(lambda: one.beat().error_code == 0 and not any(one.owned.values()))
     asked.made_topic(topic, 3)
-    asked.until(lambda: one.beat().error_code == 0 and sum(map(len, one.owned.values())) == 3)
+    eventually(lambda: one.beat().error_code == 0 and sum(map(len, one.owned.values())) == 3)
 
 
 def test_a_static_member_comes_back_to_a_full_group(asked: Asked) -> None:

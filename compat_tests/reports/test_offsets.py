@@ -19,6 +19,7 @@ from compat_tests.reports.committed import (
     stage,
 )
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
+from tests.patience import eventually
 
 OFFSETS = "__consumer_offsets"
 
@@ -51,7 +52,7 @@ def expired_while_staged(asked: Asked, group: str, topic: str) -> None:
     assert stage(asked, producer, group, topic, 10) == 0
     other = new_group(asked)
     assert commit(asked, other, topic, 5, keep_ms=100) == 0
-    asked.until(lambda: fetched(asked, other, topic) == (0, -1))  # one expires, as nothing is staged
+    eventually(lambda: fetched(asked, other, topic) == (0, -1))  # one expires, as nothing is staged
     assert fetched(asked, group, topic)[0] == 0
     asked.end(producer, commit=True)
 
@@ -61,7 +62,7 @@ def nothing_but_staged(asked: Asked, group: str, topic: str) -> None:
     assert stage(asked, producer, group, topic, 10) == 0
     other = new_group(asked)
     assert commit(asked, other, topic, 5, keep_ms=100) == 0
-    asked.until(lambda: fetched(asked, other, topic) == (0, -1))
+    eventually(lambda: fetched(asked, other, topic) == (0, -1))
     asked.end(producer, commit=True)
 
 
@@ -136,7 +137,7 @@ def compact_offsets(asked: Asked, topic: str) -> None:
         keys = [each.key for each in asked.records(OFFSETS) if each.offset < end]
         return len(keys) == len(set(keys))
 
-    asked.until(dense)
+    eventually(dense)
     asked.configure(OFFSETS, segment_ms="604800000", min_cleanable_dirty_ratio="0.5", delete_retention_ms="86400000")
 
 

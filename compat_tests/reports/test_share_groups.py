@@ -18,6 +18,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.patience import eventually
 
 ACCEPT, RELEASE = 1, 2
 UNKNOWN_TOPIC_ID = 100
@@ -35,7 +36,7 @@ class ShareMember:
         resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
         assert asked.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
         self._epoch = 0
-        asked.until(self._has_partition)
+        eventually(self._has_partition)
         await_share_coordinators(asked.bootstrap, asked.topic_ids[topic])
 
     def _has_partition(self) -> bool:
@@ -81,7 +82,7 @@ class ShareMember:
             got[:] = [] if answer is None else answer.acquired_records
             return bool(got)
 
-        self.asked.until(fetched)
+        eventually(fetched)
         return [(each.first_offset, each.last_offset, each.delivery_count) for each in got]
 
     def acknowledge(self, first: int, last: int, kind: int = ACCEPT) -> int:

@@ -29,6 +29,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tests.patience import LONG, SHORT
 
 OFFSETS = "__consumer_offsets"
 NOT_COORDINATOR = 16
@@ -47,7 +48,7 @@ def three(request: pytest.FixtureRequest) -> Iterator[ApacheNodes | KbrokerNodes
 def ask(address: str, request: Any, version: int) -> Any:
     """The answer of one node."""
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SHORT
     connection = Connection(host, int(port), client_id="wire", deadline=deadline)
     try:
         return connection.request(request, deadline, version=version)
@@ -57,7 +58,7 @@ def ask(address: str, request: Any, version: int) -> Any:
 
 def partition(broker: Broker, topic: str) -> Any:
     """Metadata of partition 0 of a topic."""
-    with Client(broker.bootstrap, timeout=60) as client:
+    with Client(broker.bootstrap, timeout=SHORT) as client:
         (found,) = [each for each in client.refresh(None) if each.name == topic]
     return next(each for each in found.partitions if each.partition_index == 0)
 
@@ -70,7 +71,7 @@ def move(broker: Broker, topic: str, *replicas: int) -> None:
     )
     answer = ask(broker.bootstrap.split(",")[0], request, 0)
     assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0), answer
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     while sorted((now := partition(broker, topic)).replica_nodes) != sorted(replicas) or now.leader_id not in replicas:
         assert time.monotonic() < deadline, now
         time.sleep(0.1)
@@ -97,7 +98,7 @@ def fetched(address: str, group: str) -> tuple[int, int]:
 def test_a_coordinator_whose_last_replica_has_gone(three: ApacheNodes | KbrokerNodes) -> None:
     """A node that is no replica any more knows nothing of its groups, and learns them anew if it leads again."""
     addresses = dict(zip((1, 2, 3), three.bootstrap.split(","), strict=True))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     expected = 0
     for leader in (1, 2, 1):
         move(three, OFFSETS, leader)

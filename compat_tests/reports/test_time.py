@@ -10,6 +10,7 @@ from compat_tests.brokers import Broker
 from compat_tests.reports.asked import EARLIEST, LATEST, MAX_TIMESTAMP, Asked
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
+from tests.patience import eventually
 
 ROLLED = {"segment_ms": "1000"}
 """Batches whose records are more than a second apart are in segments of their own."""
@@ -70,7 +71,7 @@ def test_times_within_an_open_transaction(asked: Asked) -> None:
     assert asked.offset(topic, LATEST, committed=True).offset == 1
     assert asked.offset(topic, stamp)[1:3] == (stamp, 1)
     asked.end(producer, commit=True)
-    asked.until(lambda: asked.offset(topic, stamp, committed=True)[1:3] == (stamp, 1))
+    eventually(lambda: asked.offset(topic, stamp, committed=True)[1:3] == (stamp, 1))
 
 
 def test_special_times_and_partitions_named_twice(asked: Asked) -> None:
@@ -92,12 +93,12 @@ def test_a_future_time_keeps_its_segment_and_what_follows(asked: Asked) -> None:
     asked.write(topic, now - 40_000_000)
     asked.write(topic, now)
     asked.configure(topic, retention_ms="1000000")
-    asked.until(lambda: asked.offset(topic, EARLIEST).offset == 1)
+    eventually(lambda: asked.offset(topic, EARLIEST).offset == 1)
     marker = asked.topic_with(**ROLLED)
     asked.write(marker, 1)
     asked.write(marker, now)
     asked.configure(marker, retention_ms="1000000")  # another round of retention
-    asked.until(lambda: asked.offset(marker, EARLIEST).offset == 1)
+    eventually(lambda: asked.offset(marker, EARLIEST).offset == 1)
     assert [each.offset for each in asked.records(topic, 1)] == [1, 2, 3]
 
 

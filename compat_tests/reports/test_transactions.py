@@ -19,6 +19,7 @@ from kbroker.wire.messages.write_txn_markers import (
 )
 from kbroker.wire.records.transaction_state import TransactionLogKey, TransactionLogValue
 from kbroker.wire.records.versioned import encode_coordinator_key, encode_versioned
+from tests.patience import eventually
 
 INVALID_EPOCH, CONCURRENT, FENCED, INVALID_STATE = 47, 51, 90, 48
 LAST_EPOCH = 32766
@@ -57,8 +58,8 @@ def test_an_abort_right_after_a_commit(asked: Asked) -> None:
     topic, producer = asked.topic_with(), asked.init()
     seen = set()
     for number in range(10):
-        asked.until(lambda: write(asked, producer, topic) == 0)
-        asked.until(lambda: end(asked, producer, True) == 0)
+        eventually(lambda: write(asked, producer, topic) == 0)
+        eventually(lambda: end(asked, producer, True) == 0)
         before = producer.epoch
         while error := end(asked, producer, False):
             seen.add(error)
@@ -118,7 +119,7 @@ def test_the_last_epoch_of_a_producer_id(asked: Asked, last: dict[str, Producer]
     retry = Producer(producer.transactional_id, old, LAST_EPOCH)
     asked.settle(producer)
     assert (end(asked, retry, True), retry.producer_id, retry.epoch) == (0, producer.producer_id, 0)
-    asked.until(lambda: write(asked, producer, topic) == 0)
+    eventually(lambda: write(asked, producer, topic) == 0)
     assert end(asked, producer, False) == 0
     asked.settle(producer)
     assert asked.seen(topic) == [(0, LAST_EPOCH)]
@@ -128,21 +129,21 @@ def test_the_last_epoch_of_a_producer_id(asked: Asked, last: dict[str, Producer]
     again = asked.init(producer.transactional_id)
     assert (again.producer_id != producer.producer_id, again.epoch) == (True, 1)
     assert write(asked, producer, topic, 1) == INVALID_EPOCH
-    asked.until(lambda: asked.offset(topic, LATEST, committed=True).offset == 2)
-    asked.until(lambda: write(asked, again, topic) == 0)
+    eventually(lambda: asked.offset(topic, LATEST, committed=True).offset == 2)
+    eventually(lambda: write(asked, again, topic) == 0)
     assert end(asked, again, True) == 0
     asked.settle(again)
     assert asked.seen(topic) == [(2, 1)]
 
     topic, producer = asked.topic_with(), last["timeout"]
     assert write(asked, producer, topic) == 0
-    asked.until(lambda: asked.offset(topic, LATEST, committed=True).offset == 2)
+    eventually(lambda: asked.offset(topic, LATEST, committed=True).offset == 2)
     late = Producer(producer.transactional_id, producer.producer_id, LAST_EPOCH)
-    asked.until(lambda: asked.state(producer) == "CompleteAbort")
+    eventually(lambda: asked.state(producer) == "CompleteAbort")
     assert end(asked, late, False) == 0
     again = asked.init(producer.transactional_id)
     assert again.producer_id != producer.producer_id
-    asked.until(lambda: write(asked, again, topic) == 0)
+    eventually(lambda: write(asked, again, topic) == 0)
 
 
 def test_an_open_transaction_is_aborted_by_the_next_life(asked: Asked) -> None:
@@ -155,7 +156,7 @@ def test_an_open_transaction_is_aborted_by_the_next_life(asked: Asked) -> None:
     assert {each.error_code for each in answers} == {0, CONCURRENT}
     again = Producer(producer.transactional_id, answers[-1].producer_id, answers[-1].producer_epoch)
     assert (again.producer_id, again.epoch) == (producer.producer_id, producer.epoch + 2)
-    asked.until(lambda: write(asked, again, topic) == 0)
+    eventually(lambda: write(asked, again, topic) == 0)
     assert end(asked, again, True) == 0
     asked.settle(again)
     assert asked.seen(topic) == [(2, again.epoch - 1)]
@@ -168,7 +169,7 @@ def test_a_producer_whose_transaction_ran_out_of_time(asked: Asked, version: int
     if version < 12:
         asked.add(producer, topic=topic)
     assert write(asked, producer, topic, 0, version) == 0
-    asked.until(lambda: asked.offset(topic, LATEST, committed=True).offset == 2)
+    eventually(lambda: asked.offset(topic, LATEST, committed=True).offset == 2)
     assert write(asked, producer, topic, 1, version) == INVALID_EPOCH
     assert asked.offset(topic, LATEST).offset == 2
 

@@ -12,11 +12,9 @@ from compat_tests.client import ClientError, error_name
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient, decode_bytes, encode_bytes
 from compat_tests.security.world import OPEN, World
+from tests.patience import LONG, SHORT
 
 T = TypeVar("T")
-
-PATIENCE_SECONDS = 60.0
-"""For a record to be stored or refused, on a slow machine too: a login and metadata may come before that."""
 
 
 class KeptProducer(Protocol):
@@ -132,11 +130,11 @@ class _Loop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(LONG)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(SHORT)
         self._loop.close()
 
 
@@ -198,9 +196,7 @@ _PRODUCERS: dict[str, Callable[[str, Security, float], KeptProducer]] = {
 }
 
 
-def kept_producer(
-    world: World, name: str, listener: str, security: Security, patience: float = PATIENCE_SECONDS
-) -> KeptProducer:
+def kept_producer(world: World, name: str, listener: str, security: Security, patience: float = SHORT) -> KeptProducer:
     """A producer of the client `name` that stays connected; it tries for `patience` seconds where it has a say."""
     client = world.client(name, listener, security)
     if isinstance(client, LineDriverClient):

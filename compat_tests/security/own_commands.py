@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-TIMEOUT = 300.0
+from tests.patience import LONG
 
 
 def run(config: Path, bootstrap: str, words: Sequence[str], stdin: str = "") -> str:
     """The output of a command; its last words if it fails."""
     line = [sys.executable, "-m", "kbroker", *words, "-b", bootstrap, "--command-config", str(config)]
-    done = subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

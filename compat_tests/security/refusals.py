@@ -15,6 +15,7 @@ from compat_tests.client import ClientError
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
 from compat_tests.security.world import World
+from tests.patience import LONG
 
 LET_IN = "let in"
 
@@ -97,7 +98,7 @@ def _aiokafka(bootstrap: str, security: Security, give_up: float) -> str:
 def _kcat(bootstrap: str, security: Security, give_up: float) -> str:
     settings = [part for name, value in security.librdkafka().items() for part in ("-X", f"{name}={value}")]
     command = ["kcat", "-b", bootstrap, *settings, "-L", "-m", str(int(give_up))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
     return done.stderr if done.returncode else LET_IN
 
 

@@ -30,6 +30,7 @@ from compat_tests.client_security import OAUTHBEARER, Security
 from compat_tests.security.certificates import STORE_PASSWORD, Authority
 from compat_tests.security.tokens import jvm_option, provider
 from kbroker.tools.cli.cluster_plan import cluster_properties, free_ports
+from tests.patience import LONG
 
 PROTOCOLS = {
     "SSL": "SSL",
@@ -48,7 +49,6 @@ SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule required"
 
-START_SECONDS = 180.0
 
 SESSION_SECONDS = 2
 """The length of a session of the listener NARROW, unless it is renewed.
@@ -336,7 +336,7 @@ class _KbrokerNode:
     def await_started(self) -> None:
         """Return once it says that it serves."""
         assert self._process is not None and self._process.stdout is not None
-        watchdog = threading.Timer(START_SECONDS, self._process.kill)
+        watchdog = threading.Timer(LONG, self._process.kill)
         watchdog.start()
         try:
             line = self._process.stdout.readline()
@@ -354,7 +354,7 @@ class _KbrokerNode:
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(120)
+                self._process.wait(LONG)
             self.kill()
 
     def kill(self) -> None:

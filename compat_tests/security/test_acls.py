@@ -12,7 +12,8 @@ from compat_tests.client import Client, ClientError, ReadTimeout, Record, Step
 from compat_tests.clients import client_class, unavailable
 from compat_tests.security.conftest import FULL
 from compat_tests.security.kept import WITH_KEPT_CONSUMER, KeptConsumer, kept_consumer, kept_producer
-from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, eventually, feature, refused
+from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature, refused
+from tests.patience import eventually
 
 _WITH_KEPT = tuple(name for name in CLIENTS if name != "kcat")
 """kcat is a run of a program a time: nothing of it stays."""

@@ -16,7 +16,8 @@ from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient
 from compat_tests.security import own_commands
 from compat_tests.security.kept import kept_producer
-from compat_tests.security.world import CLIENTS, World, eventually, feature, logs_in, refused
+from compat_tests.security.world import CLIENTS, World, feature, logs_in, refused
+from tests.patience import LONG, eventually
 
 _MECHANISM = "SCRAM-SHA-512"
 _NUMBERED = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -70,11 +71,11 @@ def _confluent_kafka(world: World, user: str, topic: str) -> Grants:
 
     def delete() -> int:
         (future,) = world.admin.delete_acls([same]).values()
-        return len(future.result(120))
+        return len(future.result(LONG))
 
     return (
         lambda: world.allow(user, "topic", topic, "write"),
-        lambda: len(world.admin.describe_acls(same).result(120)),
+        lambda: len(world.admin.describe_acls(same).result(LONG)),
         delete,
     )
 
@@ -214,12 +215,12 @@ def _keys_confluent_kafka(world: World, user: str) -> Keys:
             else UserScramCredentialUpsertion(user, info, password.encode())
         )
         (future,) = world.admin.alter_user_scram_credentials([one]).values()
-        future.result(120)
+        future.result(LONG)
 
     def describe() -> list[str]:
         futures = world.admin.describe_user_scram_credentials([user])
         assert isinstance(futures, dict)
-        told = futures[user].result(120)
+        told = futures[user].result(LONG)
         return [f"{each.mechanism.name.replace('_', '-')}={each.iterations}" for each in told.scram_credential_infos]
 
     return change, describe
@@ -333,7 +334,7 @@ def test_authorized_operations(world: World) -> None:
     }
     # Others may have more, and librdkafka asks in its own way.
     (described,) = world.admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True).values()
-    told = {each.name for each in described.result(120).authorized_operations}
+    told = {each.name for each in described.result(LONG).authorized_operations}
     assert told == {"ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE"}
     world.forget(user)
 

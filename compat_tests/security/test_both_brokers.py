@@ -15,7 +15,8 @@ from compat_tests.security.conftest import FULL
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_delegation_tokens import Tokens, holder, logs_in_with
 from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, all_in_sync, eventually, logs_in, running_world
+from compat_tests.security.world import World, all_in_sync, logs_in, running_world
+from tests.patience import eventually
 
 
 def _refreshed(tokens: Tokens, alice: Security, made: list[tuple[str, ...]]) -> bool:

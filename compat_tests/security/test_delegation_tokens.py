@@ -17,8 +17,9 @@ from compat_tests.client_security import Security
 from compat_tests.clients import skip_without
 from compat_tests.java_tools.driver import Output, ToolDriver
 from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, eventually, feature, own_client
+from compat_tests.security.world import World, feature, own_client
 from kbroker.client.errors import AuthenticationFailed
+from tests.patience import eventually
 
 _ROW = re.compile(r"^(\S{22})\s+(\S{88})\s+(\S+)\s+(\S+)\s+\[(.*?)\]\s+(\S+)\s+(\S+)\s+(\S+)\s*$", re.MULTILINE)
 """TOKENID HMAC OWNER REQUESTER RENEWERS ISSUEDATE EXPIRYDATE MAXDATE."""

@@ -16,8 +16,9 @@ from compat_tests.clients import skip_without
 from compat_tests.security.conftest import kind_of
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_protocols import works
-from compat_tests.security.world import World, all_in_sync, eventually, feature, running_world
+from compat_tests.security.world import World, all_in_sync, feature, running_world
 from kbroker.testing.kdc import Kdc, missing_program, running_kdc
+from tests.patience import LONG, eventually
 
 pytest.importorskip("gssapi", reason="the extra kbroker[gssapi] is not installed")
 pytestmark = pytest.mark.skipif(missing_program() is not None, reason=f"there is no KDC here: {missing_program()}")
@@ -82,13 +83,13 @@ def test_a_node_comes_back(nodes: World, kdc: Kdc) -> None:
     """It logs in to the others anew and takes what it missed."""
     topic = nodes.topic(nodes.open_name(), partitions=3)
     eventually(lambda: all_in_sync(nodes.admin, topic))
-    dead = (nodes.admin.list_topics(timeout=120).controller_id) % 3
+    dead = (nodes.admin.list_topics(timeout=LONG).controller_id) % 3
     nodes.servers.kill(dead)
     try:
         nodes.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])
     finally:
         nodes.servers.revive(dead)
-    eventually(lambda: all_in_sync(nodes.admin, topic), 180)
+    eventually(lambda: all_in_sync(nodes.admin, topic))
 
 
 @pytest.mark.parametrize("name", ["java", "kcat"])

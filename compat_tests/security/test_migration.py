@@ -23,8 +23,9 @@ from compat_tests.cluster.history import History, check, doubled, sent_again, va
 from compat_tests.cluster.load import copies_of, idempotent_producer, read_all
 from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import PLAIN_LOGIN, SCRAM_LOGIN, SecureServers
-from compat_tests.security.world import all_in_sync, eventually
+from compat_tests.security.world import all_in_sync
 from kbroker.tools.cli.cluster_plan import cluster_properties, free_ports
+from tests.patience import LONG, eventually
 
 PARTITIONS = 3
 OPEN, BOTH, SWITCHED, SHUT = range(4)
@@ -119,7 +120,7 @@ class _Load:
             self._history.sent[key] += 1
             self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=self._delivered)
             self._producer.poll(0)
-        if self._producer.flush(300):
+        if self._producer.flush(LONG):
             self._history.problems.append("not all records were answered in 300 s")
 
     @contextmanager
@@ -150,7 +151,7 @@ def _roll(servers: MovingServers, stage: int, admin: AdminClient, topic: str) ->
     for index, kind in enumerate(servers.kinds):
         servers.stages[index] = stage
         servers.exchange(index, kind)
-        eventually(lambda: all_in_sync(admin, topic), 180)
+        eventually(lambda: all_in_sync(admin, topic))
 
 
 def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
@@ -158,13 +159,13 @@ def test_open_cluster_becomes_a_secure_one(moving: MovingServers) -> None:
     admin = AdminClient({"bootstrap.servers": plaintext, "log_level": 0})
     topic = "moved"
     (created,) = admin.create_topics([NewTopic(topic, PARTITIONS, -1)]).values()
-    created.result(120)
+    created.result(LONG)
     eventually(lambda: all_in_sync(admin, topic))
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     for user in ("node", "admin"):
         change = UserScramCredentialUpsertion(user, credential, moving.users[user].encode())
         (altered,) = admin.alter_user_scram_credentials([change]).values()
-        altered.result(120)
+        altered.result(LONG)
 
     history = History()
     first = _Load("open", topic, plaintext, None, history)

@@ -17,13 +17,14 @@ from compat_tests.client_security import Security
 from compat_tests.kcat.client import KcatClient
 from compat_tests.security.conftest import FULL
 from compat_tests.security.kept import kept_producer
-from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, eventually, feature, own_client
+from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature, own_client
 from kbroker.client import Client as OwnClient
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kbroker.wire.messages.list_groups import ListGroupsRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kbroker.wire.record_batch import Record as BatchRecord
 from kbroker.wire.record_batch import build_batch
+from tests.patience import eventually
 
 RATE = 10_000.0
 """Bytes a second."""

@@ -16,6 +16,7 @@ from compat_tests.security.refusals import GIVE_UP, LET_IN, attempt
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.tokens import ELSEWHERE
 from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature
+from tests.patience import LONG
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def test_no_secret_is_in_a_log(world: World) -> None:
 
 def test_no_secret_is_described(world: World) -> None:
     (future,) = world.admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
-    told = future.result(120)
+    told = future.result(LONG)
     logins = [name for name in told if name.endswith(("sasl.jaas.config", ".password"))]
     assert len(logins) >= 10
     assert [name for name in logins if told[name].value or not told[name].is_sensitive] == []

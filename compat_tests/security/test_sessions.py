@@ -9,7 +9,8 @@ import pytest
 from compat_tests.security.conftest import FULL
 from compat_tests.security.kept import kept_producer
 from compat_tests.security.servers import SESSION_SECONDS
-from compat_tests.security.world import World, eventually, refused
+from compat_tests.security.world import World, refused
+from tests.patience import eventually
 
 
 def test_certificate_names_its_user(world: World) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from compat_tests.client import Record
 from compat_tests.security.test_protocols import security_of, works
-from compat_tests.security.world import World, all_in_sync, eventually, logs_in
+from compat_tests.security.world import World, all_in_sync, logs_in
+from tests.patience import LONG, eventually
 
 _WAYS = {"confluent-kafka": "SCRAM-SHA-512", "java": "SCRAM-SHA-256", "aiokafka": "PLAIN"}
 
@@ -24,7 +25,7 @@ def test_node_comes_back(three: World) -> None:
     topic = three.topic(partitions=3)
     eventually(lambda: all_in_sync(three.admin, topic))
     # librdkafka's admin client waits for the node that it takes for the controller, so that is not the one that dies.
-    asked = three.admin.list_topics(timeout=120).controller_id - 1
+    asked = three.admin.list_topics(timeout=LONG).controller_id - 1
     dead = (asked + 1) % 3
     three.servers.kill(dead)
     address = three.servers.bootstrap("SASL_PLAINTEXT").split(",")
@@ -37,7 +38,7 @@ def test_node_comes_back(three: World) -> None:
         three.peer.produce(topic, [Record(b"meanwhile", partition=each) for each in range(3)])
     finally:
         three.servers.revive(dead)
-    eventually(lambda: all_in_sync(three.admin, topic), 180)
+    eventually(lambda: all_in_sync(three.admin, topic))
     for each in address:
         eventually(partial(three.sees, each, security, topic))
     client = three.client("kafka-python", "SASL_PLAINTEXT", security)

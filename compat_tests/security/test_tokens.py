@@ -14,6 +14,7 @@ from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.patience import LONG
 
 INVALID = b'{"status":"invalid_token"}'
 GENERIC = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
@@ -25,7 +26,7 @@ class Raw:
 
     def __init__(self, world: World) -> None:
         host, _, port = world.servers.bootstrap("TOKENS").partition(":")
-        self._socket = socket.create_connection((host, int(port)), 120)
+        self._socket = socket.create_connection((host, int(port)), LONG)
         self._talk = Conversation("raw")
         assert self._ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
 

@@ -11,6 +11,7 @@ import uuid
 from typing import Any
 
 from kbroker.testing.token_provider import TokenProvider
+from tests.patience import SHORT
 
 ELSEWHERE = "elsewhere"
 """A client whose tokens are meant for another service."""
@@ -44,7 +45,7 @@ def ask(url: str, client: str, secret: str) -> str:
     credentials = base64.b64encode(f"{client}:{secret}".encode()).decode()
     form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
     request = urllib.request.Request(url, form, {"Authorization": f"Basic {credentials}"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=SHORT) as answer:
         return str(json.load(answer)["access_token"])
 
 

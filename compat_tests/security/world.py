@@ -38,6 +38,7 @@ from kbroker.client import Client as OwnClient
 from kbroker.client.properties import ClientProperties
 from kbroker.client.quotas import alter_quotas, describe_quotas
 from kbroker.client.security import security_of
+from tests.patience import LONG, SHORT, eventually
 from tests.secret_forms import tokens_in
 
 T = TypeVar("T")
@@ -192,13 +193,13 @@ class World:
         """Grant `operations` on a resource."""
         bindings = [self._binding(user, kind, name, each, prefixed, "ALLOW", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
-            future.result(120)
+            future.result(LONG)
 
     def deny(self, user: str, kind: str, name: str, *operations: str, host: str = "*") -> None:
         """Deny `operations` on a resource, whatever else allows them."""
         bindings = [self._binding(user, kind, name, each, False, "DENY", host) for each in operations]
         for future in self.admin.create_acls(bindings).values():
-            future.result(120)
+            future.result(LONG)
 
     def forget(self, user: str, permission: str = "ANY") -> int:
         """Delete all ACLs of `user`, or those that DENY or ALLOW; how many there were."""
@@ -212,7 +213,7 @@ class World:
             AclPermissionType[permission],
         )
         (future,) = self.admin.delete_acls([every]).values()
-        return len(future.result(120))
+        return len(future.result(LONG))
 
     # quotas
 
@@ -253,7 +254,7 @@ class World:
         info = ScramCredentialInfo(_SCRAM[mechanism], 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(120)
+            future.result(LONG)
 
 
 def _driver(name: str, bootstrap: str, security: Security) -> LineDriverClient:
@@ -279,7 +280,7 @@ def running_world(servers: SecureServers, *, checks_log: bool = True) -> Iterato
 
 def own_client(address: str, security: Security) -> OwnClient:
     """The client of kbroker's commands."""
-    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=60)
+    return OwnClient(address, security=security_of(ClientProperties(security.java_properties())), timeout=SHORT)
 
 
 def logs_in(address: str, security: Security) -> bool:
@@ -287,7 +288,7 @@ def logs_in(address: str, security: Security) -> bool:
     errors: list[object] = []
     configs = {"bootstrap.servers": address, "log_level": 0, **security.librdkafka(), "error_cb": errors.append}
     admin = AdminClient(configs)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SHORT
     while time.monotonic() < deadline:
         try:
             admin.list_topics(timeout=0.2)
@@ -304,21 +305,13 @@ def all_in_sync(admin: AdminClient, topic: str) -> bool:
     """Whether each partition of `topic` has three replicas in sync; False where the node has not heard of it yet."""
     (future,) = admin.describe_topics(TopicCollection([topic])).values()
     try:
-        partitions = future.result(60).partitions
+        partitions = future.result(SHORT).partitions
     except KafkaException:
         return False
     return all(len(each.isr) == 3 for each in partitions)
 
 
-def eventually(check: Callable[[], T], timeout: float = 120) -> T:
-    """The first true answer of `check`: what a node was told comes to the others after a moment."""
-    deadline = time.monotonic() + timeout
-    while True:
-        answer = check()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"still {answer!r} after {timeout} s"
-        time.sleep(0.02)  # a bounded poll of another process
+# a bounded poll of another process
 
 
 def refused(call: Callable[[], object]) -> str:

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from kbroker.tools.cli.cluster_plan import READY, cluster_properties, free_ports
 from kbroker.types import random_uuid, uuid_to_str
+from tests.patience import LONG
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_SECONDS = 180
-STOP_SECONDS = 180
 DEVELOPMENT = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "10"}
 
 
@@ -105,7 +104,7 @@ class ShapedNode:
     def await_ready(self) -> None:
         """Until it serves."""
         try:
-            while line := self._lines.get(timeout=START_SECONDS):
+            while line := self._lines.get(timeout=LONG):
                 if line.startswith(READY):
                     return
         except queue.Empty:
@@ -119,10 +118,10 @@ class ShapedNode:
             return
         process.terminate()
         try:
-            code = process.wait(STOP_SECONDS)
+            code = process.wait(LONG)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ShapeError(f"node {self.id} did not stop within {STOP_SECONDS} s:\n{self.log[-3000:]}") from None
+            raise ShapeError(f"node {self.id} did not stop within {LONG} s:\n{self.log[-3000:]}") from None
         if code:
             raise ShapeError(f"node {self.id} ended with code {code} on SIGTERM:\n{self.log[-3000:]}")
 

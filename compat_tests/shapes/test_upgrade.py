@@ -13,6 +13,7 @@ from compat_tests.coordinators import COORDINATOR_ELSEWHERE
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.shapes.shaped import SHAPES, Shape, ShapedCluster
 from kbroker.raft_metadata.metadata_version import METADATA_VERSION_NAMES
+from tests.patience import LONG
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -31,7 +32,7 @@ class Load:
 
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic("load", PARTITIONS, 3)]).values():
-            made.result(120)
+            made.result(LONG)
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
         self._bootstrap = bootstrap
         self.acknowledged: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
@@ -80,7 +81,7 @@ class Load:
 
             self._producer.produce("load", str(number).encode(), partition=partition, on_delivery=delivered)
             self._producer.poll(0)
-        self._producer.flush(180)
+        self._producer.flush(LONG)
         self._flushed.set()
 
     def _read(self) -> None:
@@ -124,7 +125,7 @@ class Load:
         """Stop; the reader goes on until it has all that was acknowledged."""
         self._stopped.set()
         for thread in self._threads:
-            thread.join(300)
+            thread.join(LONG)
             assert not thread.is_alive(), self.failed[:3]
 
 

@@ -10,8 +10,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from compat_tests.brokers import Broker
 from compat_tests.case import await_everywhere, await_group_configs
 from compat_tests.share_groups.members import Delivery, ShareMembers
-
-SECONDS = 180
+from tests.patience import LONG
 
 
 def make(broker: Broker, name: str, *values: str, partitions: int = 1, **configs: str) -> None:
@@ -41,13 +40,13 @@ def write(broker: Broker, topic: str, *values: str, partitions: int = 1) -> None
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000})  # until it is flushed
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(LONG) == 0
 
 
 def read(members: ShareMembers, member: str, count: int) -> list[Delivery]:
     """At least so many records, of one poll or of several; what comes is accepted before the next."""
     found: list[Delivery] = []
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + LONG
     while len(found) < count:
         assert time.monotonic() < end, f"{member} has {found}, not {count}"
         got = members.poll(member, 500)

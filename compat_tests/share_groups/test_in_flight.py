@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from compat_tests.brokers import Broker
 from compat_tests.share_groups.conftest import LOCK_MS
 from compat_tests.share_groups.members import Delivery, ShareMembers
-from compat_tests.share_groups.steps import SECONDS, make
+from compat_tests.share_groups.steps import make
 from kbroker.tools.cli import main
 from kbroker.tools.cli.share_group import UNTOLD
+from tests.patience import eventually
 
 
 @pytest.mark.parametrize("members", ["confluent-kafka"], indirect=True)
@@ -59,7 +59,4 @@ def test_the_command_tells_who_holds_which_record(
 def take(members: ShareMembers, member: str, group: str, topic: str) -> list[Delivery]:
     """The first records of a new member, which it holds."""
     members.join(member, group, topic)
-    end = time.monotonic() + SECONDS
-    while not (got := members.poll(member, 500)):
-        assert time.monotonic() < end, f"{member} gets nothing"
-    return got
+    return eventually(lambda: members.poll(member, 500), f"{member} gets something")

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from compat_tests.case import eventually
 from compat_tests.java.client import program
 from kbroker.client import Client
 from kbroker.client.share_groups import PartitionInFlight, describe_share_group, share_in_flight
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.types import TopicPartition
+from tests.patience import LONG, SHORT, eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "share_groups.md"
 HALF_A_LOCK = 121
@@ -50,7 +50,7 @@ def test_a_lock_is_renewed_for_longer_than_it_lasts(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         for milliseconds in ("0", "3600000"):
             producer.produce("jobs", milliseconds)
-        assert producer.flush(180) == 0
+        assert producer.flush(LONG) == 0
         with lines_of([*program(source), broker.bootstrap_servers, "100"]) as lines:
             assert next(lines) == "0: accept"
             for _ in range(2):
@@ -68,7 +68,7 @@ def await_renewal(broker: RunningBroker) -> None:
     job = TopicPartition("jobs", 0)
 
     def is_renewed() -> bool:
-        with Client(broker.bootstrap_servers, timeout=60) as client:
+        with Client(broker.bootstrap_servers, timeout=SHORT) as client:
             told = share_in_flight(client, describe_share_group(client, "workers"), [job])[job]
         assert isinstance(told, PartitionInFlight), told
         [held] = told.ranges

@@ -18,7 +18,8 @@ from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
 from compat_tests.java_tools.driver import ToolDriver
 from compat_tests.share_groups.conftest import BRIEF_LOCK_MS
 from compat_tests.share_groups.members import Delivery, MemberError, ShareMembers
-from compat_tests.share_groups.steps import SECONDS, accept, configure, make, read, write
+from compat_tests.share_groups.steps import accept, configure, make, read, write
+from tests.patience import LONG
 
 needs_tools = pytest.mark.skipif(
     any(shutil.which(program) is None for program in ("java", "mvn")), reason="needs Java and Maven"
@@ -33,7 +34,7 @@ def test_competing_workers_share_the_records(broker: Broker, members: ShareMembe
     for member in done:
         members.join(member, name, name, max_poll_records="5", share_acquire_mode="record_limit")
         members.poll(member, 500)
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + LONG
     # One worker may come so much later than the other that it finds nothing of the first jobs.
     while sum(map(len, done.values())) < len(values) or not all(done.values()):
         assert time.monotonic() < end, done
@@ -84,7 +85,7 @@ def test_records_of_aborted_transactions_are_handed_to_nobody(broker: Broker, me
     """Where the group reads committed records alone; what was aborted is done with."""
     make(broker, name, isolation_level="read_committed")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(LONG)
     for value, end in (
         ("kept", producer.commit_transaction),
         ("aborted", producer.abort_transaction),
@@ -92,8 +93,8 @@ def test_records_of_aborted_transactions_are_handed_to_nobody(broker: Broker, me
     ):
         producer.begin_transaction()
         producer.produce(name, value, partition=0)
-        assert producer.flush(SECONDS) == 0
-        end(SECONDS)
+        assert producer.flush(LONG) == 0
+        end(LONG)
     members.join("one", name, name)
     assert [each.value for each in read(members, "one", 2)] == ["kept", "kept, too"]
 
@@ -103,7 +104,7 @@ def letters(broker: Broker, topic: str, partitions: int, count: int) -> list[Mes
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[Message] = []
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + LONG
     while len({origin(each) for each in found}) < count:
         assert time.monotonic() < end, [origin(each) for each in found]
         message = consumer.poll(0.5)
@@ -231,7 +232,7 @@ class ShareTool:
 
     def until(self, wanted: Callable[[list[str]], bool], *arguments: str) -> list[str]:
         """The first line that is as wanted, once there is one."""
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + LONG
         while True:
             shown = self(*arguments)
             for line in shown:
@@ -330,7 +331,7 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
     doubtful: set[tuple[int, int]] = set()
 
     def work(until: int) -> None:
-        end = time.monotonic() + 2 * SECONDS
+        end = time.monotonic() + 2 * LONG
         while len(accepted | doubtful) < until:
             assert time.monotonic() < end, f"{len(accepted)} accepted, {len(doubtful)} in doubt, of {until}"
             got = members.poll("one", 500)
@@ -358,7 +359,7 @@ def test_nothing_is_lost_when_nodes_are_killed(broker: Broker, members: ShareMem
         node.start()
         broker.await_in_sync()
     work(len(values))
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + LONG
     while doubtful - accepted and time.monotonic() < end:
         # What was in doubt was either kept or comes again.
         got = members.poll("one", 2000)
@@ -402,7 +403,7 @@ def test_no_dead_letter_is_lost_when_nodes_are_killed(broker: Broker, members: S
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "clerk", "enable.auto.commit": False})
     consumer.assign([TopicPartition(dlq, partition, 0) for partition in range(3)])
     found: set[tuple[int, int]] = set()
-    end = time.monotonic() + 2 * SECONDS
+    end = time.monotonic() + 2 * LONG
     while len(found) < count:
         assert time.monotonic() < end, sorted(found)
         reject_some()

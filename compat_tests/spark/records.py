@@ -14,10 +14,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from compat_tests.case import await_everywhere, await_gone
+from tests.patience import LONG
 
 BASE_MS = 1_356_998_400_000  # 2013-01-01T00:00:00Z
-WAIT_SECONDS = 300.0
-"""For what a query is to come to; it takes a second or three."""
 
 IMPATIENT = {"kafkaConsumer__pollTimeoutMs": 15_000}
 """For what is waited for in vain, two minutes otherwise; what is there has to come within it, by a new connection."""
@@ -36,7 +35,7 @@ def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = -1, *
         topic, partitions, replicas, config={name.replace("_", "."): str(value) for name, value in configs.items()}
     )
     client = admin(bootstrap)
-    client.create_topics([new])[topic].result(120)
+    client.create_topics([new])[topic].result(LONG)
     await_everywhere(bootstrap, topic, partitions)  # Spark asks any node, and gives up where one does not know it yet
     return topic
 
@@ -44,7 +43,7 @@ def create(bootstrap: str, topic: str, partitions: int, *, replicas: int = -1, *
 def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic, and wait until the broker says so."""
     client = admin(bootstrap)
-    client.delete_topics([topic])[topic].result(120)
+    client.delete_topics([topic])[topic].result(LONG)
     await_gone(bootstrap, topic)
 
 
@@ -54,13 +53,13 @@ def set_retention(bootstrap: str, topic: str, milliseconds: int) -> None:
     entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in client.incremental_alter_configs([resource]).values():
-        future.result(120)
+        future.result(LONG)
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     """Have a topic of more partitions."""
     client = admin(bootstrap)
-    client.create_partitions([NewPartitions(topic, total)])[topic].result(120)
+    client.create_partitions([NewPartitions(topic, total)])[topic].result(LONG)
     await_everywhere(bootstrap, topic, total)
 
 
@@ -69,7 +68,7 @@ def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> Non
     wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
     client = admin(bootstrap)
     for future in client.delete_records(wanted).values():
-        future.result(120)
+        future.result(LONG)
 
 
 def produce(bootstrap: str, topic: str, partitions: int, records: int, *, first: int = 0, **config: Any) -> None:
@@ -85,7 +84,7 @@ def produce(bootstrap: str, topic: str, partitions: int, records: int, *, first:
             timestamp=BASE_MS + n * 1_000,
             headers=[("n", str(n).encode()), ("none", None)],
         )
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
 
 
 def read(spark: Any, bootstrap: str, **options: object) -> Any:
@@ -144,7 +143,7 @@ class Collected:
     def wait_for(self, count: int) -> None:
         """Until so many records were delivered."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.numbers) >= count, WAIT_SECONDS), self.batches
+            assert self._changed.wait_for(lambda: len(self.numbers) >= count, LONG), self.batches
 
 
 @contextlib.contextmanager
@@ -162,5 +161,5 @@ def run_available(stream: Any, checkpoint: Path, collected: Collected | None = N
     """All that is there now, by ``availableNow``."""
     collected = Collected() if collected is None else collected
     with running(stream, checkpoint, collected, availableNow=True) as query:
-        assert query.awaitTermination(int(WAIT_SECONDS)), "the query did not end"
+        assert query.awaitTermination(int(LONG)), "the query did not end"
     return collected

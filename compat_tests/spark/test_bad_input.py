@@ -15,7 +15,6 @@ import pytest
 from compat_tests.brokers import ApacheBroker, KbrokerBroker
 from compat_tests.spark.records import (
     IMPATIENT,
-    WAIT_SECONDS,
     Collected,
     admin,
     create,
@@ -29,6 +28,7 @@ from compat_tests.spark.records import (
     run_available,
     running,
 )
+from tests.patience import LONG, SHORT
 
 LOST = "Some data may have been lost because they are not available in Kafka any more"
 UNKNOWN = "UnknownTopicOrPartitionException: This server does not host this topic-partition"
@@ -65,7 +65,7 @@ class World:
             if options.get("failOnDataLoss") == "false":
                 collected.wait_for(before + 10)
                 return collected.numbers
-            assert query.awaitTermination(int(WAIT_SECONDS)), "the query goes on"
+            assert query.awaitTermination(int(LONG)), "the query goes on"
         return collected.numbers
 
 
@@ -183,7 +183,7 @@ def topic_made_anew_between_two_runs(world: World) -> Any:
     topic = world.topic()
     assert len(world.stream(subscribe=topic)) == 50
     delete(world.bootstrap, topic)
-    while topic in admin(world.bootstrap).list_topics(timeout=60).topics:
+    while topic in admin(world.bootstrap).list_topics(timeout=SHORT).topics:
         pass
     world.topic(20)
     return world.stream(subscribe=topic)

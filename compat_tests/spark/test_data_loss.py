@@ -15,7 +15,6 @@ import pytest
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.spark.records import (
     IMPATIENT,
-    WAIT_SECONDS,
     Collected,
     admin,
     create,
@@ -30,6 +29,7 @@ from compat_tests.spark.records import (
     running,
     set_retention,
 )
+from tests.patience import LONG, SHORT, eventually
 
 LOST = r"(?s)Some data may have been lost because they are not available in Kafka any more.*Reason: "
 NOT_READ = LOST + r"Could not read records in offset"
@@ -62,15 +62,7 @@ def starts(bootstrap: str, topic: str, partitions: int) -> list[int]:
     client = admin(bootstrap)
     earliest: Any = OffsetSpec.earliest
     asked = {TopicPartition(topic, index): earliest() for index in range(partitions)}
-    return [future.result(120).offset for future in client.list_offsets(asked).values()]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another process does on its own."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    return [future.result(LONG).offset for future in client.list_offsets(asked).values()]
 
 
 def lose(bootstrap: str, topic: str, how: str) -> None:
@@ -79,7 +71,7 @@ def lose(bootstrap: str, topic: str, how: str) -> None:
         delete_records(bootstrap, topic, {0: 50})
     else:
         set_retention(bootstrap, topic, 1000)
-        until(lambda: starts(bootstrap, topic, 1) == [50])
+        eventually(lambda: starts(bootstrap, topic, 1) == [50])
         set_retention(bootstrap, topic, -1)  # what comes now is to stay
 
 
@@ -106,7 +98,7 @@ def test_a_checkpoint_older_than_the_log_start(
     producer = Producer({"bootstrap.servers": busy})
     for n in range(100, 110):
         producer.produce(name, f"v{n}", partition=0)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     lenient = read_stream(spark, busy, subscribe=name, failOnDataLoss="false")
     assert [n for n in run_available(lenient, tmp_path / "c").numbers if n >= 100] == list(range(100, 110))
 
@@ -191,7 +183,7 @@ def test_a_topic_that_is_made_anew_under_a_query(
     collected = run_available(read_stream(spark, busy, subscribe=name), tmp_path / "c")
     assert collected.numbers == list(range(50))
     delete(busy, name)
-    until(lambda: name not in admin(busy).list_topics(timeout=60).topics)
+    eventually(lambda: name not in admin(busy).list_topics(timeout=SHORT).topics)
     create(busy, name, 1)
     produce(busy, name, 1, 20, first=100)
     with pytest.raises(Exception, match=LOST + r"Partition .* offset was changed from 50 to 20"):
@@ -215,7 +207,7 @@ def test_a_compacted_topic_with_gaps(
     def write(numbers: range) -> None:
         for n in numbers:
             producer.produce(name, f"v{n}", f"k{n % 30}", partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
 
     write(range(200))
     write(range(200, 230))  # every key anew: nothing of the first batches stays
@@ -225,7 +217,7 @@ def test_a_compacted_topic_with_gaps(
     def found() -> list[int]:
         return numbers(read(spark, busy, subscribe=name))
 
-    until(lambda: len(found()) <= 40)
+    eventually(lambda: len(found()) <= 40)
     left = found()
     assert left[-10:] == list(range(230, 240)) and set(left) >= set(range(210, 240))
     stream = read_stream(spark, busy, subscribe=name, maxOffsetsPerTrigger=25)

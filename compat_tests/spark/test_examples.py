@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from compat_tests.spark.processes import kill_with_java, python
-from compat_tests.spark.records import WAIT_SECONDS
 from spark_examples import (
     batch_report,
     dead_letters,
@@ -35,6 +34,7 @@ from spark_examples import (
 )
 from spark_examples.command import moment_ms
 from spark_examples.topics import PARTITIONS, Record, create_topic, last_values, produce_records, read_records
+from tests.patience import LONG
 
 WEEK = flights.load(start_ms=moment_ms("2013-01-01"), end_ms=moment_ms("2013-01-08"))
 KEYS = ["carrier", "flight", "origin", "time_hour", "minute"]
@@ -272,7 +272,7 @@ def test_incremental_load_into_parquet_is_exact_after_a_kill(
                  "--max-offsets-per-trigger", "500"]  # fmt: skip
     reached = tmp_path / "reached"
     process = script(STOP_IN_THE_THIRD_BATCH, str(reached), *arguments)
-    deadline = time.monotonic() + 2 * WAIT_SECONDS  # with the start of Java and of Spark
+    deadline = time.monotonic() + 2 * LONG  # with the start of Java and of Spark
     while not reached.exists():
         assert process.poll() is None and time.monotonic() < deadline, "the load did not get to its third batch"
         time.sleep(0.02)
@@ -316,10 +316,10 @@ def test_upserts_are_exact_after_a_kill_between_the_two_commits(
                  "--checkpoint", str(checkpoint), "--max-offsets-per-trigger", "1500"]  # fmt: skip
     process = script(CRASH_BETWEEN_THE_COMMITS, *arguments)
     java = wait_for_java(process)
-    _, errors = process.communicate(timeout=2 * WAIT_SECONDS)
+    _, errors = process.communicate(timeout=2 * LONG)
     assert process.returncode == -signal.SIGKILL, errors.decode()[-2000:]
     # It ends by itself when its driver is gone; the checkpoint is its own until then.
-    assert not psutil.wait_procs([java], WAIT_SECONDS)[1], "the JVM goes on without its driver"
+    assert not psutil.wait_procs([java], LONG)[1], "the JVM goes on without its driver"
     assert applied(database) == [0, 1, 2]
     assert not (checkpoint / "commits" / "2").exists()
 
@@ -340,7 +340,7 @@ def test_upserts_are_exact_after_a_kill_between_the_two_commits(
 
 def wait_for_java(process: subprocess.Popen[bytes]) -> psutil.Process:
     """The JVM of the script's Spark; its driver starts it after a moment."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + LONG
     while time.monotonic() < deadline and process.poll() is None:
         for child in psutil.Process(process.pid).children(recursive=True):
             if child.name() == "java":

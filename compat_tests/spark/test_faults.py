@@ -14,7 +14,6 @@ import pytest
 
 from compat_tests.spark.records import (
     IMPATIENT,
-    WAIT_SECONDS,
     Collected,
     create,
     numbers,
@@ -27,6 +26,7 @@ from compat_tests.spark.records import (
     with_options,
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
+from tests.patience import LONG
 
 WENT_BACK = r"(?s)Some data may have been lost.*Reason: Partition \S+ offset was changed from 50 to \d+"
 
@@ -58,7 +58,7 @@ def copy(spark: Any, mine: RunningBroker, tmp_path: Path, **options: object) -> 
     frame = read_stream(spark, address, subscribe="source").select("key", "value")
     writer = with_options(frame.writeStream.format("kafka"), address, {"topic": "target", **options})
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-    assert query.awaitTermination(int(WAIT_SECONDS))
+    assert query.awaitTermination(int(LONG))
     return numbers(read(spark, address, subscribe="target"))
 
 
@@ -106,9 +106,9 @@ def test_a_leader_that_dies_before_it_answers_the_sink(spark: Any, tmp_path: Pat
         writer = with_options(frame.writeStream.format("kafka"), address, {"topic": "target"})
         with leader.faults.drop("Produce", when="after", topic="target") as lost:
             query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-            lost.wait(2, timeout=WAIT_SECONDS)  # the second is the first once more, which is already there
+            lost.wait(2, timeout=LONG)  # the second is the first once more, which is already there
             leader.kill()
-            assert query.awaitTermination(int(WAIT_SECONDS))
+            assert query.awaitTermination(int(LONG))
         assert numbers(read(spark, address, subscribe="target")) == list(range(100))
 
 
@@ -164,7 +164,7 @@ def test_a_batch_waits_for_a_fetch_that_is_held(spark: Any, mine: RunningBroker,
     with mine.faults.hold("Fetch", partition=0, nth=1) as held:
         stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic)
         with running(stream, tmp_path / "c", collected) as query:
-            held.wait(timeout=WAIT_SECONDS)
+            held.wait(timeout=LONG)
             produce(mine.bootstrap_servers, topic, 2, 10, first=100)
             assert collected.batches == {}
             held.undo()
@@ -185,7 +185,7 @@ def test_a_latest_offset_that_is_too_old(
         with running(stream, tmp_path / "c", collected) as query:
             query.processAllAvailable()
             fault = mine.faults.stale_latest(topic, 0, behind=30, times=2)
-            fault.wait(2, timeout=WAIT_SECONDS)
+            fault.wait(2, timeout=LONG)
             produce(mine.bootstrap_servers, topic, 2, 10, first=100)
             query.processAllAvailable()
             assert query.isActive
@@ -203,7 +203,7 @@ def test_a_latest_offset_that_stays_too_old(spark: Any, mine: RunningBroker, top
         query.processAllAvailable()
         faults.stale_latest(topic, 0, behind=30, times=None)
         with pytest.raises(Exception, match=WENT_BACK):
-            query.awaitTermination(int(WAIT_SECONDS))
+            query.awaitTermination(int(LONG))
 
 
 def test_a_latest_offset_that_is_asked_for_more_often(
@@ -216,7 +216,7 @@ def test_a_latest_offset_that_is_asked_for_more_often(
     stream = read_stream(spark, mine.bootstrap_servers, subscribe=topic, **options)
     with running(stream, tmp_path / "c", collected) as query:
         query.processAllAvailable()
-        mine.faults.stale_latest(topic, 0, behind=30, times=60).wait(60, timeout=WAIT_SECONDS)
+        mine.faults.stale_latest(topic, 0, behind=30, times=60).wait(60, timeout=LONG)
         produce(mine.bootstrap_servers, topic, 2, 10, first=100)
         query.processAllAvailable()
         assert query.isActive
@@ -230,7 +230,7 @@ def test_a_latest_offset_that_is_asked_for_once(spark: Any, mine: RunningBroker,
         query.processAllAvailable()
         mine.faults.stale_latest(topic, 0, behind=30)
         with pytest.raises(Exception, match=WENT_BACK):
-            query.awaitTermination(int(WAIT_SECONDS))
+            query.awaitTermination(int(LONG))
 
 
 # --- records
@@ -250,15 +250,15 @@ def test_records_that_go_before_they_are_read(
 
     with mine.faults.hold("Fetch", topic=topic) as held:
         query = start(Collected())
-        held.wait(timeout=WAIT_SECONDS)
+        held.wait(timeout=LONG)
         if how == "apply_retention":  # which takes what is older than the topic's own limit, as these records are
             set_retention(address, topic, 1000)
         getattr(mine.faults, how)(topic, 0)
         held.undo()
         with pytest.raises(Exception, match=r"Some data may have been lost because they are not available"):
-            query.awaitTermination(int(WAIT_SECONDS))
+            query.awaitTermination(int(LONG))
     lenient = Collected()
-    assert start(lenient, failOnDataLoss="false").awaitTermination(int(WAIT_SECONDS))
+    assert start(lenient, failOnDataLoss="false").awaitTermination(int(LONG))
     assert lenient.numbers == list(range(1, 100, 2)), "partition 1 was not touched"
 
 
@@ -290,10 +290,10 @@ def test_compaction_under_a_query(spark: Any, mine: RunningBroker, tmp_path: Pat
         mine.faults.hold("Fetch", topic=name) as held,
         running(stream, tmp_path / "c", collected, availableNow=True) as query,
     ):
-        held.wait(timeout=WAIT_SECONDS)
+        held.wait(timeout=LONG)
         mine.faults.compact(name)
         held.undo()
-        assert query.awaitTermination(int(WAIT_SECONDS))
+        assert query.awaitTermination(int(LONG))
     assert [len(batch) for _, batch in sorted(collected.batches.items())] == [0, 10, 10]
     assert collected.numbers == list(range(20))
 
@@ -306,7 +306,7 @@ def test_a_topic_that_is_made_anew(spark: Any, mine: RunningBroker, topic: str, 
         mine.faults.recreate_topic(topic)
         produce(mine.bootstrap_servers, topic, 2, 10, first=500)
         with pytest.raises(Exception, match=WENT_BACK):
-            query.awaitTermination(int(WAIT_SECONDS))
+            query.awaitTermination(int(LONG))
     assert collected.numbers == list(range(100))
 
 
@@ -326,7 +326,7 @@ def test_a_topic_that_is_deleted(spark: Any, mine: RunningBroker, topic: str, tm
         query.processAllAvailable()
         mine.faults.delete_topic(topic)
         with pytest.raises(Exception, match=r"UnknownTopicOrPartitionException"):
-            query.awaitTermination(int(WAIT_SECONDS))
+            query.awaitTermination(int(LONG))
 
 
 def test_a_broker_that_restarts(spark: Any, mine: RunningBroker, topic: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from compat_tests.spark.older import JARS, environment, jars
 from compat_tests.spark.records import create, produce
 from compat_tests.spark.test_transactions import Writer
 from spark_examples.connector import java_home
+from tests.patience import LONG
 
 
 @pytest.mark.slow
@@ -41,7 +42,7 @@ def test_an_older_spark(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LONG,
     )
     assert done.returncode == 0, done.stderr[-5000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -19,20 +19,12 @@ from compat_tests.client_security import Security
 from compat_tests.security.certificates import STORE_PASSWORD
 from compat_tests.security.conftest import FULL, kind_of
 from compat_tests.security.servers import SecureServers
-from compat_tests.security.world import World, eventually, feature, running_world
-from compat_tests.spark.records import (
-    WAIT_SECONDS,
-    Collected,
-    numbers,
-    read,
-    read_stream,
-    run_available,
-    running,
-    with_options,
-)
+from compat_tests.security.world import World, feature, running_world
+from compat_tests.spark.records import Collected, numbers, read, read_stream, run_available, running, with_options
 from compat_tests.spark.tokens import TokenProvider
 from kbroker.config.properties import format_properties
 from spark_examples import flights, secure
+from tests.patience import LONG, eventually
 
 PARTITIONS = 3
 RECORDS = 120
@@ -163,7 +155,7 @@ def test_sink_batch_and_stream(spark: Any, world: World, tmp_path: Path, way: st
         options = {**account.options, "topic": target}
         writer = with_options(rows.writeStream.format("kafka"), world.servers.bootstrap(account.listener), options)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-        assert query.awaitTermination(int(WAIT_SECONDS))
+        assert query.awaitTermination(int(LONG))
         assert numbers(rows_of(spark, world, account, target)) == list(range(records))
         if records == RECORDS:
             write(values(spark, RECORDS, 2 * RECORDS), world, account, source)
@@ -208,7 +200,7 @@ def test_a_stream_loses_its_right_and_goes_on_where_it_was(spark: Any, world: Wo
         collected.wait_for(30)
         assert world.forget(account.user) == 2
         with pytest.raises(Exception, match="TopicAuthorizationException"):
-            query.awaitTermination(int(WAIT_SECONDS))
+            query.awaitTermination(int(LONG))
     granted(world, account, topic, "read", "write")
     write(values(spark, 30, 60), world, account, topic)
     run_available(stream, tmp_path / "checkpoint", collected)

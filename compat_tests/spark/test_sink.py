@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from compat_tests.case import eventually
-from compat_tests.spark.records import WAIT_SECONDS, create, numbers, produce, read, read_stream, with_options
+from compat_tests.spark.records import create, numbers, produce, read, read_stream, with_options
+from tests.patience import LONG, eventually
 
 
 def write(frame: Any, bootstrap: str, **options: object) -> None:
@@ -21,7 +21,7 @@ def stream(frame: Any, bootstrap: str, checkpoint: Path, **options: object) -> N
     """All that is there now, through the sink."""
     writer = with_options(frame.writeStream.format("kafka"), bootstrap, options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(int(WAIT_SECONDS)), "the query did not end"
+    assert query.awaitTermination(int(LONG)), "the query did not end"
 
 
 def test_keys_headers_and_partitions(spark: Any, bootstrap: str, new_name: Callable[[], str]) -> None:
@@ -51,7 +51,7 @@ def test_the_key_decides_the_partition(spark: Any, bootstrap: str, new_name: Cal
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     for n in range(50):
         producer.produce(name, f"v{n}", f"k{n}")
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     rows = read(spark, bootstrap, subscribe=name).groupBy("key").agg({"partition": "collect_set", "value": "count"})
     found = rows.toDF("key", "partitions", "count").collect()
     assert len(found) == 50
@@ -151,7 +151,7 @@ def test_an_aggregation_in_update_and_complete_mode(
         for _ in range(1 if mode == "update" else 2):
             writer = with_options(counts.writeStream.format("kafka"), bootstrap, {"topic": target}).outputMode(mode)
             query = writer.option("checkpointLocation", str(tmp_path / mode)).trigger(availableNow=True).start()
-            assert query.awaitTermination(int(WAIT_SECONDS))
+            assert query.awaitTermination(int(LONG))
             if mode == "complete":
                 produce(bootstrap, source, 1, 40, first=40)
         rows = read(spark, bootstrap, subscribe=target).collect()

@@ -22,6 +22,7 @@ from compat_tests.spark.records import (
     produce,
     read,
 )
+from tests.patience import LONG
 
 OFFSET_FETCHING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 
@@ -73,7 +74,7 @@ def test_absent_keys_and_values_and_the_brokers_time(spark: Any, bootstrap: str,
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(name, None, "only a key", timestamp=BASE_MS)
     producer.produce(name, b"", None)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     rows = read(spark, bootstrap, subscribe=name, includeHeaders="true").orderBy("offset").collect()
     assert [(row["key"], row["value"], row["timestampType"], row["headers"]) for row in rows] == [
         (b"only a key", None, 1, None),
@@ -206,7 +207,7 @@ def test_group_ids(spark: Any, bootstrap: str, topic: str) -> None:
     for options in ({"groupIdPrefix": "mine"}, {"kafka__group__id": f"{topic}-group"}):
         assert read(spark, bootstrap, subscribe=topic, **options).count() == 300
     client = admin(bootstrap)
-    listed = client.list_consumer_groups().result(120)
+    listed = client.list_consumer_groups().result(LONG)
     assert f"{topic}-group" not in {group.group_id for group in listed.valid}
 
 
@@ -241,7 +242,7 @@ def test_large_records(spark: Any, bootstrap: str, new_name: Callable[[], str]) 
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 4 << 20})
     for size in (10, 3 << 20, 20):
         producer.produce(name, b"x" * size, partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
     rows = read(spark, bootstrap, subscribe=name).selectExpr("length(value) AS size").collect()
     assert [row["size"] for row in rows] == [10, 3 << 20, 20]
 
@@ -250,7 +251,7 @@ def test_the_topic_is_as_the_source_left_it(bootstrap: str, topic: str) -> None:
     """Reading changes nothing; and the source has made no topic of its own."""
     client = admin(bootstrap)
     described = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
-    configs = next(iter(described.values())).result(120)
+    configs = next(iter(described.values())).result(LONG)
     assert configs["retention.ms"].value == "-1"
 
 

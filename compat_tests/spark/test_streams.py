@@ -14,7 +14,6 @@ from compat_tests.brokers import Broker
 from compat_tests.spark.killed_query import PER_BATCH
 from compat_tests.spark.processes import kill_with_java, python
 from compat_tests.spark.records import (
-    WAIT_SECONDS,
     Collected,
     add_partitions,
     create,
@@ -27,6 +26,7 @@ from compat_tests.spark.records import (
     running,
     with_options,
 )
+from tests.patience import LONG
 
 QUICK_METADATA = {"kafka__metadata__max__age__ms": "500"}
 
@@ -169,7 +169,7 @@ def test_min_partitions_and_max_records_in_a_stream(spark: Any, bootstrap: str, 
         stream = read_stream(spark, bootstrap, subscribe=topic, **options)
         writer = stream.writeStream.foreachBatch(count).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / next(iter(options)))).start()
-        assert query.awaitTermination(int(WAIT_SECONDS))
+        assert query.awaitTermination(int(LONG))
     assert counts == [9, 15]
 
 
@@ -206,10 +206,10 @@ def test_a_query_that_fails_half_way_goes_on_where_it_was(
         return writer.trigger(availableNow=True).start()
 
     with pytest.raises(Exception, match="killed in the middle"):
-        start().awaitTermination(int(WAIT_SECONDS))
+        start().awaitTermination(int(LONG))
     first = list(delivered[1])
     produce(bootstrap, topic, 3, 30, first=300)
-    assert start().awaitTermination(int(WAIT_SECONDS))
+    assert start().awaitTermination(int(LONG))
     assert times[1] == 2 and delivered[1] == first, "the batch that failed is delivered again, the same records"
     assert sorted(n for batch in delivered.values() for n in batch) == list(range(330))
 
@@ -225,7 +225,7 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_batch(
     target = create(bootstrap, new_name(), 1) if sink == "topic" else "-"
     arguments = ["-m", "compat_tests.spark.killed_query", bootstrap, topic, target, str(tmp_path)]
     with python(*arguments) as process:
-        deadline = time.monotonic() + 2 * WAIT_SECONDS  # with the start of Java and of Spark
+        deadline = time.monotonic() + 2 * LONG  # with the start of Java and of Spark
         while not (tmp_path / "reached").exists():
             assert process.poll() is None and time.monotonic() < deadline, "the query did not get to the record"
             time.sleep(0.02)
@@ -237,7 +237,7 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_batch(
 
     produce(bootstrap, topic, 3, 30, first=300)
     with python(*arguments) as process:
-        _, errors = process.communicate(timeout=2 * WAIT_SECONDS)
+        _, errors = process.communicate(timeout=2 * LONG)
         assert process.returncode == 0, errors.decode()[-3000:]
     if sink == "files":
         rows = spark.read.parquet(str(tmp_path / "table")).collect()
@@ -326,7 +326,7 @@ def read_outside(bootstrap: str, topic: str, count: int) -> list[int]:
     found: list[int] = []
     try:
         while len(found) < count:
-            message = consumer.poll(WAIT_SECONDS)
+            message = consumer.poll(LONG)
             assert message is not None, f"{len(found)} of {count} records"
             assert message.error() is None, message.error()
             found.append(int((message.value() or b"")[1:]))

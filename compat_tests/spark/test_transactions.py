@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from compat_tests.case import await_ended
 from compat_tests.spark.records import Collected, create, numbers, read, read_stream, run_available, running
+from tests.patience import LONG
 
 READ_COMMITTED = {"kafka__isolation__level": "read_committed"}
 
@@ -23,24 +24,24 @@ class Writer:
         self._bootstrap, self._id = bootstrap, transactional_id
         patient = {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
         self.producer = Producer({"bootstrap.servers": bootstrap, **patient})
-        self.producer.init_transactions(120)
+        self.producer.init_transactions(LONG)
 
     def begin(self, numbers: range) -> None:
         self.producer.begin_transaction()
         for n in numbers:
             self.producer.produce(self.topic, f"v{n}", partition=n % 2)
-        assert self.producer.flush(120) == 0
+        assert self.producer.flush(LONG) == 0
 
     def transact(self, numbers: range, *, commit: bool = True) -> None:
         self.begin(numbers)
         self.commit() if commit else self.abort()
 
     def commit(self) -> None:
-        self.producer.commit_transaction(120)
+        self.producer.commit_transaction(LONG)
         await_ended(self._bootstrap, self._id)
 
     def abort(self) -> None:
-        self.producer.abort_transaction(120)
+        self.producer.abort_transaction(LONG)
         await_ended(self._bootstrap, self._id)
 
 

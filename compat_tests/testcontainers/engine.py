@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONG, SHORT
+
 ROOT = Path(__file__).resolve().parents[2]
 
 IMAGE = "localhost/kbroker-test:8.4.0"
@@ -28,13 +30,13 @@ class Engine:
     program: str
     environment: dict[str, str]
 
-    def run(self, *words: str, timeout: float = 600) -> str:
+    def run(self, *words: str, timeout: float = 2 * LONG) -> str:
         """A command of the engine, and what it printed. Fails with what it said."""
         done = self.attempt(*words, timeout=timeout)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout.strip()
 
-    def attempt(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    def attempt(self, *words: str, timeout: float = 2 * LONG) -> subprocess.CompletedProcess[str]:
         """A command of the engine that may fail."""
         return subprocess.run([self.program, *words], cwd=ROOT, capture_output=True, text=True, timeout=timeout)
 
@@ -71,7 +73,7 @@ def _podman_socket() -> Iterator[Path]:
         with log.open("wb") as file:
             service = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
         try:
-            deadline = time.monotonic() + 300
+            deadline = time.monotonic() + LONG
             while not socket.exists():
                 assert service.poll() is None and time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
@@ -79,7 +81,7 @@ def _podman_socket() -> Iterator[Path]:
         finally:
             service.terminate()
             with suppress(subprocess.TimeoutExpired):
-                service.wait(30)
+                service.wait(SHORT)
 
 
 def _with_equal_limits(made: Path, configured: Path = Path("/etc/containers/containers.conf")) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.testcontainers.engine import IMAGE, Engine, running_engine
+from tests.patience import LONG
 
 HERE = Path(__file__).parent
 
@@ -25,7 +26,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if not request.config.getoption("--containers"):
         pytest.skip("only with --containers")
     with running_engine() as engine:
-        engine.run("build", "--network=host", "-t", IMAGE, ".", timeout=1800)
+        engine.run("build", "--network=host", "-t", IMAGE, ".", timeout=6 * LONG)
         try:
             yield engine
         finally:
@@ -34,7 +35,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 def _run(engine: Engine, directory: Path, *command: str) -> None:
     """A language's test runner in a copy of the recipe: they write beside it."""
-    done = subprocess.run(command, cwd=directory, env=engine.environment, capture_output=True, text=True, timeout=1800)
+    done = subprocess.run(
+        command, cwd=directory, env=engine.environment, capture_output=True, text=True, timeout=6 * LONG
+    )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
 
 
@@ -65,7 +68,7 @@ def test_kafkas_tools(engine: Engine) -> None:
     container = engine.run("run", "-d", IMAGE)
     try:
         topics = ("exec", container, "/opt/kafka/bin/kafka-topics.sh", "--bootstrap-server", "localhost:9092")
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + LONG
         while engine.attempt(*topics, "--list").returncode:
             assert time.monotonic() < deadline, engine.run("logs", container)
         assert engine.run(*topics, "--create", "--topic", "orders") == "Created topic orders."

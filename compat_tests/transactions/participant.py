@@ -19,10 +19,9 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-Command = dict[str, Any]
+from tests.patience import LONG
 
-PATIENCE_SECONDS = 120
-COPY_SECONDS = 180
+Command = dict[str, Any]
 
 
 class Participant:
@@ -51,7 +50,7 @@ class Confluent(Participant):
                 "log_level": 0,
             }
         )
-        producer.init_transactions(PATIENCE_SECONDS)
+        producer.init_transactions(LONG)
         self.producers[command["producer"]] = producer
 
     def begin(self, command: Command) -> None:
@@ -67,15 +66,15 @@ class Confluent(Participant):
                 partition=command["partition"],
                 on_delivery=lambda error, _: failed.append(str(error)) if error is not None else None,
             )
-        left = producer.flush(PATIENCE_SECONDS)
+        left = producer.flush(LONG)
         if failed or left:
             raise RuntimeError(f"{left} records unsent, {failed[:1]}")
 
     def commit(self, command: Command) -> None:
-        self.producers[command["producer"]].commit_transaction(PATIENCE_SECONDS)
+        self.producers[command["producer"]].commit_transaction(LONG)
 
     def abort(self, command: Command) -> None:
-        self.producers[command["producer"]].abort_transaction(PATIENCE_SECONDS)
+        self.producers[command["producer"]].abort_transaction(LONG)
 
     def send_offsets(self, command: Command) -> None:
         from confluent_kafka import Consumer, TopicPartition
@@ -83,7 +82,7 @@ class Confluent(Participant):
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": command["group"], "log_level": 0})
         offsets = [TopicPartition(topic, partition, offset) for topic, partition, offset in command["offsets"]]
         self.producers[command["producer"]].send_offsets_to_transaction(
-            offsets, consumer.consumer_group_metadata(), PATIENCE_SECONDS
+            offsets, consumer.consumer_group_metadata(), LONG
         )
         consumer.close()
 
@@ -103,7 +102,7 @@ class Confluent(Participant):
         )
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
+        count, deadline = 0, time.monotonic() + command.get("seconds", LONG)
         while count < command["count"] and time.monotonic() < deadline:
             messages = [each for each in consumer.consume(command["batch"], 0.5) if each.error() is None]
             if not messages:
@@ -112,9 +111,9 @@ class Confluent(Participant):
             for each in messages:
                 producer.produce(command["target"], each.value(), partition=each.partition())
             producer.send_offsets_to_transaction(
-                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), PATIENCE_SECONDS
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), LONG
             )
-            producer.commit_transaction(PATIENCE_SECONDS)
+            producer.commit_transaction(LONG)
             count += len(messages)
         consumer.close()
         return count
@@ -134,7 +133,7 @@ class Confluent(Participant):
         )
         consumer.assign([TopicPartition(command["topic"], command["partition"], 0)])
         values = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LONG
         while time.monotonic() < deadline:
             message = consumer.poll(1)
             if message is None:
@@ -176,9 +175,9 @@ class KafkaPython(Participant):
             producer.send(command["topic"], value.encode(), partition=command["partition"])
             for value in command["values"]
         ]
-        producer.flush(PATIENCE_SECONDS)
+        producer.flush(LONG)
         for future in futures:
-            future.get(PATIENCE_SECONDS)
+            future.get(LONG)
 
     def commit(self, command: Command) -> None:
         self.producers[command["producer"]].commit_transaction()
@@ -214,9 +213,9 @@ class KafkaPython(Participant):
         consumer = self._consumer("read_committed", group_id=command["group"])
         consumer.subscribe([command["source"]])
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
+        count, deadline = 0, time.monotonic() + command.get("seconds", LONG)
         while count < command["count"] and time.monotonic() < deadline:
-            found = consumer.poll(500, max_records=command["batch"])
+            found = consumer.poll(2 * LONG, max_records=command["batch"])
             remind(consumer)
             if not found:
                 continue
@@ -240,9 +239,9 @@ class KafkaPython(Participant):
         consumer.assign([partition])
         end = consumer.end_offsets([partition])[partition]
         values = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LONG
         while consumer.position(partition) < end and time.monotonic() < deadline:
-            for records in consumer.poll(500).values():
+            for records in consumer.poll(2 * LONG).values():
                 values += [each.value.decode() for each in records]
         consumer.close()
         return values
@@ -261,7 +260,7 @@ class Aio(Participant):
 
     def run(self, command: Command) -> Any:
         coroutine: Coroutine[Any, Any, Any] = getattr(self, command["op"])(command)
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(280)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(LONG)
 
     async def open(self, command: Command) -> None:
         from aiokafka import AIOKafkaProducer
@@ -283,7 +282,7 @@ class Aio(Participant):
             await producer.send(command["topic"], value.encode(), partition=command["partition"])
             for value in command["values"]
         ]
-        await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_SECONDS)
+        await asyncio.wait_for(asyncio.gather(*sent), LONG)
 
     async def commit(self, command: Command) -> None:
         await self.producers[command["producer"]].commit_transaction()
@@ -313,7 +312,7 @@ class Aio(Participant):
         consumer = self._consumer(command["source"], isolation="read_committed", group_id=command["group"])
         await consumer.start()
         producer = self.producers[command["producer"]]
-        count, deadline = 0, time.monotonic() + command.get("seconds", COPY_SECONDS)
+        count, deadline = 0, time.monotonic() + command.get("seconds", LONG)
         while count < command["count"] and time.monotonic() < deadline:
             found = await consumer.getmany(timeout_ms=500, max_records=command["batch"])
             if not found:
@@ -344,7 +343,7 @@ class Aio(Participant):
             end = min(end, stable)
             await consumer.seek_to_beginning(partition)
         values = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LONG
         while await consumer.position(partition) < end and time.monotonic() < deadline:
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 values += [each.value.decode() for each in records]

@@ -15,11 +15,9 @@ from typing import Any
 import confluent_kafka
 
 from compat_tests.line_process import LineProcess, command_of
+from tests.patience import LONG
 
 _HERE = Path(__file__).parent
-PATIENCE_SECONDS = 120
-CALL_SECONDS = 300
-"""Limits that only a hang reaches."""
 _ELSEWHERE = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 TRANSACTION_MS = 300_000
 """Longer than a test with a transaction takes that is not to be out of time."""
@@ -44,7 +42,7 @@ class Participant(LineProcess):
         super().__init__(client, command, environment)
         self._numbers = itertools.count(1)
 
-    def call(self, op: str, *, within: float = CALL_SECONDS, **arguments: Any) -> Any:
+    def call(self, op: str, *, within: float = 2 * LONG, **arguments: Any) -> Any:
         """Run one command and wait for its result, so many seconds at most. Raises ParticipantError."""
         number = next(self._numbers)
         assert self._process.stdout is not None
@@ -75,7 +73,7 @@ class Participant(LineProcess):
         return reply.get("result")
 
     def open(
-        self, transactional_id: str | None = None, timeout_ms: int = TRANSACTION_MS, *, within: float = CALL_SECONDS
+        self, transactional_id: str | None = None, timeout_ms: int = TRANSACTION_MS, *, within: float = 2 * LONG
     ) -> Producer:
         """An initialized producer, which is there after so many seconds at most."""
         name = transactional_id or f"id-{uuid.uuid4().hex[:10]}"
@@ -93,10 +91,10 @@ class Participant(LineProcess):
 
         A commit is answered before its markers are in each partition.
         """
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LONG
         while (found := self.read(topic, partition, "read_committed")) != wanted:
             assert found == wanted[: len(found)], "a message is missing, twice there, or out of order"
-            assert time.monotonic() < deadline, f"{len(found)} of {len(wanted)} after {PATIENCE_SECONDS} s"
+            assert time.monotonic() < deadline, f"{len(found)} of {len(wanted)} after {LONG} s"
 
     def kill(self) -> None:
         """SIGKILL, as a crash is."""
@@ -126,7 +124,7 @@ class Producer:
 
 
 def committed_offsets(
-    bootstrap: str, group: str, topic: str, partitions: Sequence[int] = (0, 1), timeout: float = 120
+    bootstrap: str, group: str, topic: str, partitions: Sequence[int] = (0, 1), timeout: float = LONG
 ) -> list[int]:
     """The group's offsets in these partitions, once they are stable; -1 where there is none.
 

@@ -18,6 +18,7 @@ from compat_tests.transactions.participants import (
     committed_offsets,
     participant_of,
 )
+from tests.patience import LONG
 
 pytestmark = pytest.mark.nodes(3)
 
@@ -77,7 +78,7 @@ def new_topic(admin: AdminClient, bootstrap: str) -> str:
     """A topic of two partitions."""
     name = f"transactions-{uuid.uuid4().hex[:10]}"
     for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
-        future.result(120)
+        future.result(LONG)
     await_everywhere(bootstrap, name)
     return name
 

@@ -22,10 +22,9 @@ from compat_tests.brokers import ApacheBroker, KbrokerBroker
 from compat_tests.clients import skip_without
 from compat_tests.transactions.conftest import OPTIONS
 from compat_tests.transactions.participants import Participant, ParticipantError, committed_offsets, participant_of
+from tests.patience import LONG
 
 PARTITIONS = 2
-PATIENCE_SECONDS = 180
-"""Without a commit. Thousands of transactions take minutes where brokers are slow or killed."""
 
 
 @pytest.fixture
@@ -125,7 +124,7 @@ def test_a_copy_is_exact_while_everybody_is_killed(
     source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "target"))
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.create_topics([NewTopic(each, PARTITIONS, 1) for each in (source, target)]).values():
-        future.result(120)
+        future.result(LONG)
     helper = participant_of("confluent-kafka", bootstrap)
     wanted = [[f"{partition}-{each}" for each in range(messages // PARTITIONS)] for partition in range(PARTITIONS)]
     half = messages // PARTITIONS // 2
@@ -140,8 +139,8 @@ def test_a_copy_is_exact_while_everybody_is_killed(
     write(slice(half))
     copier = Copier(client, bootstrap, source, target, messages, batch)
     # After that they are left alone: clients take long to find a broker again, and not all brokers start quickly.
-    last_kill = time.monotonic() + 120 + messages / 400
-    progress, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+    last_kill = time.monotonic() + LONG + messages / 400
+    progress, deadline = 0, time.monotonic() + LONG
     crashes = 0
     # Clients wait longer to try again the longer a broker was away: one that starts slowly must be left alone longer.
     outage = 1.0
@@ -149,7 +148,7 @@ def test_a_copy_is_exact_while_everybody_is_killed(
         # The marker of the first half's transaction has an offset, too.
         while min(committed := _committed(bootstrap, copier.group, source)) <= messages // PARTITIONS:
             if sum(committed) > progress:
-                progress, deadline = sum(committed), time.monotonic() + PATIENCE_SECONDS
+                progress, deadline = sum(committed), time.monotonic() + LONG
             assert time.monotonic() < deadline, f"nothing comes after {progress}: {copier.failures}"
             time.sleep(rng.uniform(0.3, 1.2) * pace * max(1.0, outage))
             if time.monotonic() > last_kill:

@@ -10,8 +10,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.brokers import ApacheNodes, Broker, KbrokerNodes
-from compat_tests.case import Late, await_everywhere, eventually
+from compat_tests.case import await_everywhere
 from kbroker.client import Client
+from tests.patience import LONG, SHORT, Late, eventually
 
 pytestmark = pytest.mark.nodes(1, 3)
 
@@ -28,16 +29,16 @@ class Story:
         self.partition = TopicPartition(f"start-{uuid.uuid4().hex[:10]}", 0)
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         for future in self.admin.create_topics([NewTopic(self.partition.topic, 1, config=configs)]).values():
-            future.result(120)
+            future.result(LONG)
         await_everywhere(bootstrap, self.partition.topic)
         own = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0}
         self.transaction = Producer(
             {**own, "transactional.id": self.partition.topic, "transaction.timeout.ms": LONG_MS}
         )
-        self.transaction.init_transactions(120)
+        self.transaction.init_transactions(LONG)
         self.transaction.begin_transaction()
         self.transaction.produce(self.partition.topic, b"in the transaction", partition=0)
-        assert self.transaction.flush(120) == 0
+        assert self.transaction.flush(LONG) == 0
         self._plain = Producer(own)
         self.values: list[bytes] = []
         """Those of the plain records, from offset 1 on."""
@@ -47,13 +48,13 @@ class Story:
         """Write records without a transaction, each in a batch of its own."""
         for value in values:
             self._plain.produce(self.partition.topic, value, partition=0)
-            assert self._plain.flush(120) == 0
+            assert self._plain.flush(LONG) == 0
         self.values += values
 
     def offset(self, spec: OffsetSpec, level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> int:
         """The answer of ListOffsets. A client of its own asks: librdkafka's keeps to a leader that was killed."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
-        futures = admin.list_offsets({self.partition: spec}, isolation_level=level, request_timeout=60)
+        futures = admin.list_offsets({self.partition: spec}, isolation_level=level, request_timeout=SHORT)
         return int(futures[self.partition].result().offset)
 
     def await_stable(self, offset: int) -> None:
@@ -74,7 +75,7 @@ class Story:
 
     def leader(self) -> int:
         """The node that leads the partition."""
-        with Client(self._bootstrap, timeout=60) as client:
+        with Client(self._bootstrap, timeout=SHORT) as client:
             (topic,) = client.refresh([self.partition.topic])
             return topic.partitions[0].leader_id
 
@@ -101,7 +102,7 @@ def check_reads_on(story: Story, bootstrap: str, log_start: int) -> None:
         eventually(has_its_place, "the consumer's first answer")
         story.write([b"later %d" % number for number in range(6)])
         assert consumer.poll(1) is None
-        story.transaction.commit_transaction(120)
+        story.transaction.commit_transaction(LONG)
         found: list[bytes | None] = []
 
         def has_all() -> bool:
@@ -149,7 +150,7 @@ def test_retention_passes_the_beginning_of_a_transaction(bootstrap: str) -> None
     limit = ConfigEntry("retention.bytes", "1048576", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, story.partition.topic, incremental_configs=[limit])
     for future in story.admin.incremental_alter_configs([resource]).values():
-        future.result(120)
+        future.result(LONG)
     eventually(lambda: story.offset(EARLIEST) > 0, "retention")
     start = story.offset(EARLIEST)
     assert story.offset(LATEST) == start

@@ -44,6 +44,7 @@ from kbroker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from kbroker.wire.registry import API_KEYS
+from tests.patience import eventually
 
 Case = Callable[[World, int], Any]
 
@@ -590,7 +591,7 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
                     producer_epoch=producer.epoch,
                     group_id=name,
                 )
-                world.until(lambda: world.ask(request, 3).error_code == 0)
+                eventually(lambda: world.ask(request, 3).error_code == 0)
             told = _commit(world, version, producer, name, *partitions, **fields)
             return [told, world.state(producer)]
 
@@ -626,7 +627,7 @@ def txn_offset_commit() -> Iterator[tuple[str, Case]]:
                     producer_epoch=producer.epoch,
                     group_id=group,
                 )
-                world.until(lambda: world.ask(request, 3).error_code == 0)
+                eventually(lambda: world.ask(request, 3).error_code == 0)
             told = [_commit(world, version, producer, group)]
             told += [_offsets(world, group, stable) for stable in (False, True)]
             world.end(producer, commits)
@@ -726,7 +727,7 @@ def list_transactions() -> Iterator[tuple[str, Case]]:
             own = [world.in_state(state) for state in ("empty", "ongoing", "committed")]
             if "duration_filter" in fields:
                 made_ms = time.time_ns() // 1_000_000
-                world.until(lambda: time.time_ns() // 1_000_000 > made_ms)  # the filter is for longer ones, strictly
+                eventually(lambda: time.time_ns() // 1_000_000 > made_ms)  # the filter is for longer ones, strictly
             values: dict[str, Any] = {
                 key: [own[each].producer_id for each in value] if key == "producer_id_filters" else value
                 for key, value in fields.items()

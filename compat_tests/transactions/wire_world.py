@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsets
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
+from tests.patience import LONG, eventually
 
 UNHURRIED_MS = 600_000
 """For a transaction; a slow machine may take long to come to its end."""
@@ -67,14 +67,6 @@ class World:
     def close(self) -> None:
         self.connection.close()
 
-    @staticmethod
-    def until(condition: Callable[[], bool]) -> None:
-        """Wait for it; AssertionError after 120 s."""
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert time.monotonic() < deadline, "not within 120 s"
-            time.sleep(0.02)
-
     def ask(self, request: Any, version: int) -> Any:
         """The response, CLOSED or SILENT."""
         return self.connection.ask(request, version)
@@ -85,7 +77,7 @@ class World:
         A leader asks the transaction's coordinator before it writes.
         """
         answer = self.ask(request, version)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         while UNVERIFIED & _errors(plain(answer)) and time.monotonic() < deadline:
             time.sleep(0.05)
             answer = self.ask(request, version)
@@ -94,7 +86,7 @@ class World:
     def ask_with_ids(self, request: InitProducerIdRequest, version: int) -> Any:
         """The response to InitProducerId, once the broker has producer ids: it may wait for its next thousand."""
         answer = self.ask(request, version)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         while not isinstance(answer, str) and answer.error_code == LOADING and time.monotonic() < deadline:
             time.sleep(0.05)
             answer = self.ask(request, version)
@@ -114,11 +106,11 @@ class World:
             self.topic_ids[name] = Uuid(found.topic_id)
             return len(found.partitions) == partitions and all(each.leader_id >= 0 for each in found.partitions)
 
-        self.until(led)
+        eventually(led)
         lookup = [ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(partitions)]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=lookup)])
         # A leader may be known before it knows of it itself.
-        self.until(lambda: all(each.error_code == 0 for each in self.ask(request, 2).topics[0].partitions))
+        eventually(lambda: all(each.error_code == 0 for each in self.ask(request, 2).topics[0].partitions))
         return name
 
     # Producers
@@ -126,7 +118,7 @@ class World:
         """A transactional id that nobody has used; its coordinator is ready."""
         self._made += 1
         name = f"id-{self.mark}-{self._made}"
-        self.until(lambda: self._describe(name).error_code not in TRANSIENT)
+        eventually(lambda: self._describe(name).error_code not in TRANSIENT)
         return name
 
     def _describe(self, transactional_id: str) -> Any:
@@ -138,14 +130,14 @@ class World:
 
     def settle(self, producer: Producer) -> None:
         """Wait until no transaction of the producer is about to end."""
-        self.until(lambda: not self.state(producer).startswith("Prepare"))
+        eventually(lambda: not self.state(producer).startswith("Prepare"))
 
     def init(self, transactional_id: str | None = None, timeout_ms: int = UNHURRIED_MS) -> Producer:
         """A producer whose id is fresh, or taken over."""
         name = self.new_id() if transactional_id is None else transactional_id
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
         answer = self.ask(request, 4)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         while answer.error_code in TRANSIENT and time.monotonic() < deadline:
             answer = self.ask(request, 4)
         assert answer.error_code == 0, answer

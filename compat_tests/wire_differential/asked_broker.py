@@ -25,6 +25,7 @@ from tests.handlers.principals import NOBODY, Asked
 from tests.handlers.test_permissions import UNSTABLE, prepared
 from tests.node.api_cases import build
 from tests.node.node_harness import Client
+from tests.patience import SHORT
 
 Address = tuple[str, int]
 
@@ -33,7 +34,6 @@ KINDS: tuple[ResourceType, ...] = tuple(kind for kind in ResourceType if kind > 
 HALF = "half"
 """A user for whom all is allowed, but nothing on what is called ``ABSENT``."""
 
-ANSWER_SECONDS = 60
 
 _LONG_SESSIONS = {
     f"group.{protocol}.{limit}session.timeout.ms": "3600000"
@@ -164,7 +164,7 @@ class AskedBroker:
         if key not in self._clients:
             self._clients[key] = await login(address, user)
         answer: Any = "no answer"
-        with trio.move_on_after(ANSWER_SECONDS):
+        with trio.move_on_after(SHORT):
             try:
                 answer = await self._clients[key].ask(request, version)
             except (EOFError, trio.BrokenResourceError):

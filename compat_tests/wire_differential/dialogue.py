@@ -16,11 +16,11 @@ from kbroker.wire.messages.fetch import FetchResponse
 from kbroker.wire.primitives import Buffer
 from kbroker.wire.record_batch import iter_records
 from kbroker.wire.schema import struct_spec
+from tests.patience import SHORT
 
 CLOSED = "connection closed"
 """The result if the broker closes the connection instead of answering."""
-ANSWER_SECONDS = 60
-SILENT = f"no answer within {ANSWER_SECONDS} s"
+SILENT = f"no answer within {SHORT} s"
 
 
 class Dialogue:
@@ -31,7 +31,7 @@ class Dialogue:
         self.topic_ids: dict[str, bytes] = {}
         self.labels: dict[str, str] = {}
         """Strings that the broker has chosen -> what stands for them in a comparison."""
-        self._socket = RawSocket(bootstrap, ANSWER_SECONDS)
+        self._socket = RawSocket(bootstrap, SHORT)
         self._conversation = Conversation("differential", is_exact=True)
 
     def close(self) -> None:

@@ -24,12 +24,11 @@ from kbroker.wire.messages.offset_commit import (
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
 from tests.node.api_cases import build
+from tests.patience import SHORT, eventually
 
 Told = Mapping[str, Any]
 
 _RECENT = 1_750_000_000_000
-PATIENCE_SECONDS = 60
-"""More than any change takes to be known everywhere."""
 _PASSING = frozenset({14, 15, 16, 51})
 """Errors that pass by themselves: the coordinator loads, or the last transaction is being completed."""
 _UNKNOWN_ID = Uuid(b"no topic has me!")
@@ -110,10 +109,7 @@ class World:
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "a change is not known after a minute"
-        _PAUSE.wait(0.01)
+    eventually(condition, "a change is known")
 
 
 @dataclass
@@ -131,7 +127,7 @@ class Step:
     def ask(self, world: World) -> Any:
         """The broker's answer, once it is none that passes, in a form that can be compared."""
         api = API_KEYS[API_KEY[self.api]]
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + SHORT
         while True:
             answer = world.talk.ask(build(api.request, self.version, self.told(world)), self.version)
             if isinstance(answer, str):

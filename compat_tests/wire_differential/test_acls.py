@@ -19,6 +19,7 @@ from compat_tests.wire_differential.dialogue import CLOSED, Dialogue, difference
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest
+from tests.patience import SHORT
 
 VERSIONS = (1, 2, 3)
 AUTHORIZER = (
@@ -97,7 +98,7 @@ def compare(pair: Pair, request: Any, *versions: int, aside: tuple[str, ...] = (
     """The answer that both give. Apache Kafka's brokers learn of a change a moment after it is answered."""
     answer = None
     for version in versions or (3,):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SHORT
         while True:
             ours, theirs = (_sorted(talk.plain(talk.ask(request, version))) for talk in pair)
             found = [each for each in differences(ours, theirs) if each[0] not in aside]

@@ -24,6 +24,7 @@ from kbroker.wire.messages import incremental_alter_configs as incremental
 from kbroker.wire.messages import list_config_resources as resources
 from kbroker.wire.messages import list_partition_reassignments as ongoing
 from kbroker.wire.messages import update_features as features
+from tests.patience import SHORT
 from tests.test_config_dynamic import CLASSES, MODES, WRONG_PLACE, other_value
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -55,7 +56,7 @@ def pair(broker: Broker) -> Iterator[Pair]:
 
 def compare(pair: Pair, request: Any, version: int) -> Any:
     """The answer that both give. Apache Kafka's brokers learn of a change a moment after it is answered."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SHORT
     while True:
         ours, theirs = (talk.plain(talk.ask(request, version)) for talk in pair)
         found = list(differences(ours, theirs))

@@ -27,9 +27,7 @@ from tests.handlers.permission_cases import ABSENT, CASES, KEYS, Case, denials, 
 from tests.handlers.principals import NOBODY, Asked
 from tests.handlers.test_permissions import versions_of
 from tests.node.node_harness import running_node
-
-SECONDS = 2400
-"""That only a hang takes."""
+from tests.patience import LONG
 
 EVERYTHING: tuple[Case | OnController, ...] = (*ASKED, *OF_CONTROLLER)
 
@@ -141,7 +139,7 @@ def test_denials_are_answered_as_by_apache_kafka(tmp_path: Path, apache: ApacheK
     compared: set[str] = set()
 
     async def test() -> None:
-        with trio.fail_after(SECONDS):
+        with trio.fail_after(8 * LONG):
             theirs = await AskedBroker.prepared(
                 ("127.0.0.1", apache.port), ("127.0.0.1", apache.controller_port), USERS
             )

@@ -19,7 +19,6 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker
-from compat_tests.case import eventually
 from compat_tests.coordinators import await_group_coordinators, await_transaction_coordinators
 from compat_tests.wire_differential.allowed import ALLOWED
 from compat_tests.wire_differential.dialogue import Dialogue, differences
@@ -32,6 +31,7 @@ from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
+from tests.patience import eventually
 
 CASES = int(os.environ.get("KBROKER_WIRE_CASES", "32"))
 SEED = int(os.environ.get("KBROKER_WIRE_SEED", "0"))

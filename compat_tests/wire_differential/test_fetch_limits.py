@@ -15,7 +15,6 @@ from typing import NamedTuple
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.case import eventually
 from compat_tests.wire_differential.dialogue import Dialogue
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.batch_header import walk_headers
@@ -23,6 +22,7 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicCo
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
+from tests.patience import eventually
 
 TOPIC = "limits"
 BATCHES = 300

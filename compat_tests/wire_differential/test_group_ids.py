@@ -11,7 +11,6 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
-from compat_tests.case import eventually
 from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.types import ZERO_UUID, Uuid
@@ -52,6 +51,7 @@ from kbroker.wire.messages.txn_offset_commit import (
 )
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.registry import API_KEYS
+from tests.patience import eventually
 
 TOPIC = "t"
 TRANSACTIONAL_ID = "tx"

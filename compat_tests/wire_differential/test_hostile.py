@@ -33,6 +33,7 @@ from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from kbroker.wire.primitives import encode_uvarint
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
+from tests.patience import SHORT
 
 FRAMES = int(os.environ.get("KBROKER_HOSTILE_FRAMES", "6000"))
 SEED = int(os.environ.get("KBROKER_HOSTILE_SEED", "0"))
@@ -85,7 +86,7 @@ class Target:
 
     def send(self, data: bytes, wait: float = 0.2) -> str:
         """Send bytes on a connection of their own; "answered", "closed" or "silent"."""
-        with socket.create_connection(self.address, timeout=60) as connection:
+        with socket.create_connection(self.address, timeout=SHORT) as connection:
             connection.settimeout(wait)
             try:
                 connection.sendall(data)
@@ -138,7 +139,7 @@ def test_bad_frames(target: Target, data: bytes) -> None:
 def test_declared_sizes_reserve_nothing(target: Target) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(200):
-            connection = stack.enter_context(socket.create_connection(target.address, timeout=60))
+            connection = stack.enter_context(socket.create_connection(target.address, timeout=SHORT))
             # A valid start of a Produce of 90 MB, and then nothing.
             connection.sendall(struct.pack(">ihhih", 90 << 20, 0, 9, 1, -1) + b"\x00" * 64)
         target.check("200 frames begun")
@@ -155,9 +156,9 @@ def _many_keys(count: int) -> bytes:
 @hostile
 def test_many_elements(target: Target) -> None:
     """Each would become a thousand bytes of memory, and work while nobody else is served."""
-    assert target.send(_many_keys(20_000), wait=60) == "answered"
+    assert target.send(_many_keys(20_000), wait=SHORT) == "answered"
     target.check("20,000 elements")
-    assert target.send(_many_keys(4 << 20), wait=60) == "closed"
+    assert target.send(_many_keys(4 << 20), wait=SHORT) == "closed"
     target.check("four million elements")
     target.check_memory("four million elements")
     target.check_log()
@@ -167,7 +168,7 @@ def test_many_elements(target: Target) -> None:
 def test_idle_connections(target: Target) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(500):
-            stack.enter_context(socket.create_connection(target.address, timeout=60))
+            stack.enter_context(socket.create_connection(target.address, timeout=SHORT))
         target.check("500 idle connections")
         target.check_memory("500 idle connections")
     target.check("500 connections closed")

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNodes
-from compat_tests.case import eventually
 from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.wire.messages.alter_replica_log_dirs import (
@@ -20,6 +19,7 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from tests.patience import eventually
 
 Pair = tuple[Dialogue, Dialogue]
 

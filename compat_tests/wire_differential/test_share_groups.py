@@ -12,7 +12,6 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import Broker
-from compat_tests.case import eventually
 from compat_tests.coordinators import await_group_coordinators, await_share_coordinators
 from compat_tests.wire_differential.configured import configure, configured
 from compat_tests.wire_differential.dialogue import Dialogue, differences
@@ -42,6 +41,7 @@ from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kbroker.wire.record_batch import Record, build_batch, iter_records
+from tests.patience import eventually
 
 GROUP = "share-wd"
 TOPIC = "wd-filled"

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.brokers import Broker
-from compat_tests.case import eventually
 from compat_tests.coordinators import await_group_coordinators
 from compat_tests.wire_differential.configured import configured
 from compat_tests.wire_differential.dialogue import Dialogue, differences
@@ -35,6 +34,7 @@ from kbroker.wire.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
 from kbroker.wire.records.versioned import decode_group_key, decode_versioned, group_record_classes, read_version
+from tests.patience import SHORT, eventually
 
 GROUP = "streams-wd"
 SESSION_MS = 600_000
@@ -125,7 +125,7 @@ def prepared(bootstrap: str) -> Dialogue:
 def stored(talk: Dialogue) -> dict[str, Any]:
     """The newest record of each kind and member in the group's partition of ``__consumer_offsets``."""
     consumer = Consumer({"bootstrap.servers": talk.bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    partitions = len(consumer.list_topics("__consumer_offsets", 60).topics["__consumer_offsets"].partitions)
+    partitions = len(consumer.list_topics("__consumer_offsets", SHORT).topics["__consumer_offsets"].partitions)
     consumer.assign([TopicPartition("__consumer_offsets", partition_for(GROUP, partitions), 0)])
     found: dict[str, Any] = {}
     while (message := consumer.poll(60)) is not None and not message.error():

@@ -18,9 +18,9 @@ from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.framing import request_parts
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, TypeSpec, is_own, struct_spec
+from tests.patience import SHORT
 
 TEXT = "xyz"
-ANSWER_SECONDS = 60
 ANSWERED, CLOSED = "answered", "closed"
 SILENT = frozenset({"AddPartitionsToTxn"})
 """APIs that Apache Kafka leaves unanswered where kbroker ends the connection, as the request has no transaction."""
@@ -56,7 +56,7 @@ def mistakes(frame: bytes, flexible: bool) -> Iterator[tuple[str, bytes]]:
 
 def told(bootstrap: str, frame: bytes) -> str:
     """Whether the broker answers."""
-    socket = RawSocket(bootstrap, ANSWER_SECONDS)
+    socket = RawSocket(bootstrap, SHORT)
     try:
         socket.send(len(frame).to_bytes(4, "big") + frame)
         socket.receive()

@@ -11,12 +11,12 @@ import pytest
 
 from compat_tests.api_versions import served_apis
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNodes
-from compat_tests.case import eventually
 from compat_tests.clients import skip_without
 from compat_tests.coordinators import await_transaction_coordinators
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.patience import eventually
 
 UNSTABLE = "unstable.api.versions.enable=true"
 INIT_PRODUCER_ID = 22

@@ -13,6 +13,7 @@ from pathlib import Path
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, RunningError, wait_until
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG, SHORT
 
 JVM = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=INFO", "-Djava.awt.headless=true")
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
@@ -54,7 +55,7 @@ class Worker:
         """Start it; `await_ready` tells when it serves."""
         self.running = Running(self._command, self._folder, self.name, self._environment)
 
-    def await_ready(self, seconds: float = 120) -> None:
+    def await_ready(self, seconds: float = LONG) -> None:
         """Return once it is a member of the group and answers about connectors."""
 
         def answers() -> bool:
@@ -71,7 +72,7 @@ class Worker:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=SHORT) as answer:
                 content = answer.read()
         except urllib.error.HTTPError as error:
             raise RunningError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from error
@@ -86,7 +87,7 @@ class Worker:
         assert isinstance(answer, dict)
         return answer["connector"]["state"], {task["worker_id"]: task["state"] for task in answer["tasks"]}
 
-    def await_running(self, connector: str, without: str = "", seconds: float = 90) -> str:
+    def await_running(self, connector: str, without: str = "", seconds: float = LONG) -> str:
         """The worker that runs the connector's one task, once it runs. `without` is a worker that must not be it."""
         found = ""
 
@@ -119,7 +120,7 @@ def run_script(program: Program, name: str, **environment: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
+        timeout=LONG,
         check=False,
     )
     if done.returncode:
@@ -127,7 +128,7 @@ def run_script(program: Program, name: str, **environment: str) -> str:
     return done.stdout
 
 
-def await_lines(path: Path, count: int, seconds: float = 60) -> list[str]:
+def await_lines(path: Path, count: int, seconds: float = SHORT) -> list[str]:
     """The lines of a file, once there are so many."""
     wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count, f"{count} lines in {path}", seconds)
     return path.read_text("utf-8").splitlines()

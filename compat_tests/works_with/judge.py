@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConsumerGroupDesc
 from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.works_with.running import RunningError, wait_until
+from tests.patience import SHORT
 
 Bytes = bytes | str | None
 T = TypeVar("T")
@@ -49,7 +50,7 @@ def create_topics(bootstrap: str, topics: Mapping[str, int], **config: str) -> N
         future.result()
 
     def have_leaders() -> bool:
-        known = admin.list_topics(timeout=20).topics
+        known = admin.list_topics(timeout=SHORT).topics
         return all(
             name in known
             and len(known[name].partitions) == count
@@ -62,13 +63,13 @@ def create_topics(bootstrap: str, topics: Mapping[str, int], **config: str) -> N
 
 def topics_of(bootstrap: str) -> dict[str, int]:
     """The topics that there are, with their numbers of partitions."""
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SHORT).topics
     return {name: len(topic.partitions) for name, topic in known.items()}
 
 
 def replicas_of(bootstrap: str, topic: str) -> int:
     """The number of replicas of each partition of a topic; the least, if they differ."""
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SHORT).topics
     return min(len(partition.replicas) for partition in known[topic].partitions.values())
 
 
@@ -107,7 +108,7 @@ def write(
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    left = producer.flush(60)
+    left = producer.flush(SHORT)
     if left or failed:
         raise RunningError(f"{topic}: {left} records are not acknowledged, {len(failed)} failed: {failed[:3]}")
 
@@ -128,7 +129,7 @@ def reader(bootstrap: str, *topics: str, tells_ends: bool = False) -> Iterator[C
             "enable.partition.eof": tells_ends,
         }
     )
-    known = consumer.list_topics(timeout=20).topics
+    known = consumer.list_topics(timeout=SHORT).topics
     consumer.assign([TopicPartition(name, number, 0) for name in topics for number in known[name].partitions])
     try:
         yield consumer
@@ -137,7 +138,7 @@ def reader(bootstrap: str, *topics: str, tells_ends: bool = False) -> Iterator[C
 
 
 def read_until(
-    bootstrap: str, topic: str, is_enough: Callable[[list[Message]], bool], seconds: float = 60, more: float = 1
+    bootstrap: str, topic: str, is_enough: Callable[[list[Message]], bool], seconds: float = SHORT, more: float = 1
 ) -> list[Message]:
     """The records of a topic once they are enough, and all that follow within `more` seconds: nothing doubled stays
     unseen. Fewer if they do not come in time: the caller judges."""
@@ -155,12 +156,12 @@ def read_until(
     return found
 
 
-def read(bootstrap: str, topic: str, count: int, seconds: float = 60, more: float = 1) -> list[Message]:
+def read(bootstrap: str, topic: str, count: int, seconds: float = SHORT, more: float = 1) -> list[Message]:
     """The records of a topic, once there are so many; see `read_until`."""
     return read_until(bootstrap, topic, lambda found: len(found) >= count, seconds, more)
 
 
-def read_all(bootstrap: str, topic: str, seconds: float = 60) -> list[Message]:
+def read_all(bootstrap: str, topic: str, seconds: float = SHORT) -> list[Message]:
     """The records that a topic has now. `RunningError` if its ends are not reached in time."""
     found: list[Message] = []
     end = time.monotonic() + seconds
@@ -204,7 +205,7 @@ def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     def is_told() -> bool:
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
         try:
-            topics = consumer.list_topics(timeout=20).topics
+            topics = consumer.list_topics(timeout=SHORT).topics
             names = [name for name in topics if not name.startswith("__")]
             wanted = [TopicPartition(name, number) for name in names for number in topics[name].partitions]
             found[:] = consumer.committed(wanted, timeout=REQUEST_SECONDS) if wanted else []
@@ -224,12 +225,12 @@ def end_offsets(bootstrap: str, topic: str) -> dict[tuple[str, int], int]:
     """The offset of each partition's end."""
     with reader(bootstrap, topic) as consumer:
         return {
-            (each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=20)[1]
+            (each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=SHORT)[1]
             for each in consumer.assignment()
         }
 
 
-def await_no_lag(bootstrap: str, group: str, topic: str, seconds: float = 60) -> None:
+def await_no_lag(bootstrap: str, group: str, topic: str, seconds: float = SHORT) -> None:
     """Return once a group has committed the end of each partition that has records. `RunningError` if not in time."""
 
     def is_at_end() -> bool:
@@ -282,5 +283,5 @@ def _of_group(bootstrap: str, ask: Callable[[AdminClient], Future[T]]) -> T:
 
 def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
     """The node that leads a partition."""
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SHORT).topics
     return int(known[topic].partitions[partition].leader)

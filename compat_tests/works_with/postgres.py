@@ -11,6 +11,7 @@ from pathlib import Path
 
 from compat_tests.works_with.running import Running, RunningError
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import SHORT
 
 
 def postgres_programs() -> Path | None:
@@ -59,7 +60,7 @@ class Postgres:
         """Run statements, each a transaction of its own; the lines of what they return, with | between columns."""
         place = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database]
         command = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", *place]
-        done = subprocess.run(command, input=statements, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, input=statements, capture_output=True, text=True, timeout=SHORT, check=False)
         if done.returncode:
             raise RunningError(f"psql failed: {done.stderr}")
         return done.stdout.splitlines()

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.patience import SHORT
+
 _POLL = threading.Event()
 
 
@@ -17,7 +19,7 @@ class RunningError(Exception):
     """A process ended, or did not get where it should in time; with what it said."""
 
 
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SHORT) -> None:
     """Return once `is_so`. `RunningError` if it is not in time."""
     end = time.monotonic() + seconds
     while not is_so():
@@ -54,11 +56,11 @@ class Running:
         """The text that it has printed, in all runs of this name in this directory."""
         return self._output.read_text("utf-8", "replace")
 
-    def await_output(self, text: str, seconds: float = 60) -> None:
+    def await_output(self, text: str, seconds: float = SHORT) -> None:
         """Return once it has printed a text. `RunningError` if it ends before, or takes longer."""
         self.until(lambda: text in self.output, f"to print {text!r}", seconds)
 
-    def until(self, is_so: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    def until(self, is_so: Callable[[], bool], what: str, seconds: float = SHORT) -> None:
         """Return once `is_so`. `RunningError` with what it has printed, if it ends before or takes longer."""
         end = time.monotonic() + seconds
         while not is_so():
@@ -68,7 +70,7 @@ class Running:
                 raise RunningError(f"{self.name} was {what} within {seconds:.0f} s; it {state}:\n{self.output[-4000:]}")
             _POLL.wait(0.1)
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float = SHORT) -> None:
         """Return once it has ended well. `RunningError` if it fails or takes longer."""
         try:
             code = self.process.wait(seconds)

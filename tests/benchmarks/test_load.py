@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.patience import LONG, eventually
 
 pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installed")
 
@@ -86,10 +87,7 @@ def test_requests_are_answered_on_every_connection(load: Load, peer: Peer, frame
 def test_answers_are_counted_while_the_load_runs(load: Load, peer: Peer, frames: Path, tmp_path: Path) -> None:
     with counter(tmp_path / "count") as shared:
         with load.running("requests", peer.port, frames, 1, 2, 600, 4, tmp_path / "count"):
-            deadline = time.monotonic() + 120
-            while COUNTER.unpack(shared[:])[0] < 10:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            eventually(lambda: COUNTER.unpack(shared[:])[0] >= 10)
         assert COUNTER.unpack(shared[:])[0] >= 10
 
 
@@ -101,7 +99,7 @@ def test_a_load_that_ends_too_early_says_why(load: Load, peer: Peer, frames: Pat
         pytest.raises(LoadError, match="error code 3"),
         load.running(*arguments) as process,
     ):
-        process.wait(120)
+        process.wait(LONG)
 
 
 @pytest.mark.parametrize("peer", [3], indirect=True)

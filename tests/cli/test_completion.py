@@ -15,6 +15,7 @@ import pytest
 from kbroker.testing import RunningBroker
 from kbroker.tools.cli import main
 from tests.cli_command import Run
+from tests.patience import LONG
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -149,7 +150,7 @@ def test_zsh(directory: Path, broker: RunningBroker) -> None:
         with suppress(OSError):  # that is how Linux tells that the shell has ended
             while os.read(ours, 10_000):
                 pass
-        assert shell.wait(120) == 0
+        assert shell.wait(LONG) == 0
     os.close(ours)
     assert offered((directory / "answers").read_text().splitlines()) == LINES
     assert not (directory / "owned").exists()

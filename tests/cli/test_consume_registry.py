@@ -14,6 +14,7 @@ from kbroker.client.producer import Producer
 from kbroker.testing import RunningBroker
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Run
+from tests.patience import LONG
 from tests.schemas.registry_server import Registry, running_registry
 
 pytest.importorskip("fastavro")
@@ -146,7 +147,7 @@ def stock(broker: RunningBroker, topic: str, serializer: Any, values: list[Any],
     producer = SerializingProducer({"bootstrap.servers": broker.bootstrap_servers, **settings})
     for value in values:
         producer.produce(topic, key="k", value=value, headers=[])
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
 
 
 def shown(kb: Run, topic: str, registry: Registry) -> list[Any]:

@@ -22,7 +22,8 @@ from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID
 from kbroker.tools.cli.start import development_properties, with_controller_listener
 from kbroker.tools.cli.storage import format_if_needed
-from tests.node.process_harness import PATIENCE_SECONDS, ROOT
+from tests.node.process_harness import ROOT
+from tests.patience import LONG
 
 COMMANDS: dict[str, Callable[[str], Sequence[str]]] = {
     "start": lambda data: ["start", "--port", "0", "--data-dir", data],
@@ -49,7 +50,7 @@ def kbroker(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=LONG,
     )
 
 
@@ -141,7 +142,7 @@ def running(words: Sequence[str], cwd: Path) -> Iterator[str]:
         assert line.startswith("kbroker ready: "), (words, log.name)
         yield line.split()[-1]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(LONG) == 0
     finally:
         process.kill()
         process.wait()

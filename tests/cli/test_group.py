@@ -17,6 +17,7 @@ from kbroker.client.streams_groups import STREAMS, StreamsTopics, is_own_topic
 from kbroker.testing import RunningBroker
 from kbroker.tools.cli.group_reset import topic_notes
 from tests.cli_command import Run
+from tests.patience import LONG
 from tests.streams_member import StreamsMember
 
 
@@ -199,7 +200,7 @@ def test_a_group_is_told_why_it_gets_nothing(kb: Run, broker: RunningBroker, tmp
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "hungry", "group.protocol": "consumer"}
     )
     consumer.subscribe(["kept", "passing"])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     try:
         while len(consumer.assignment()) < 2:
             assert time.monotonic() < deadline, "it has both topics"
@@ -208,7 +209,7 @@ def test_a_group_is_told_why_it_gets_nothing(kb: Run, broker: RunningBroker, tmp
         no_topic = "passing: there is no such topic, and 1 member subscribes to it."
         described: dict[str, Any] = {"reasons": []}
         texts: list[str] = []
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         # Others come and go until the group has heard of it.
         while len(texts) != 2 or texts[0] != no_topic or not texts[1].startswith(emptied):
             assert time.monotonic() < deadline, described["reasons"]
@@ -233,7 +234,7 @@ def test_a_share_group(kb: Run, broker: RunningBroker) -> None:
     worker.subscribe(["orders"])
     described: dict[str, Any] = {"lag": None, "partitions": []}
     taken, held, text = 0, [], ""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while time.monotonic() < deadline:
         taken += len(worker.poll(0.2))
         if taken == 15:

@@ -18,12 +18,11 @@ from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 from tests.cli_command import command_for
 from tests.every_node import await_topics
+from tests.patience import eventually
 from tests.streams_member import StreamsMember
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-SECONDS = 180
-"""A limit that only a broken cluster reaches."""
 
 TOPICS = ("kept", "orders", "passing")
 LEADERLESS = "orders-1: there is no leader: nobody can read or write there."
@@ -31,12 +30,6 @@ GONE = "kept-0: offsets 2 to 5 are gone, and the group has not committed them: t
 MISSING = "passing: there is no such topic, and 1 member subscribes to it."
 
 Step = Callable[[], object]
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from kbroker.tools.cli.kafka_tools.topics import in_hash_order
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Result, Run
+from tests.patience import LONG
 
 Tool = Callable[..., Result]
 
@@ -64,7 +65,7 @@ def test_console(tool: Tool, kb: Run, broker: RunningBroker) -> None:
     produce = [sys.executable, "-m", "kbroker.tools.cli.kafka_tools", "kafka-console-producer", "--topic", "lines"]
     produce += ["--bootstrap-server", broker.bootstrap_servers, "--property", "parse.key=true"]
     produce += ["--property", "key.separator=:"]
-    done = subprocess.run(produce, input="a:1\nb:2\nnone\nc:3\n", capture_output=True, text=True, timeout=120)
+    done = subprocess.run(produce, input="a:1\nb:2\nnone\nc:3\n", capture_output=True, text=True, timeout=LONG)
     assert (done.returncode, done.stdout) == (1, "") and "line 3" in done.stderr
     assert kb("topic", "offsets", "lines", "--json").json[0]["end_offset"] == 2
     consume = ("kafka-console-consumer", "--topic", "lines", "--from-beginning", "--timeout-ms", "120000")

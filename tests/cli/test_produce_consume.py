@@ -19,6 +19,7 @@ import pytest
 from kbroker.client.pending_batches import partition_for_key
 from kbroker.testing import RunningBroker
 from tests.cli_command import Run
+from tests.patience import LONG
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -164,7 +165,7 @@ def test_somebody_who_types_sees_each_line_stored(kb: Run, broker: RunningBroker
         process.stdin.flush()
         while line.decode() not in kb("consume", topic, "--value-only").out:
             assert process.poll() is None
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=LONG)
     assert out.startswith(b"2 records to ") and err == b"" and process.returncode == 0
 
 
@@ -176,7 +177,7 @@ def test_interrupted_while_waiting_for_input(kb: Run, broker: RunningBroker, top
     while "kept" not in kb("consume", topic, "--value-only").out:
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(300) == 130
+    assert process.wait(LONG) == 130
     assert process.stdout.read().startswith(b"1 record to ") and process.stderr.read() == b""
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
@@ -202,7 +203,7 @@ def test_a_progress_bar_for_who_can_see_it(kb: Run, broker: RunningBroker, topic
     os.close(theirs)
     shown = read_terminal(ours)
     os.close(ours)
-    assert process.wait(300) == 0 and process.stdout is not None
+    assert process.wait(LONG) == 0 and process.stdout is not None
     assert "records" in shown and "\x1b[" in shown
     assert process.stdout.read().startswith(b"20,000 records to ")
     process.stdout.close()
@@ -280,7 +281,7 @@ def test_follow(kb: Run, broker: RunningBroker, topic: str, tmp_path: Path) -> N
         kb("produce", topic, write(tmp_path / "new", f"new {number}\n"), "-p", str(number))
         assert process.stdout.readline() == b"new %d\n" % number
     process.send_signal(signal.SIGINT)
-    assert process.wait(300) == 130
+    assert process.wait(LONG) == 130
     assert process.stderr.read() == b"" and process.stdout.read() == b""
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
@@ -298,7 +299,7 @@ def test_a_slow_reader_gets_everything(
     kb("produce", topic, write(tmp_path / "x", "some line\n" * 20_000))
     for words, size in ((["consume", topic, "--value-only"], 200_000), (["topic", "list", "--json"], 0)):
         process = started(broker, *words, env=environment(broker) | {"PYTHONUNBUFFERED": unbuffered})
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=LONG)
         assert (process.returncode, err) == (0, b"") and len(out) == (size or len(out))
 
 
@@ -311,7 +312,7 @@ def test_a_reader_of_the_pipe_that_goes_away(
     assert process.stdout is not None and process.stderr is not None and process.stdin is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(300) in (141, -signal.SIGPIPE)
+    assert process.wait(LONG) in (141, -signal.SIGPIPE)
     assert process.stderr.read() == b""
     process.stdin.close()
     process.stderr.close()
@@ -323,7 +324,7 @@ def test_a_full_disk_is_told(kb: Run, broker: RunningBroker, topic: str, tmp_pat
     for words in (["consume", topic], ["topic", "list"], ["topic", "list", "--json"]):
         with open("/dev/full", "wb") as full:
             process = started(broker, *words, stdout=full)
-            _, err = process.communicate(timeout=300)
+            _, err = process.communicate(timeout=LONG)
         assert (process.returncode, err) == (1, b"kbroker: cannot write: No space left on device\n"), words
 
 
@@ -332,7 +333,7 @@ def test_a_pipe_that_nobody_reads(kb: Run, broker: RunningBroker, topic: str) ->
     os.close(reading)
     process = started(broker, "topic", "describe", topic, stdout=writing)
     os.close(writing)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=LONG)
     assert (process.returncode, err) == (141, b"")
 
 
@@ -345,7 +346,7 @@ def in_a_terminal(broker: RunningBroker, *words: str, typed: bytes = b"") -> tup
     process = started(broker, *words, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while time.monotonic() < deadline:
         if select.select([ours], [], [], 1)[0]:
             try:
@@ -359,7 +360,7 @@ def in_a_terminal(broker: RunningBroker, *words: str, typed: bytes = b"") -> tup
                 os.write(ours, typed)
                 typed = b""
     os.close(ours)
-    return process.wait(300), shown.decode()
+    return process.wait(LONG), shown.decode()
 
 
 def test_a_person_is_asked(kb: Run, broker: RunningBroker) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.tools.cli import progress as module
 from kbroker.tools.cli.progress import progress, progress_line
+from tests.patience import SHORT
 
 
 class Terminal(io.StringIO):
@@ -42,7 +43,7 @@ def test_it_is_drawn_while_a_call_blocks_and_is_gone_at_the_end(monkeypatch: pyt
     monkeypatch.setattr(module, "FIRST", 0.0)
     with progress("waiting", total=8) as shown:
         shown.add(4)
-        assert terminal.seen.wait(60)
+        assert terminal.seen.wait(SHORT)
         with shown.hidden():
             terminal.write("a result\n")
     assert re.search(r"waiting 4 of 8, 50%, \d+ s", terminal.getvalue())
@@ -55,7 +56,7 @@ def test_it_names_the_task_that_is_done_now(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "FIRST", 0.0)
     with progress("looking") as shown:
         shown.turn_to("looking at 4 of 8 brokers")
-        assert terminal.seen.wait(60)
+        assert terminal.seen.wait(SHORT)
     assert re.search(r"looking at 4 of 8 brokers, \d+ s", terminal.getvalue())
 
 

@@ -19,6 +19,7 @@ from kbroker.testing.cluster import running_cluster
 from kbroker.tools.cli.partial_file import partial_file
 from tests.cli_command import Run
 from tests.every_node import await_topics
+from tests.patience import LONG
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -212,7 +213,7 @@ def test_a_replay_is_interrupted_at_a_pause(
     # The first record is stored before the pause.
     kb("consume", target, "--from", "earliest", "-f", "-n", "1")
     process.send_signal(number)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=LONG)
     assert process.returncode == 130 and out.startswith(b"1 of ") and b"Traceback" not in err
     kb("replay", topic, target, "--resume", str(tmp_path / f"kbroker-replay-{target}.place"), "-q")
     assert len(all_of(kb, target)) == len(RECORDS), "the others, and no record twice"

@@ -19,6 +19,7 @@ from kbroker.testing import RunningBroker
 from kbroker.tools.cli.partial_file import lock
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Result, Run
+from tests.patience import eventually
 
 COUNT = 600
 
@@ -61,10 +62,7 @@ def place_in(told: Result) -> Path:
 
 def await_silence(broker: RunningBroker) -> None:
     """Wait until the broker has come to the end of all that was sent to it, by clients that do not wait any longer."""
-    deadline = time.monotonic() + 180
-    while broker.in_broker(lambda node: any(server._connections for server in node.listeners)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: not broker.in_broker(lambda node: any(server._connections for server in node.listeners)))
 
 
 WORDS = ("--batch-bytes", "2000", "--timeout", "120")

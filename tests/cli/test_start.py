@@ -33,6 +33,7 @@ from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.patience import LONG, SHORT
 
 ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
@@ -81,14 +82,14 @@ def finish(process: subprocess.Popen[str], number: int) -> tuple[int, str, float
     """Send the signal; exit code, rest of the output, seconds."""
     begin = time.monotonic()
     process.send_signal(number)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=LONG)
     return process.returncode, output, time.monotonic() - begin
 
 
 def api_versions(address: str) -> int:
     """Ask for ApiVersions v0 by hand; the error code of the answer."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=SHORT) as connection:
         connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
         head = connection.recv(10, socket.MSG_WAITALL)
         size, correlation, error = struct.unpack(">iih", head)
@@ -148,7 +149,7 @@ def one_line_of(tmp_path: Path, *words: str) -> str:
         text=True,
         cwd=tmp_path,
         env=ENVIRONMENT,
-        timeout=300,
+        timeout=LONG,
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -219,7 +220,7 @@ def test_a_properties_file_needs_format_first(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(STOCK.format(directory=tmp_path / "data"))
     assert "kbroker format" in one_line_of(tmp_path, "--config", "server.properties")
     formatting = command("format", "-t", "2esCd6SOSHm2pOYY9gzXPQ", "-c", "server.properties", "--standalone")
-    assert subprocess.run(formatting, cwd=tmp_path, env=ENVIRONMENT, timeout=300).returncode == 0
+    assert subprocess.run(formatting, cwd=tmp_path, env=ENVIRONMENT, timeout=LONG).returncode == 0
     with started(tmp_path, "--config", "server.properties", "-o", "num.partitions=2") as (process, line):
         assert api_versions(line.split()[-1]) == 0
         assert finish(process, signal.SIGTERM)[0] == 0
@@ -240,7 +241,7 @@ def formatted(directory: Path, properties: str, *words: str) -> Path:
     directory.mkdir()
     (directory / "server.properties").write_text(properties)
     formatting = command("format", "-t", "2esCd6SOSHm2pOYY9gzXPQ", "-c", "server.properties", *words)
-    done = subprocess.run(formatting, cwd=directory, env=ENVIRONMENT, timeout=300, check=False)
+    done = subprocess.run(formatting, cwd=directory, env=ENVIRONMENT, timeout=LONG, check=False)
     assert done.returncode == 0
     return directory
 

@@ -15,6 +15,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from tests.cli_command import Run, command_for
 from tests.hanging_transactions import write_unknown
+from tests.patience import LONG, SHORT, eventually
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -35,7 +36,7 @@ def transactions(broker):  # type: ignore[no-untyped-def]
 
         assert main(["topic", "create", "t", "--partitions", "2"]) == 0
     done = _begun(broker, "done", "t")
-    done.commit_transaction(120)
+    done.commit_transaction(LONG)
     _await_ended(broker.bootstrap_servers, "done")
     return done, _begun(broker, "open", "t")  # for as long as the tests take
 
@@ -45,21 +46,18 @@ def _begun(broker: RunningBroker | RunningCluster, name: str, topic: str) -> Any
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": 600_000}
     )
-    producer.init_transactions(120)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     producer.produce(topic, b"a", partition=0)
     producer.produce(topic, b"b", partition=1)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     return producer
 
 
 def _await_ended(bootstrap: str, transactional_id: str) -> None:
     """A commit is answered before its markers are in each partition."""
-    deadline = time.monotonic() + 180
-    with Client(bootstrap, timeout=60) as client:
-        while (state := describe_transaction(client, transactional_id).state) != "CompleteCommit":
-            assert time.monotonic() < deadline, state
-            time.sleep(0.05)
+    with Client(bootstrap, timeout=SHORT) as client:
+        eventually(lambda: describe_transaction(client, transactional_id).state == "CompleteCommit")
 
 
 def test_ids_are_listed_with_their_state(kb) -> None:  # type: ignore[no-untyped-def]
@@ -94,12 +92,12 @@ def test_the_producers_of_a_partition_show_where_their_transactions_begin(kb) ->
 def test_a_transaction_is_aborted_in_one_partition_and_then_by_its_id(kb, broker) -> None:  # type: ignore[no-untyped-def]
     kb("topic", "create", "u", "--partitions", "2")
     producer = _begun(broker, "aborted", "u")
-    producer.commit_transaction(120)
+    producer.commit_transaction(LONG)
     _await_ended(broker.bootstrap_servers, "aborted")
     producer.begin_transaction()
     for partition, value in enumerate((b"c", b"d")):
         producer.produce("u", value, partition=partition)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     assert "give a transactional id, or" in kb("txn", "abort", "--yes", code=2).err
     assert "go together" in kb("txn", "abort", "--topic", "u", "--yes", code=2).err
     where = ("--topic", "u", "--partition", "0", "--start-offset")
@@ -115,7 +113,7 @@ def test_a_transaction_is_aborted_in_one_partition_and_then_by_its_id(kb, broker
     producers = kb("txn", "producers", "u", "1", "--json").json
     assert [each["transaction_start_offset"] for each in producers] == [None]
     with pytest.raises(confluent_kafka.KafkaException):
-        producer.commit_transaction(120)
+        producer.commit_transaction(LONG)
     assert kb("consume", "u", "--value-only").out.split() == ["a", "b"]
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
 from kbroker.types import ZERO_UUID
+from tests.patience import LONG, SHORT, eventually
 
 ROOT = str(Path(__file__).parents[2])
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ class Up:
 
     def finish(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(300)
+        return self.process.wait(LONG)
 
 
 @contextmanager
@@ -82,24 +83,17 @@ def up(tmp_path: Path, *words: str) -> Iterator[Up]:
         process.stdout.close()
 
 
-def eventually(condition: Callable[[], bool], what: str, within: float = 300) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def health(bootstrap: str, *words: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
+def health(bootstrap: str, *words: str, seconds: int = SHORT) -> subprocess.CompletedProcess[str]:
     limit = ("--timeout", str(seconds))
     command = [sys.executable, "-m", "kbroker", "cluster", "health", "-b", bootstrap, *limit, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ROOT})
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=os.environ | {"PYTHONPATH": ROOT})
 
 
 def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:
     with up(tmp_path, "-o", "num.partitions=4") as running:
         addresses = running.await_ready()
         assert len(set(addresses)) == 3
-        with Client(running.bootstrap, timeout=60) as client:
+        with Client(running.bootstrap, timeout=SHORT) as client:
             found = describe_cluster(client)
             assert [str(broker.id) for broker in found.brokers] == ["1", "2", "3"]
             assert [f"{broker.host}:{broker.port}" for broker in found.brokers] == addresses
@@ -168,17 +162,17 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> Non
         running.await_ready()
         processes = running.nodes()
         running.process.kill()
-        assert not psutil.wait_procs(list(processes.values()), timeout=120)[1]
+        assert not psutil.wait_procs(list(processes.values()), timeout=LONG)[1]
         assert "stopping on the end of standard input" in (tmp_path / "data" / "node-1.log").read_text()
 
 
 def test_a_cluster_that_cannot_start_is_one_readable_line(tmp_path: Path) -> None:
     with up(tmp_path, "-n", "2", "-o", "auto.create.topics.enable=maybe") as running:
-        assert running.process.wait(300) == 1
+        assert running.process.wait(LONG) == 1
         assert running.errors.startswith("kbroker: ") and "auto.create.topics.enable" in running.errors
         assert running.errors.count("\n") == 1
     with up(tmp_path, "-n", "2", "-o", "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2") as running:
-        assert running.process.wait(300) == 1
+        assert running.process.wait(LONG) == 1
         assert re.search(r"node \d did not start: exit code 1; its log, .*node-\d.log, ends with: ", running.errors)
 
 
@@ -189,7 +183,7 @@ def test_a_port_that_is_in_use_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", first + 1))
         taken.listen()
         with up(tmp_path, "-n", "3", "--port", str(first)) as running:
-            assert running.process.wait(300) == 1
+            assert running.process.wait(LONG) == 1
             assert re.search(rf"node 2 did not start: .*cannot listen on 127.0.0.1:{first + 1}: ", running.errors)
             assert running.errors.count("\n") == 1
 
@@ -227,7 +221,7 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
     def command(user: str, *words: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "kbroker", *words, "--timeout", "60" if user else "10"]
         line += ["--command-config", str(security / f"{user}.properties")] if user else ["-b", running.bootstrap]
-        return subprocess.run(line, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ROOT})
+        return subprocess.run(line, capture_output=True, text=True, timeout=LONG, env=os.environ | {"PYTHONPATH": ROOT})
 
     for start in ("first", "second"):
         with up(tmp_path, "--secure") as running:
@@ -252,7 +246,7 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
         if path.is_file() and path.stat().st_mode & 0o077:
             assert password[1].encode() not in path.read_bytes(), path
     with up(tmp_path) as running:
-        assert running.process.wait(300) == 1
+        assert running.process.wait(LONG) == 1
         assert (
             running.errors
             == "kbroker: data belongs to kbroker up --secure --data data: take that command, or another directory\n"

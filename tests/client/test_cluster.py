@@ -46,9 +46,10 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tests.client.fake_broker import FakeBroker, with_time
+from tests.patience import LONG, SHORT
 
 
-def client_of(broker: FakeBroker, timeout: float = 120) -> Client:
+def client_of(broker: FakeBroker, timeout: float = LONG) -> Client:
     return Client(broker.bootstrap, timeout=timeout)
 
 
@@ -66,13 +67,13 @@ def test_bad_addresses(text: str) -> None:
 
 
 def test_the_next_address_is_tried_when_one_is_dead() -> None:
-    with FakeBroker() as broker, Client(f"127.0.0.1:1,{broker.bootstrap}", timeout=60) as client:
+    with FakeBroker() as broker, Client(f"127.0.0.1:1,{broker.bootstrap}", timeout=SHORT) as client:
         assert client.partitions_of("t") == [0, 1]
         assert client.cluster_id == "fake"
 
 
 def test_who_cannot_be_reached_at_all_is_not_tried_for_long() -> None:
-    with Client("127.0.0.1:1", timeout=300) as client, pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
+    with Client("127.0.0.1:1", timeout=LONG) as client, pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
         client.partitions_of("t")
 
 

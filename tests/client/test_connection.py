@@ -15,9 +15,10 @@ from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, R
 from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.client.fake_broker import SILENCE, FakeBroker
+from tests.patience import SHORT
 
 
-def connect(port: int, seconds: float = 60) -> Connection:
+def connect(port: int, seconds: float = SHORT) -> Connection:
     return Connection("127.0.0.1", port, client_id="test", deadline=time.monotonic() + seconds)
 
 
@@ -35,7 +36,7 @@ def raw_peer(answer: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()[1]
-        thread.join(60)
+        thread.join(SHORT)
 
 
 @pytest.mark.parametrize("highest", [5, 4, 3, 2, 0])
@@ -67,7 +68,7 @@ def test_answers_come_in_the_order_of_requests_even_past_a_request_that_waits() 
     answers = iter([ListGroupsResponse(error_code=1), ListGroupsResponse(error_code=2)])
     with FakeBroker({ListGroupsRequest: lambda request, version: next(answers)}) as broker:
         connection = connect(broker.port)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SHORT
         connection.send(ListGroupsRequest())
         connection.send(ListGroupsRequest())
         assert connection.in_flight == 2 and not connection.has_response
@@ -85,7 +86,7 @@ def test_nobody_there() -> None:
     with pytest.raises(ConnectionFailed, match=rf"cannot connect to 127.0.0.1:{port}: Connection refused"):
         connect(port)
     with pytest.raises(ConnectionFailed, match=r"cannot connect to no.such.host.invalid:9092"):
-        Connection("no.such.host.invalid", 9092, client_id="x", deadline=time.monotonic() + 60)
+        Connection("no.such.host.invalid", 9092, client_id="x", deadline=time.monotonic() + SHORT)
 
 
 def test_a_peer_that_closes() -> None:

@@ -28,6 +28,7 @@ from kbroker.wire.messages.produce import (
 )
 from kbroker.wire.record_batch import Record, iter_records
 from tests.client.fake_broker import FakeBroker, with_time
+from tests.patience import LONG, SHORT
 
 
 def record(value: bytes | None, key: bytes | None = None) -> Record:
@@ -55,7 +56,7 @@ def read_all(client: Client, topic: str) -> list[tuple[int, Record]]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Any:
-    with Client(broker.bootstrap_servers, timeout=60) as made:
+    with Client(broker.bootstrap_servers, timeout=SHORT) as made:
         yield made
 
 
@@ -242,7 +243,7 @@ def test_a_full_disk_is_told_soon_unless_another_replica_may_take_over(others: l
 
     with (
         FakeBroker({InitProducerIdRequest: id_of, ProduceRequest: full_at_first}, partitions=1) as broker,
-        Client(broker.bootstrap, timeout=600) as client,
+        Client(broker.bootstrap, timeout=2 * LONG) as client,
     ):
 
         def metadata(request: Any, version: int) -> Any:

@@ -34,6 +34,7 @@ from kbroker.wire.messages.list_offsets import (
 from kbroker.wire.record_batch import Record, build_batch
 from tests.client.fake_broker import FakeBroker, with_time
 from tests.log.large_batches import large_batch
+from tests.patience import SHORT
 
 
 def records(*values: bytes) -> list[Record]:
@@ -205,7 +206,7 @@ def test_against_a_broker(broker: RunningBroker) -> None:
     def refused(entry: object) -> None:
         raise AssertionError(entry)
 
-    with Client(broker.bootstrap_servers, timeout=60) as client:
+    with Client(broker.bootstrap_servers, timeout=SHORT) as client:
         create_topics(client, [NewTopic("read", 2)])
         producer = Producer(client, "read", [0, 1], on_refused=refused)
         for number in range(10):

@@ -24,6 +24,7 @@ from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.client.fake_broker import FakeBroker
 from tests.client.test_connection import raw_peer
+from tests.patience import SHORT
 
 authority = pytest.importorskip("kbroker.security.tls.authority", exc_type=ImportError)
 
@@ -101,7 +102,7 @@ def properties(**given: str) -> ClientProperties:
 
 
 def connect(port: int, given: ClientProperties, host: str = "127.0.0.1") -> Connection:
-    return Connection(host, port, client_id="t", deadline=time.monotonic() + 60, security=security_of(given))
+    return Connection(host, port, client_id="t", deadline=time.monotonic() + SHORT, security=security_of(given))
 
 
 def login(mechanism: str, module: str, password: str = SECRET) -> ClientProperties:
@@ -166,7 +167,7 @@ def test_a_session_with_an_end_is_renewed_on_the_same_connection() -> None:
         assert connection._renew_at - began > 45 and connection._renew_at - time.monotonic() < 52
         connection.send(ListGroupsRequest())
         connection._renew_at = began = time.monotonic()
-        connection.request(ListGroupsRequest(), time.monotonic() + 60)
+        connection.request(ListGroupsRequest(), time.monotonic() + SHORT)
         once = ["SaslHandshake", "SaslAuthenticate", "SaslAuthenticate"]
         assert broker.names() == [*once, "ListGroups", *once, "ListGroups"]
         assert connection._renew_at > began + 45
@@ -202,7 +203,7 @@ def trusting(path: Path, **more: str) -> ClientProperties:
 
 def test_tls_with_a_certificate_that_is_trusted(tls_broker: TlsBroker, certificates: Path) -> None:
     connection = connect(tls_broker.port, trusting(certificates / "ca.pem"))
-    connection.request(ListGroupsRequest(), time.monotonic() + 60)
+    connection.request(ListGroupsRequest(), time.monotonic() + SHORT)
     assert tls_broker.names() == ["ListGroups"] and not connection.has_response
     connection.close()
 
@@ -214,7 +215,7 @@ def test_the_client_s_certificate_is_shown(tls_broker: TlsBroker, certificates: 
     own = {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(certificates / "alice.pem")}
     given = trusting(certificates / "ca.pem", ssl_key_password="key password", **own)
     connection = connect(tls_broker.port, given)
-    connection.request(ListGroupsRequest(), time.monotonic() + 60)
+    connection.request(ListGroupsRequest(), time.monotonic() + SHORT)
     connection.close()
     with pytest.raises(ClientError, match=r"^client properties: .*ssl\.key\.password") as error:
         security_of(trusting(certificates / "ca.pem", ssl_key_password="not the one", **own))
@@ -239,9 +240,9 @@ def test_a_plain_listener_where_tls_is_expected(certificates: Path) -> None:
 
 def test_a_plain_client_that_is_cut_off_is_told_what_may_be_wrong() -> None:
     with FakeBroker({ListGroupsRequest: lambda request, version: None}) as broker:
-        connection = Connection("127.0.0.1", broker.port, client_id="t", deadline=time.monotonic() + 60)
+        connection = Connection("127.0.0.1", broker.port, client_id="t", deadline=time.monotonic() + SHORT)
         with pytest.raises(ConnectionFailed, match=r"closed the connection \(is security.protocol right\?\)"):
-            connection.request(ListGroupsRequest(), time.monotonic() + 60)
+            connection.request(ListGroupsRequest(), time.monotonic() + SHORT)
 
 
 @pytest.mark.parametrize(

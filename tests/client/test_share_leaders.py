@@ -26,6 +26,7 @@ from kbroker.wire.messages.list_offsets import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.client.fake_broker import FakeBroker, with_time
+from tests.patience import LONG
 
 GROUP = GroupDescription("g", "Share", "Empty", "share", "simple", 1, ())
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -89,7 +90,7 @@ def test_a_place_that_is_not_known_is_not_taken_for_none(
 ) -> None:
     """``--to-current`` went to the end there, and left out what was not done with."""
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((code, -1, -1))
-    with Client(broker.bootstrap, timeout=120) as client:
+    with Client(broker.bootstrap, timeout=LONG) as client:
         group = look_at_group(client, "g")
         with pytest.raises(ResponseError, match="partition t-1") as caught:
             plan_reset(client, group, group.partitions, strategy)
@@ -101,7 +102,7 @@ def test_a_place_that_is_not_known_is_not_taken_for_none(
 @pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
 def test_a_leader_that_is_there_again_is_asked_and_nothing_is_said_of_it(broker: FakeBroker, code: ErrorCode) -> None:
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((code, -1, -1), (0, 4, 5))
-    with Client(broker.bootstrap, timeout=120) as client:
+    with Client(broker.bootstrap, timeout=LONG) as client:
         offsets, unknown = settled_offsets(client, "g")
     assert unknown == {} and lost_records({}, unknown) == []
     assert offsets == {HERE: ShareOffset(3, 2), THERE: ShareOffset(4, 5)}
@@ -111,7 +112,7 @@ def test_a_leader_that_is_there_again_is_asked_and_nothing_is_said_of_it(broker:
 
 def test_a_group_with_leaders_everywhere_costs_one_question(broker: FakeBroker) -> None:
     broker.answers[describe.DescribeShareGroupOffsetsRequest] = places((0, 4, 5))
-    with Client(broker.bootstrap, timeout=120) as client:
+    with Client(broker.bootstrap, timeout=LONG) as client:
         assert settled_offsets(client, "g")[1] == {}
     assert broker.names() == ["FindCoordinator", "DescribeShareGroupOffsets"]
 

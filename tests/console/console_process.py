@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+
+from tests.patience import LONG
 
 
 @dataclass
@@ -47,7 +48,7 @@ class ConsoleClient:
     ) -> Answer:
         """A request with exactly these headers and Host; None leaves one of those out that is sent otherwise."""
         sent: dict[str, str | None] = {"Host": self.host, **(headers or {})}
-        connection = http.client.HTTPConnection(self.host, timeout=300)
+        connection = http.client.HTTPConnection(self.host, timeout=LONG)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in sent.items():
@@ -99,7 +100,7 @@ class ConsoleClient:
         """Server-sent events as they come: (name, document)."""
         if not self.cookie:
             self.enter()
-        connection = http.client.HTTPConnection(self.host, timeout=300)
+        connection = http.client.HTTPConnection(self.host, timeout=LONG)
         try:
             connection.request("GET", f"/api/{path}", headers={"Cookie": self.cookie})
             response = connection.getresponse()
@@ -146,7 +147,7 @@ class ConsoleProcess(ConsoleClient):
     def stop(self) -> None:
         """End it by SIGTERM: it goes at once, and has logged nothing but its audit."""
         self.process.terminate()
-        code = self.process.wait(180)
+        code = self.process.wait(LONG)
         assert self.process.stdout is not None
         self.process.stdout.close()
         log = self.log
@@ -163,11 +164,3 @@ def console_process(*words: str) -> Iterator[ConsoleProcess]:
         yield console
     finally:
         console.stop()
-
-
-def eventually(check: Callable[[], bool], what: str, timeout: float = 180) -> None:
-    """Wait for a condition."""
-    until = time.monotonic() + timeout
-    while not check():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)

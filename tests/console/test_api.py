@@ -17,7 +17,8 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import RunningBroker
 from kbroker.tools.console.state import TAILS
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.console.console_process import ConsoleProcess, console_process
+from tests.patience import LONG, eventually
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,7 +100,7 @@ def test_the_latest_of_each_key_goes_on_in_the_same_session(console: ConsoleProc
 def test_a_tail_begins_by_telling_where_it_is(console: ConsoleProcess) -> None:
     """A page that is paused before the first record goes on from there."""
     console.enter()
-    connection = http.client.HTTPConnection(console.host, timeout=300)
+    connection = http.client.HTTPConnection(console.host, timeout=LONG)
     try:
         connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
         response = connection.getresponse()
@@ -174,7 +175,7 @@ def test_the_live_tail_sends_what_comes(console: ConsoleProcess, broker: Running
 
     def is_opened() -> bool:
         """A tail that was closed a moment ago may have its place still."""
-        connection = http.client.HTTPConnection(console.host, timeout=300)
+        connection = http.client.HTTPConnection(console.host, timeout=LONG)
         connection.request("GET", "/api/records/tail?topic=live", headers={"Cookie": console.cookie})
         opened[:] = [connection.getresponse()]
         return opened[0].status != 429
@@ -203,7 +204,7 @@ def test_live_tails_have_so_many_places_and_leave_them(console: ConsoleProcess) 
     opened: list[tuple[http.client.HTTPConnection, http.client.HTTPResponse]] = []
 
     def is_opened() -> bool:
-        connection = http.client.HTTPConnection(console.host, timeout=300)
+        connection = http.client.HTTPConnection(console.host, timeout=LONG)
         connection.request("GET", "/api/records/tail?topic=orders", headers={"Cookie": console.cookie})
         opened.append((connection, connection.getresponse()))
         return opened[-1][1].status == 200

@@ -22,7 +22,8 @@ from kbroker.client import Client
 from kbroker.client.topics import list_topics
 from kbroker.tools.cli import main
 from kbroker.tools.cli.child import module_command
-from tests.console.console_process import ConsoleClient, eventually
+from tests.console.console_process import ConsoleClient
+from tests.patience import LONG, eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ class NodeWithConsole:
 
     def rest(self) -> str:
         """Wait for the end of the process (at most five minutes), and return the rest of its log."""
-        return self.process.communicate(timeout=300)[1]
+        return self.process.communicate(timeout=LONG)[1]
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def test_it_ends_with_a_node_that_is_killed(tmp_path: Path) -> None:
         assert "(changes are allowed)" in node.line
         assert node.page.post("topic/create", {"name": "made", "partitions": 1}).status == 200
         node.process.kill()
-        psutil.wait_procs([node.child], timeout=300)
+        psutil.wait_procs([node.child], timeout=LONG)
         eventually(lambda: not node.child.is_running() or node.child.status() == psutil.STATUS_ZOMBIE, "it has ended")
 
 
@@ -105,7 +106,7 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--console", str(port)]
         done = subprocess.run(
-            [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=300
+            [*command, "--data-dir", str(tmp_path / "data")], capture_output=True, text=True, timeout=LONG
         )
     assert done.returncode == 1
     assert f"kbroker: cannot listen on 127.0.0.1:{port}: the port is in use" in done.stderr

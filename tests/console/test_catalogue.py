@@ -15,6 +15,7 @@ from kbroker.tools.console.catalogue import TopicCatalogue, Topics
 from kbroker.tools.console.totals import count
 from kbroker.tools.diagnosis.facts import ReplicaCounts
 from kbroker.types import ZERO_UUID
+from tests.patience import SHORT
 
 
 def topic(name: str, *partitions: tuple[int | None, tuple[int, ...]]) -> TopicDescription:
@@ -44,7 +45,7 @@ class SlowCluster:
 def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]]) -> None:
     async def main() -> None:
         cluster = SlowCluster()
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             await test(cluster, TopicCatalogue(cluster))  # type: ignore[arg-type]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -12,7 +12,8 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.console.routes import API
 from kbroker.types import TopicPartition
-from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.console.console_process import ConsoleProcess, console_process
+from tests.patience import LONG, eventually
 
 TOPIC = "changed"
 TRANSACTION = "mover"
@@ -56,10 +57,10 @@ def filled() -> Iterator[RunningBroker]:
         options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": TRANSACTION}
         options["transaction.timeout.ms"] = "600000"  # it stays open for as long as the test takes
         producer = confluent_kafka.Producer(options)
-        producer.init_transactions(180)
+        producer.init_transactions(LONG)
         producer.begin_transaction()
         producer.produce(TOPIC, b"open", partition=0)
-        assert producer.flush(180) == 0
+        assert producer.flush(LONG) == 0
         with Client(broker.bootstrap_servers) as client:
             assert not commit_offsets(client, "g", {TopicPartition(TOPIC, 0): 1})
         yield broker

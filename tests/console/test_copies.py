@@ -17,6 +17,7 @@ from kbroker.client.records_io.place import Place
 from kbroker.tools.console import copies
 from kbroker.tools.console.copies import Control, Copies, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy, State
 from kbroker.tools.console.uploads import NoUpload, Upload
+from tests.patience import SHORT
 
 PLACE = cast(Place, object())
 
@@ -82,7 +83,7 @@ def replay(
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             await test()
 
     trio.run(main)

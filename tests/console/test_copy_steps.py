@@ -15,6 +15,7 @@ from kbroker.tools.console.record_range import RecordRange
 from kbroker.tools.console.scan import RecordView
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError, WireError
+from tests.patience import SHORT
 
 COUNT = 300
 ROWS = "".join(f'{{"value": "{number}"}}\n' for number in range(COUNT))
@@ -22,7 +23,7 @@ ROWS = "".join(f'{{"value": "{number}"}}\n' for number in range(COUNT))
 
 @pytest.fixture(scope="module")
 def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.bootstrap_servers, timeout=60) as made:
+    with Client(broker.bootstrap_servers, timeout=SHORT) as made:
         create_topics(made, [NewTopic(name, 1, 1) for name in ("wire", "encode", "plain", "from", "to")])
         yield made
 

@@ -16,6 +16,7 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.tools.cli import main
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleClient, ConsoleProcess
+from tests.patience import LONG
 
 
 class FaultyNode:
@@ -29,7 +30,7 @@ class FaultyNode:
         assert self.process.stdout is not None
         self.bootstrap = self.process.stdout.readline().removeprefix("kbroker ready: ").strip()
         found = re.search(r"http://(\S+?)/", self.process.stdout.readline())
-        assert found is not None, self.process.communicate(timeout=300)[1]
+        assert found is not None, self.process.communicate(timeout=LONG)[1]
         self.page = ConsoleClient(found[1])
         self.undone: list[str] = []
         """The faults that were undone, which has to be audited."""
@@ -40,7 +41,7 @@ def node() -> Iterator[FaultyNode]:
     running = FaultyNode()
     yield running
     running.process.send_signal(signal.SIGTERM)
-    _, log = running.process.communicate(timeout=300)
+    _, log = running.process.communicate(timeout=LONG)
     assert running.process.returncode == 0, log
     audit = [line for line in log.splitlines() if line.startswith("audit ") and '"action": "fault"' in line]
     assert all(any(f'"target": "{each}"' in line for line in audit) for each in running.undone)

@@ -30,7 +30,8 @@ from kbroker.wire.messages import share_fetch
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleProcess, eventually
+from tests.console.console_process import ConsoleProcess
+from tests.patience import LONG, eventually
 from tests.streams_member import StreamsMember
 
 BEGIN = time.time_ns() // 1_000_000 - 300_000
@@ -227,13 +228,13 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     """Clients that commit the offset after the last record that they were given stay there, with lag."""
     create_topics(client, [NewTopic("paid", 1, 1)])
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"})
-    producer.init_transactions(180)
+    producer.init_transactions(LONG)
     paid = TopicPartition("paid", 0)
 
     def transaction(end: Callable[[float], None], offset: int) -> None:
         producer.begin_transaction()
         producer.produce("paid", b"order")
-        assert producer.flush(180) == 0
+        assert producer.flush(LONG) == 0
         end(180)
         eventually(
             lambda: known(list_offsets(client, {paid: LATEST}, read_committed=True))[paid].offset == offset,

@@ -15,6 +15,7 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess, console_process
+from tests.patience import LONG
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +38,15 @@ def broker(data: Path) -> Iterator[RunningBroker]:
         # The last transaction stays open for as long as the tests of this file take.
         named = {"transactional.id": "mover", "transaction.timeout.ms": 600_000, "compression.type": "gzip"}
         transactional = confluent_kafka.Producer({"bootstrap.servers": running.bootstrap_servers, **named})
-        transactional.init_transactions(120)
+        transactional.init_transactions(LONG)
         for end in (transactional.commit_transaction, transactional.abort_transaction):
             transactional.begin_transaction()
             transactional.produce("orders", b"<b>tea</b>" * 20, b"tea")
-            transactional.flush(120)  # an abort throws away what is not sent yet
+            transactional.flush(LONG)  # an abort throws away what is not sent yet
             end(180)
         transactional.begin_transaction()
         transactional.produce("orders", b"open")
-        transactional.flush(120)
+        transactional.flush(LONG)
         yield running
 
 

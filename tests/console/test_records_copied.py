@@ -32,7 +32,8 @@ from kbroker.tools.console.uploads import Upload
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import Answer, ConsoleClient, ConsoleProcess, console_process, eventually
+from tests.console.console_process import Answer, ConsoleClient, ConsoleProcess, console_process
+from tests.patience import eventually
 from tests.schemas.registry_server import Registry, running_registry
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "card", "type": "string"}]}

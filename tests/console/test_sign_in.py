@@ -21,7 +21,8 @@ from kbroker.tools.console.api.session import user_properties
 from kbroker.tools.console.sessions import IDLE_SECONDS, MAX_SESSIONS, Sessions
 from kbroker.tools.console.state import BackOff
 from kbroker.types import TopicPartition
-from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.console.console_process import ConsoleProcess, console_process
+from tests.patience import LONG, eventually
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def test_a_live_tail_ends_with_its_session(console: ConsoleProcess) -> None:
     console.enter()
     console.post("sign-in", {"user": "admin", "password": "admin-secret"})
     console.post("topic/create", {"name": "followed"})
-    connection = http.client.HTTPConnection(console.host, timeout=300)
+    connection = http.client.HTTPConnection(console.host, timeout=LONG)
     connection.request("GET", "/api/records/tail?topic=followed", headers={"Cookie": console.cookie})
     response = connection.getresponse()
     assert response.readline() == b"retry: 1000\n"

@@ -16,6 +16,7 @@ from kbroker.tools.console.call import Refused
 from kbroker.tools.console.serving import SEND_SECONDS, listen
 from kbroker.tools.console.sessions import Sessions
 from kbroker.tools.console.streaming import CutShort, Give, LimiterSlot, Streamed
+from tests.patience import SHORT
 
 
 def sent_by(produce: Callable[[Give], Awaitable[None]], *, gone: bool = False) -> list[Message]:
@@ -36,7 +37,7 @@ def sent_by(produce: Callable[[Give], Awaitable[None]], *, gone: bool = False) -
             first.set()
 
     async def main() -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             await Streamed(produce, "text/plain")({"type": "http", "path": "/x"}, receive, send)
 
     trio.run(main)
@@ -84,7 +85,7 @@ def test_what_runs_for_a_session_ends_with_it() -> None:
     async def main() -> None:
         sessions = Sessions()
         session = sessions.begin(None)
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             async with trio.open_nursery() as nursery:
 
                 async def run() -> None:

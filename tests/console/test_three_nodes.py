@@ -15,8 +15,9 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
-from tests.console.console_process import ConsoleProcess, console_process, eventually
+from tests.console.console_process import ConsoleProcess, console_process
 from tests.every_node import await_leader, await_topics
+from tests.patience import LONG, eventually
 
 NOW = time.time_ns() // 1_000_000
 """Retention removes what is older than a week, soon after a node's start."""
@@ -143,11 +144,11 @@ def test_groups_of_all_coordinators_before_markers_have_all(cluster: RunningClus
         await_topics(cluster, "paid")
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "payer"}
         payer = confluent_kafka.Producer(settings)
-        payer.init_transactions(120)
+        payer.init_transactions(LONG)
         payer.begin_transaction()
         for number in range(3):
             payer.produce("paid", b"order", partition=number)
-        payer.commit_transaction(120)
+        payer.commit_transaction(LONG)
         for group in groups:
             commit_offsets(client, group, {TopicPartition("paid", number): 1 for number in range(3)})
 

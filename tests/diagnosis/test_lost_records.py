@@ -16,6 +16,7 @@ from kbroker.tools.diagnosis.lost_records import lost_records
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from tests.client.fake_broker import FakeBroker
+from tests.patience import LONG
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -154,5 +155,5 @@ def test_a_topic_is_missing_if_two_brokers_say_so() -> None:
         late.answers[MetadataRequest] = metadata({"new", "gone"})
         other.answers[MetadataRequest] = metadata({"gone"})
         del late.versions[75]  # DescribeTopicPartitions
-        with Client(late.bootstrap, timeout=120) as client:
+        with Client(late.bootstrap, timeout=LONG) as client:
             assert missing_topics(client, ["gone", "new", "t"]) == {"gone"}

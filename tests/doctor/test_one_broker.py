@@ -39,6 +39,7 @@ from kbroker.wire.record_batch import Record
 from kbroker.wire.schema import Request
 from tests.doctor.conftest import PATIENT, QUIET, Doctor, create
 from tests.hanging_transactions import write_unknown
+from tests.patience import LONG
 
 Write = Callable[[Mapping[str, str]], Path]
 R = TypeVar("R")
@@ -74,7 +75,7 @@ def produce(client: Client, name: str, *timestamps: int) -> None:
 @contextmanager
 def joined(broker: RunningBroker, group: str) -> Iterator[tuple[Ask, Any]]:
     """A member that has joined a group, and is to lead it: its way to the coordinator, and the answer to it."""
-    with Client(broker.bootstrap_servers, timeout=180) as client:
+    with Client(broker.bootstrap_servers, timeout=LONG) as client:
 
         def ask(request: Request[R], highest: int) -> R:
             def check(response: Any) -> None:
@@ -306,7 +307,7 @@ def look(broker: RunningBroker, between: Callable[[], None]) -> list[str]:
             between()
 
     host, port = broker.bootstrap_servers.split(":")
-    cluster = ClusterLook([(host, int(port))], Probe(), seconds=120, look_again=0.01, progress=progress).take()
+    cluster = ClusterLook([(host, int(port))], Probe(), seconds=LONG, look_again=0.01, progress=progress).take()
     return [check.name for check, _ in examine(Facts(now_ms(), cluster=cluster), list(all_checks()))]
 
 

@@ -12,6 +12,7 @@ from kbroker.client.topics import NewTopic, delete_topics
 from kbroker.testing import RunningCluster, running_cluster
 from tests.doctor.conftest import QUIET, Doctor, create
 from tests.every_node import await_topics
+from tests.patience import LONG
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_a_secure_cluster_loses_its_nodes(doctor: Doctor, properties_file: Calla
         stopped = next(node for node in cluster.nodes if node is not controller)
         stopped.stop()
         expected = {"bootstrap", "fenced-broker", "under-replicated"}
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONG
         while set(found := doctor(*client)) != expected:  # the nodes that are left hear of it one after the other
             assert time.monotonic() < deadline, found
         assert found["bootstrap"][0]["severity"] == "warning"

@@ -27,6 +27,7 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.patience import SHORT, until
 
 STAMPED = 1_600_000_000_000
 
@@ -248,8 +249,7 @@ def test_acks_all_waits_for_the_isr_and_times_out(tmp_path: Path) -> None:
             )
             slow = await client.send(produce_request("t", batch(b"x"), timeout_ms=60_000), 9)
             late = await client.send(produce_request("t", batch(b"y"), timeout_ms=1), 9)
-            while partition.log.log_end_offset < 2:
-                await trio.sleep(0.001)
+            await until(lambda: partition.log.log_end_offset >= 2)
             follower = await node.connect()
             await follower.send(fetch_request("t", [(0, 1)], replica_id=2), 12)
             answers = [await client.receive(), await client.receive()]
@@ -362,8 +362,7 @@ def test_a_fetch_waits_for_enough_bytes_and_no_longer_than_told(tmp_path: Path) 
             waiting = fetch_request("t", [(0, 3)], max_wait_ms=30_000, min_bytes=300)
             await client.send(waiting, 12)
             purgatory = node.broker.replica_manager.purgatory
-            while not purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: purgatory.fetch_watch_count)
             await other.ask(produce_request("t", batch(b"x" * 100)), 9)
             assert purgatory.fetch_watch_count == 1
             await other.ask(produce_request("t", batch(b"y" * 200)), 9)
@@ -389,12 +388,12 @@ def test_a_fetch_that_its_limit_ends_is_not_kept_waiting_for_the_rest_of_a_batch
             # Less than is there, and no number of whole batches.
             limit = 3_500
             asked = fetch_request("t", [(0, 0)], max_wait_ms=600_000, min_bytes=limit, partition_max_bytes=limit)
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 answer = fetched(await client.ask(asked, 12))
             assert len(values(answer.records)) == 3
             # So it is with the limit of the whole request.
             asked = fetch_request("t", [(0, 0)], max_wait_ms=600_000, min_bytes=limit, max_bytes=limit)
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 answer = fetched(await client.ask(asked, 12))
             assert len(values(answer.records)) == 3
 
@@ -425,8 +424,7 @@ def test_a_waiting_fetch_gives_way_to_another_request(tmp_path: Path, together: 
         async with running_node(tmp_path) as node:
             client = await filled(node, "t", 1)
             sent = [await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)]
-            while not together and not node.broker.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: together or node.broker.replica_manager.purgatory.fetch_watch_count)
             sent.append(await client.send(ListOffsetsRequest(replica_id=-1, topics=[]), 9))
             answers = [await client.receive() for _ in sent]
             assert [correlation_id for correlation_id, _ in answers] == sent
@@ -450,8 +448,7 @@ def test_a_waiting_fetch_ends_with_the_session(tmp_path: Path) -> None:
                 if each.peer.endswith(f":{client.stream.socket.getsockname()[1]}")
             ]
             await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)
-            while not node.broker.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
             connection.restrict((17, 36))
             produced(await other.ask(produce_request("t", batch(b"late")), 9))
             assert values(fetched((await client.receive())[1]).records) == []
@@ -472,8 +469,7 @@ def test_a_waiting_fetch_does_not_give_way_to_another_fetch(tmp_path: Path) -> N
             other = await node.connect()
             await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)
             await client.send(fetch_request("t", [(0, 0)], max_wait_ms=0), 12)
-            while not node.broker.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
             assert produced(await other.ask(produce_request("t", batch(b"z")), 9)).base_offset == 3
             assert values(fetched((await client.receive())[1]).records) == [(3, b"z")]
             assert values(fetched((await client.receive())[1]).records)[0][0] == 0
@@ -530,8 +526,7 @@ def test_a_deleted_topic_wakes_its_readers(tmp_path: Path) -> None:
             client = await filled(node, "t", 1)
             other = await node.connect()
             await client.send(fetch_request("t", [(0, 3)], max_wait_ms=30_000), 12)
-            while not node.broker.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
             await other.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 5)
             assert fetched((await client.receive())[1]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert produced(await client.ask(produce_request("t", batch(b"x")), 9)).error_code == 3

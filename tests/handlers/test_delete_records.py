@@ -14,6 +14,7 @@ from kbroker.node.replicas.progress import Progress
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import batch, produce_request, run, running_node
+from tests.patience import SHORT
 
 END = 3
 """Records that each topic has."""
@@ -45,7 +46,7 @@ async def delete_all_and_wait(node: Any, *names: str) -> Any:
     wanted = [DeleteRecordsPartition(partition_index=0, offset=END)]
     topics = [DeleteRecordsTopic(name=name, partitions=wanted) for name in names]
     await client.send(DeleteRecordsRequest(topics=topics, timeout_ms=3_600_000))
-    with trio.fail_after(10):
+    with trio.fail_after(SHORT):
         while len(node.broker.replica_manager.purgatory.deletes) < len(names):
             await trio.lowlevel.checkpoint()
     return client
@@ -59,7 +60,7 @@ async def delete_topic(node: Any, name: str) -> None:
 
 async def told(client: Any) -> list[tuple[int, int]]:
     """Error and low watermark of each topic's partition."""
-    with trio.fail_after(10):
+    with trio.fail_after(SHORT):
         _, response = await client.receive()
     return [(topic.partitions[0].error_code, topic.partitions[0].low_watermark) for topic in response.topics]
 

@@ -14,6 +14,7 @@ from kbroker.wire.messages import describe_producers as dp
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.node.node_harness import Client, batch, produce_request, run, running_node
 from tests.node.quorum_harness import three_nodes
+from tests.patience import SHORT
 
 
 async def described(client: Client, *topics: tuple[str, list[int]]) -> list[dp.PartitionResponse]:
@@ -105,7 +106,7 @@ def test_a_follower_answers_from_its_own_log(tmp_path: Path) -> None:
             await cluster.stop(2)
             await cluster.start(2)
             await cluster.until(lambda: ("t", 0) in cluster.nodes[2].replica_manager.partitions)
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 while await told(2) != by_leader:
                     await trio.sleep(0.01)
 

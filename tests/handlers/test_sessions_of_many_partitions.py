@@ -18,6 +18,7 @@ from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteR
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node, values
+from tests.patience import SHORT
 
 MANY = 24
 
@@ -192,7 +193,7 @@ def test_the_end_of_a_transaction_that_began_between_two_requests_wakes_the_seco
             await trio.lowlevel.checkpoint()
         marker = build_end_txn_marker(commit=True, coordinator_epoch=0, timestamp_ms=1000, **producer)
         partition.append_as_coordinator(bytearray(marker), 1000, transaction_version=1)
-        with trio.fail_after(10):
+        with trio.fail_after(SHORT):
             session.take((await session.client.receive())[1])
         assert session.read[2][0] == b"late"  # the marker comes after it
 
@@ -251,7 +252,7 @@ def test_all_is_read_in_order_whatever_comes_between(tmp_path: Path, seed: int) 
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce_some)
-            with trio.fail_after(20):
+            with trio.fail_after(SHORT):
                 while sum(map(len, session.read.values())) < 150:
                     session.isolation = int(rng.random() < 0.5)
                     await session.poll()

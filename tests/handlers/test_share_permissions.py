@@ -20,7 +20,8 @@ from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.handlers.principals import connect_as, under
 from tests.node.node_harness import Node, batch, produce_request, run, running_node
-from tests.node.share_member import share_fetch, until
+from tests.node.share_member import share_fetch
+from tests.patience import SHORT, until
 
 GROUP = "workers"
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -116,12 +117,11 @@ def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path
             authorizer = under(node)
             bob, writer = await connect_as(node, "bob"), await node.connect()
             assert not (await bob.ask(share_fetch(topic_id))).error_code
-            await bob.send(share_fetch(topic_id, 1, max_wait_ms=60_000))
-            while not node.broker.services.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await bob.send(share_fetch(topic_id, 1, max_wait_ms=3_600_000))
+            await until(lambda: node.broker.services.replica_manager.purgatory.fetch_watch_count)
             authorizer.deny("bob", (AclOperation.READ, resource))
             await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 answer = (await bob.receive())[1]
             authorizer.deny("bob")
             epoch = 2

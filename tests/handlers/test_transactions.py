@@ -43,6 +43,7 @@ from kbroker.wire.messages.write_txn_markers import (
 )
 from tests.conftest import FAST_START
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.patience import LONG, SHORT, until
 
 READ_COMMITTED = 1
 ID = "transactional-id"
@@ -167,10 +168,10 @@ def test_a_reader_of_what_is_committed_is_woken_by_the_marker(tmp_path: Path, ve
 
             async def wait() -> None:
                 # It wants more than the marker has, but what the marker opens is more than it wants.
-                woken.append(await read(node, max_wait_ms=20_000, min_bytes=100))
+                woken.append(await read(node, max_wait_ms=3_600_000, min_bytes=100))
 
             nursery.start_soon(wait)
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 purgatory = node.broker.replica_manager.purgatory
                 while not purgatory.fetch_watch_count:
                     await trio.sleep(0)
@@ -231,7 +232,7 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_or
             second = await producer.client.send(producer.request(b"c"), 12)
             assert contents(await read(node, isolation=0)) == [b"a"]
             markers.release()
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 answers = dict([await producer.client.receive(), await producer.client.receive()])
             assert [answers[each].responses[0].partition_responses[0].error_code for each in (first, second)] == [0, 0]
             assert contents(await read(node, isolation=0)) == [b"a", b"b", b"c"]
@@ -255,11 +256,10 @@ def test_the_first_partition_of_the_next_transaction_waits_for_the_markers_of_th
             driver = node.transactions
 
             async def release() -> None:
-                while not driver._awaited:
-                    await trio.sleep(0.001)
+                await until(lambda: driver._awaited)
                 markers.release()
 
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(release)
                     await producer.add()
@@ -350,11 +350,10 @@ def test_the_end_waits_for_a_coordinator_that_loads(tmp_path: Path) -> None:
             shard.loaded = trio.Event()
 
             async def load() -> None:
-                while not shard.loaded.statistics().tasks_waiting:
-                    await trio.sleep(0.001)
+                await until(lambda: shard.loaded.statistics().tasks_waiting)
                 shard.loaded.set()
 
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(load)
                     assert await producer.end(commit=True) == 0
@@ -473,7 +472,7 @@ def test_after_a_restart_a_decision_is_carried_out(tmp_path: Path, commit: bool)
             assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
             assert await offset(node, stable=False) == (0, -1)
         async with running_node(tmp_path) as node:
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 while (await state(node)).transaction_state.startswith("Prepare"):
                     await trio.sleep(0.01)
             found = await read(node)
@@ -535,7 +534,7 @@ def test_offsets_are_committed_for_topics_by_id(tmp_path: Path) -> None:
             }
             assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
             assert await producer.end(commit=True) == 0
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 while await offset(node, stable=True) != (0, 7):
                     await trio.sleep(0.01)
             late = commit_request(producer, 8)
@@ -554,7 +553,7 @@ def test_a_transaction_out_of_time_is_aborted_by_the_node(tmp_path: Path) -> Non
             await node.create_topic("t")
             producer = await open_producer(node, timeout_ms=500)  # with less, its first batch might come too late
             assert await producer.send(b"a") == 0
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 while (await state(node)).transaction_state != "CompleteAbort":
                     await trio.sleep(0.01)
             found = await read(node)
@@ -631,7 +630,7 @@ def test_kafkas_tool_reads_the_transaction_log(tmp_path: Path, kafka_home: Path)
     log = tmp_path / "data" / "__transaction_state-0" / f"{0:020d}.log"
     command = ["java", *FAST_START, "-cp", f"{kafka_home}/libs/*", "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
-        [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=600
+        [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=2 * LONG
     )
     assert re.findall(r'"transactionStatus":(\d)', done.stdout) == ["0", "1", "2", "4"], done.stdout + done.stderr
 

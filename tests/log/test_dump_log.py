@@ -18,11 +18,12 @@ from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
 from tests.conftest import FAST_START
 from tests.log.log_helpers import NOW, TP
+from tests.patience import LONG
 
 
 def dump(home: Path, *arguments: str) -> str:
     tool = ["java", *FAST_START, "-cp", f"{home}/libs/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
-    done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(tool, capture_output=True, text=True, check=False, timeout=2 * LONG)
     # Without a configuration log4j says so on standard error; everything else there is a complaint.
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Exception" not in done.stderr, done.stderr

@@ -19,6 +19,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.segments import segment_recovery
 from kbroker.types import TopicPartition, Uuid, random_uuid
 from tests.log.log_helpers import NOW, batch, delete_expired, read_all
+from tests.patience import LONG
 
 RNG = random.Random(3)
 ID = random_uuid(RNG)
@@ -308,7 +309,7 @@ def test_log_dirs_are_opened_by_a_few_threads(tmp_path: Path) -> None:
                 with lock:
                     inside += 1
                     most = max(most, inside)
-                together.wait(600)
+                together.wait(2 * LONG)
                 with lock:
                     inside -= 1
             return super().list_dir(path)

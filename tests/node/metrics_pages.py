@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from kbroker.testing import RunningBroker
+from tests.patience import SHORT
 
 LISTENER = {"prometheus.metrics.reporter.listener": "http://127.0.0.1:0"}
 
@@ -27,7 +28,7 @@ def ports_of(cluster: Any) -> list[int]:
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SHORT)
     connection.request(method, path)
     response = connection.getresponse()
     text = response.read().decode()

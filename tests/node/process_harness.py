@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_SECONDS = 180
 
 
 class CommandNode:
@@ -69,7 +69,7 @@ class CommandNode:
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
         assert process.stdout is not None
-        watchdog = threading.Timer(PATIENCE_SECONDS, process.kill)
+        watchdog = threading.Timer(LONG, process.kill)
         watchdog.start()
         try:
             for line in process.stdout:
@@ -86,7 +86,7 @@ class CommandNode:
             self._process.kill()
         else:
             self._process.terminate()
-        self.wait(PATIENCE_SECONDS)
+        self.wait(LONG)
 
     def wait(self, timeout: float) -> int:
         """The exit status, which comes within ``timeout`` seconds."""

@@ -22,6 +22,7 @@ from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.types import random_uuid
 from tests.node.node_harness import CLUSTER_ID, Client, Node
+from tests.patience import SHORT, until
 
 LISTENER = "CONTROLLER"
 
@@ -176,11 +177,9 @@ class Quorum:
         best = max(leaders, key=lambda node: node.metadata.describe_quorum().leader_epoch, default=None)
         return None if best is None else best.config.node_id
 
-    async def until(self, condition: Callable[[], bool], within: float = 60) -> None:
+    async def until(self, condition: Callable[[], bool], within: float = SHORT) -> None:
         """Wait for something that others bring about."""
-        with trio.fail_after(within):
-            while not condition():
-                await trio.sleep(0.01)
+        await until(condition, seconds=within)
 
     async def await_leader(self) -> int:
         """Wait for an active controller that all nodes know."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,16 +12,7 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.rules import Action
 from kbroker.testing import RunningBroker
-
-SECONDS = 180
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that comes soon."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s"
-        time.sleep(0.02)
+from tests.patience import LONG, SHORT
 
 
 class Delivered:
@@ -41,7 +30,7 @@ class Delivered:
             self._producer.produce(topic, b"v" * 100, on_delivery=lambda error, _: errors.append(error))
         except Exception as error:  # librdkafka knows already
             errors.append(error.args[0])
-        assert self._producer.flush(SECONDS) == 0
+        assert self._producer.flush(LONG) == 0
         self.poll()
         return errors[0].name() if errors[0] is not None else None
 
@@ -60,7 +49,7 @@ def gets_in(broker: RunningBroker, mechanism: str, user: str, password: str, ref
     given = broker.client_properties("alice", mechanism=mechanism)
     line = given["sasl.jaas.config"].replace('"alice"', f'"{user}"').replace("alice-secret", password)
     properties = ClientProperties({**given, "sasl.jaas.config": line})
-    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=60) as client:
+    with Client(properties["bootstrap.servers"], security=security_of(properties), timeout=SHORT) as client:
         try:
             client.refresh(())
         except AuthenticationFailed as error:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import trio
-
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages import incremental_alter_configs as alter
@@ -130,10 +125,3 @@ async def records_of(client: Client, topic: str, topic_id: Uuid, partition: int 
         if not data:
             return found
         found += [record for position, _ in walk_headers(data) for record in iter_records(data, position)]
-
-
-async def until(wanted: Callable[[], Any]) -> None:
-    """Wait for what others bring about."""
-    with trio.fail_after(60):
-        while not await wanted():
-            await trio.sleep(0.01)

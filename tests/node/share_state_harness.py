@@ -18,6 +18,7 @@ from kbroker.wire.messages import (
 )
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.node.node_harness import Client
+from tests.patience import SHORT
 
 GROUP = "workers"
 
@@ -90,7 +91,7 @@ def delete(topic_id: Uuid, *partitions: int, group: str = GROUP) -> Any:
 async def find(client: Client, topic_id: Uuid, partition: int = 0, group: str = GROUP) -> int:
     """The node that keeps the state of a share partition, once there is one."""
     key = str(SharePartitionKey(group, Uuid(topic_id), partition))
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while True:
             found = await client.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 6)
             if not found.coordinators[0].error_code:
@@ -100,7 +101,7 @@ async def find(client: Client, topic_id: Uuid, partition: int = 0, group: str = 
 
 async def until_loaded(client: Client, topic_id: Uuid, *partitions: int) -> None:
     """Wait until a node keeps the states of these share partitions."""
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while any(each.error_code for each in errors(await client.ask(summary(topic_id, *partitions)))):
             await trio.sleep(0.02)
 

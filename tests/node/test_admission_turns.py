@@ -27,6 +27,7 @@ from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, run, running_node
 from tests.node.quorum_harness import three_nodes
+from tests.patience import LONG
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LINE = f'{MODULE} required username="alice" password="secret" user_alice="secret";'
@@ -38,8 +39,6 @@ SASL = {
     "listener.name.plaintext.plain.sasl.jaas.config": LINE,
 }
 STORM = 30
-SECONDS = 120
-"""A limit that only a broken program reaches: the thread of handshakes comes after those of other programs, too."""
 
 
 class Turn(trio.abc.Instrument):
@@ -90,7 +89,7 @@ async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatc
     client = await connected(node)
     comers = [socket.create_connection(port) for _ in range(STORM)]
     for comer in comers:
-        comer.settimeout(120)
+        comer.settimeout(LONG)
     try:
         await trio.testing.wait_all_tasks_blocked()
         monkeypatch.setattr(SaslConversation, "handshake", handshake)
@@ -102,7 +101,7 @@ async def storm(node: Any, port: tuple[str, int], monkeypatch: pytest.MonkeyPatc
         port_of_client = client.stream.socket.getsockname()[1]
         [served] = [each for each in connections_of(node) if each.peer.endswith(f":{port_of_client}")]
         os.write(client.stream.socket.fileno(), b"".join(client._conversation.send(VERSIONS, 3)))
-        assert select.select([cast(Any, served.stream).fileno()], [], [], SECONDS)[0], "it has arrived"
+        assert select.select([cast(Any, served.stream).fileno()], [], [], LONG)[0], "it has arrived"
         assert (await client.receive())[1].api_keys
         while seen.count("step") < STORM:
             await trio.lowlevel.checkpoint()
@@ -181,7 +180,7 @@ def test_who_comes_alone_takes_nobodys_turn() -> None:
 
 
 def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 10 * SECONDS)  # no step gets help
+    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 10 * LONG)  # no step gets help
 
     async def test() -> None:
         thread, gate = HandshakeThread(), threading.Event()
@@ -203,7 +202,7 @@ def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken(monkeypatch: pyte
                 assert full.cancelled_caught, "no more are accepted meanwhile"
             finally:
                 gate.set()
-            with trio.fail_after(SECONDS):
+            with trio.fail_after(LONG):
                 await thread.wait_for_room()
         assert sorted(results) == (ROOM - 1) * [False] + [True]
         with pytest.raises(OSError, match="gone"):
@@ -217,11 +216,11 @@ def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken(monkeypatch: pyte
 
 def test_all_listeners_that_wait_for_room_go_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them has to wait for its next look."""
-    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 10 * LONG)
 
     async def test() -> None:
         thread, gate = HandshakeThread(), threading.Event()
-        with trio.fail_after(SECONDS):
+        with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
                 try:
                     nursery.start_soon(thread.run, gate.wait)
@@ -250,7 +249,7 @@ def test_steps_that_the_system_leaves_no_time_for_get_help(monkeypatch: pytest.M
         async with trio.open_nursery() as nursery:
             nursery.start_soon(thread.run, stuck)
             try:
-                with trio.fail_after(SECONDS):
+                with trio.fail_after(LONG):
                     while not begun.is_set():
                         await trio.sleep(0.001)
                     monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 0.0)
@@ -269,7 +268,7 @@ def test_a_step_gets_help_though_nobody_comes_after_it() -> None:
     async def test() -> None:
         thread, gate = HandshakeThread(), threading.Event()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(thread.run, lambda: gate.wait(SECONDS / 2))
+            nursery.start_soon(thread.run, lambda: gate.wait(LONG / 2))
             try:
                 await trio.testing.wait_all_tasks_blocked()
                 assert await thread.run(lambda: True)
@@ -292,7 +291,7 @@ def test_without_another_thread_the_first_one_goes_on_alone(monkeypatch: pytest.
             raise RuntimeError("can't start new thread")
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(thread.run, lambda: gate.wait(SECONDS / 2))
+            nursery.start_soon(thread.run, lambda: gate.wait(LONG / 2))
             await trio.testing.wait_all_tasks_blocked()
             monkeypatch.setattr(HandshakeThread, "_start", refuse)
             nursery.start_soon(thread.run, lambda: True)
@@ -343,7 +342,7 @@ def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyP
         thread = HandshakeThread()
         for _ in range(3):
             assert await thread.run(lambda: True)
-            with trio.fail_after(SECONDS):
+            with trio.fail_after(LONG):
                 while thread._runs:
                     await trio.sleep(0.01)
 

@@ -27,6 +27,7 @@ from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
 from tests.node.node_harness import Client, configuration, judge_by, run, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
+from tests.patience import SHORT
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -354,7 +355,7 @@ def test_what_no_node_can_read_is_not_passed_on(tmp_path: Path) -> None:
             unreadable.creations[0].operation = AclOperation.UNKNOWN
             unfiltered = deletion()
             unfiltered.filters[0].operation = AclOperation.UNKNOWN
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 for wrong in (unreadable, unfiltered):
                     client = await cluster.node(follower).connect()
                     await client.send(wrong)

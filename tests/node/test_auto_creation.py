@@ -14,6 +14,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.node.node_harness import run
 from tests.node.quorum_harness import Quorum, quorum
+from tests.patience import SHORT
 
 PARTITIONS, FACTOR = "num.partitions", "default.replication.factor"
 
@@ -117,7 +118,7 @@ def test_a_cluster_makes_no_internal_topic_with_fewer_replicas_than_it_is_to_hav
                 assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert "__consumer_offsets" not in cluster.newest_image().topics.by_name
             await cluster.start(3)
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 while (await client.ask(find)).coordinators[0].error_code:
                     await trio.sleep(0.02)
             assert await shape(cluster, "__consumer_offsets") == (2, 3)

@@ -31,6 +31,7 @@ from tests.node.quorum_harness import Quorum, quorum
 from tests.node.test_log_dirs import FaultyDisk
 from tests.node.test_quorum import vote
 from tests.node.test_replication import TOPIC, create, leader_of, replica
+from tests.patience import LONG
 
 OTHER_CLUSTER = "BBBBBBBBBBBBBBBBBBBBBw"
 
@@ -41,7 +42,7 @@ def lines(caplog: pytest.LogCaptureFixture, pattern: str) -> list[str]:
     return [message for message in messages if re.search(pattern, message)]
 
 
-async def acknowledged(cluster: Quorum, topic_id: Uuid, *, within: float = 120, timestamp: int = 1000) -> None:
+async def acknowledged(cluster: Quorum, topic_id: Uuid, *, within: float = LONG, timestamp: int = 1000) -> None:
     """A record is acknowledged by all in-sync replicas, by whoever leads."""
     with trio.fail_after(within):
         while True:

@@ -13,6 +13,7 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.quotas import alter_quotas
 from kbroker.testing import RunningBroker, running_broker
+from tests.patience import LONG, LONG_MS
 
 VALUES = [b"%05d" % index for index in range(2000)]
 
@@ -41,14 +42,14 @@ def test_confluent_kafka(node: RunningBroker, codec: str, acks: str) -> None:
         producer.produce(
             topic, value, partition=0, on_delivery=lambda error, _: failed.append(error) if error else None
         )
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     assert not failed
     consumer = ck.Consumer(
         {"bootstrap.servers": node.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
     )
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     got: list[bytes] = []
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while len(got) < len(VALUES) and time.monotonic() < deadline:
         got += [message.value() for message in consumer.consume(1000, 1.0) if not message.error()]
     assert got == VALUES
@@ -63,13 +64,13 @@ def test_kafka_python(node: RunningBroker) -> None:
     kafka = pytest.importorskip("kafka")
     producer = kafka.KafkaProducer(bootstrap_servers=node.bootstrap_servers)
     futures = [producer.send("kp", value) for value in VALUES]
-    producer.flush(120)
-    assert [future.get(120).offset for future in futures] == list(range(len(VALUES)))
+    producer.flush(LONG)
+    assert [future.get(LONG).offset for future in futures] == list(range(len(VALUES)))
     producer.close()
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=node.bootstrap_servers,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=120_000,
+        consumer_timeout_ms=LONG_MS,
         enable_auto_commit=False,
     )
     partition = kafka.TopicPartition("kp", 0)
@@ -84,7 +85,7 @@ def test_kafka_python(node: RunningBroker) -> None:
     assert consumer.end_offsets([partition]) == {partition: len(VALUES)}
     # Tailing: what is produced now is read soon, by an incremental fetch session.
     other = kafka.KafkaProducer(bootstrap_servers=node.bootstrap_servers)
-    other.send("kp", b"late").get(120)
+    other.send("kp", b"late").get(LONG)
     assert next(consumer).value == b"late"
     other.close()
     consumer.close()
@@ -108,7 +109,7 @@ def test_a_throttled_producer_and_consumer_get_all_and_notice() -> None:
         begin = time.monotonic()
         for _ in range(count):
             producer.produce("t", value, partition=0)
-        assert producer.flush(240) == 0
+        assert producer.flush(LONG) == 0
         # 100,000 bytes, of which what fits into two windows goes at once
         assert time.monotonic() - begin > 0.4
         consumer = ck.Consumer(
@@ -122,7 +123,7 @@ def test_a_throttled_producer_and_consumer_get_all_and_notice() -> None:
         )
         consumer.assign([ck.TopicPartition("t", 0, 0)])
         got = 0
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + LONG
         while got < count and time.monotonic() < deadline:
             got += sum(not message.error() for message in consumer.consume(1000, 0.5))
         consumer.close()

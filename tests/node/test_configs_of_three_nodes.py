@@ -13,6 +13,7 @@ from kbroker.errors import ErrorCode
 from kbroker.testing import RunningCluster, running_cluster
 from kbroker.wire.messages import incremental_alter_configs as inc
 from tests.every_node import await_nodes
+from tests.patience import LONG
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +68,7 @@ def test_a_subscription_to_clients_metrics_is_every_nodes(cluster: RunningCluste
 
 
 def _until(client: Client, name: str) -> str | None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while True:
         [entry] = describe_configs(client, ResourceType.CLIENT_METRICS, name, keys=["interval.ms"])
         if entry.value == "1000" or time.monotonic() > deadline:

@@ -26,6 +26,7 @@ from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
+from tests.patience import until
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -182,11 +183,9 @@ def test_a_client_that_leaves_takes_its_waiting_fetch_with_it(tmp_path: Path) ->
             purgatory = node.broker.replica_manager.purgatory
             client = await node.connect()
             await client.send(fetch_request("t", max_wait_ms=1_000_000_000), 12)
-            while not purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: purgatory.fetch_watch_count)
             await client.stream.aclose()
-            while purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: not purgatory.fetch_watch_count)
 
     run(test)
 
@@ -201,8 +200,7 @@ def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_pa
             await node.create_topic("t")
             client, other = await node.connect(), await node.connect()
             await client.send(fetch_request("t", max_wait_ms=1000), 12)
-            while not node.broker.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
             sent = [
                 await client.send(fetch_request("t", max_wait_ms=0), 12),
                 await client.send(produce_request("t", batch(bytes(1_000_000))), 9),
@@ -224,8 +222,7 @@ def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, lin
             purgatory = node.broker.replica_manager.purgatory
             client = await node.connect()
             await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
-            while not purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: purgatory.fetch_watch_count)
             with contextlib.suppress(trio.BrokenResourceError):  # it may be closed before all is sent
                 await client.stream.send_all(struct.pack(">i", -5) + bytes(100_000))
             await client.receive()  # what waits gives way to whatever comes
@@ -264,8 +261,7 @@ def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
                 assert (await client.ask(API_VERSIONS)).error_code == 0
             assert await (await node.connect()).closed()
             await clients[0].stream.aclose()
-            while node.broker.listeners[0].connection_count == 3:
-                await trio.sleep(0.001)
+            await until(lambda: node.broker.listeners[0].connection_count != 3)
             assert (await (await node.connect()).ask(API_VERSIONS)).error_code == 0
 
     run(test)
@@ -281,8 +277,7 @@ def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -
                 await client.ask(API_VERSIONS)
             await slow.stream.send_all(struct.pack(">ihhi", 1000, 3, 9, 1))
             await waiting.send(fetch_request("t", max_wait_ms=3_000_000), 12)
-            while not node.broker.replica_manager.purgatory.fetch_watch_count:
-                await trio.sleep(0.001)
+            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
             now = trio.current_time()
             for seconds in range(0, 44, 4):
                 listener.sweep(now + seconds)
@@ -369,8 +364,7 @@ def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
             await client.stream.send_all((1 << 24).to_bytes(4, "big") + b"\0\0\0\x09" + bytes(3 << 20))
             monkeypatch.setattr(Connection, "close", remember)
             await client.stream.aclose()
-            while not closed:
-                await trio.sleep(0.001)
+            await until(lambda: closed)
             assert closed[0].bytes_received > 3 << 20
             assert closed[0]._reader.buffered_bytes == 0
 

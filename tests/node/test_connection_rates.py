@@ -18,6 +18,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, configuration
 from tests.node.test_client_quotas import node, run, set_quota, settled
+from tests.patience import LONG
 
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
@@ -109,7 +110,7 @@ def counted(running: Node, question: str) -> list[int]:
 async def until_counted(told: list[int]) -> None:
     """The node has seen a connection that comes too early, and keeps it waiting."""
     # The clock stands still: only real time can limit this.
-    ends = time.monotonic() + 120
+    ends = time.monotonic() + LONG
     while not told:
         assert time.monotonic() < ends, "the node does not see the connection"
         await settled()

@@ -26,6 +26,7 @@ from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import RegisterBrokerRecord
 from tests.handlers.metadata_plane import register_broker
+from tests.patience import SHORT
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 DIRECTORY_ID = Uuid(bytes(range(16)))
@@ -299,7 +300,7 @@ def test_all_who_wait_for_an_image_see_it(tmp_path: Path) -> None:
             async def wait(name: str) -> None:
                 await metadata.wait_for_image(lambda image: name in image.topics.by_name)
 
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 async with trio.open_nursery() as nursery:
                     for name in ("a", "b", "a"):
                         nursery.start_soon(wait, name)

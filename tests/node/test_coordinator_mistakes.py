@@ -25,12 +25,13 @@ from kbroker.wire.messages.txn_offset_commit import (
 )
 from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, run, running_node
+from tests.patience import SHORT, until
 
 
 async def begun(client: Client) -> Any:
     """The answer to the first request of "id", whose coordinator may still be read in."""
     request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while (answer := await client.ask(request, 4)).error_code:
             assert answer.error_code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR), answer
             await trio.sleep(0.01)
@@ -158,9 +159,7 @@ def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
             original, groups._new_core = groups._new_core, lambda: broken(original())
             groups.reload(shard)
             client = await node.connect()
-            with trio.fail_after(60):
-                while "cannot load the" not in caplog.text:
-                    await trio.sleep(0.01)
+            await until(lambda: "cannot load the" in caplog.text)
             group = OffsetFetchRequestGroup(group_id="g", topics=None)
             found = (await client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
             assert found.error_code == ErrorCode.NOT_COORDINATOR

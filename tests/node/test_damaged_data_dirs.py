@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.errors import FatalError, LogDirFailure
 from tests.node.process_harness import ROOT
+from tests.patience import LONG
 
 NOISE = bytes(range(256)) * 3
 
@@ -57,11 +58,11 @@ class Started:
 
     def wait(self) -> None:
         """Until it ends by itself."""
-        self._process.wait(240)
+        self._process.wait(LONG)
 
     def __exit__(self, *error: object) -> None:
         self._process.send_signal(signal.SIGTERM)
-        _, self.errors = self._process.communicate(timeout=240)
+        _, self.errors = self._process.communicate(timeout=LONG)
         self.code = self._process.returncode
 
 
@@ -73,7 +74,7 @@ def kbroker(*arguments: str, cwd: Path, input: str = "") -> subprocess.Completed
         input=input,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LONG,
     )
 
 

@@ -5,9 +5,7 @@ TLS is in `tests/node/test_tls_changes.py`. What holds is that of connections fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -24,6 +22,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, run, running_node
 from tests.node.quorum_harness import quorum
 from tests.node.test_sasl import ALICE, LISTENER, PLAIN_LINE, PROPERTIES, authenticate, handshake, logged_in
+from tests.patience import LONG, until
 
 JAAS = f"{LISTENER}.plain.sasl.jaas.config"
 LDAP = 'com.sun.security.auth.module.LdapLoginModule required userProvider="ldap://10.0.0.1/";'
@@ -43,13 +42,6 @@ async def alter(client: Client, node_id: int = 1, /, **changes: str | None) -> t
     resource = AlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
     [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
     return int(answer.error_code), answer.error_message or ""
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until a node has followed: its listeners look as soon as its image is another."""
-    with trio.fail_after(60):
-        while not await condition():
-            await trio.sleep(0.01)
 
 
 async def login(node: Node, token: bytes) -> int:
@@ -300,6 +292,6 @@ def test_librdkafka_sets_a_property_of_kerberos(tmp_path: Path) -> None:
         client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         entry = admin.ConfigEntry(name, "58000", incremental_operation=admin.AlterConfigOpType.SET)
         resource = admin.ConfigResource(admin.ResourceType.BROKER, "1", incremental_configs=[entry])
-        client.incremental_alter_configs([resource])[resource].result(120)
-        found = client.describe_configs([resource])[resource].result(120)[name]
+        client.incremental_alter_configs([resource])[resource].result(LONG)
+        found = client.describe_configs([resource])[resource].result(LONG)[name]
         assert (found.value, found.is_read_only) == ("58000", False)

@@ -26,13 +26,11 @@ from tests.node.patient_clock import run_patiently
 from tests.node.quorum_harness import LISTENER, quorum
 from tests.node.test_forwarded_requests import in_envelope
 from tests.node.token_harness import PROPERTIES
+from tests.patience import LONG, SHORT
 
 NODES = 4
 
 ENVELOPE = "in an Envelope"
-
-LONGEST = 600
-"""Seconds that only a hang takes."""
 
 
 def sometimes(cls: type[Any], lowest: int, highest: int, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -101,7 +99,7 @@ class Questions:
                 where = f"{API_KEYS[key].name} v{version} {way}: {request}"
                 ask = in_envelope(client, request, version) if way == ENVELOPE else client.ask(request, version)
                 try:
-                    with trio.fail_after(LONGEST / 4):
+                    with trio.fail_after(SHORT):
                         answer = await ask
                 except (EOFError, trio.TooSlowError):
                     self.failures.append(f"no answer to {where}")
@@ -113,7 +111,7 @@ class Questions:
 
 def test_every_version_is_answered_with_content_by_each_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        with trio.fail_after(LONGEST):
+        with trio.fail_after(2 * LONG):
             await ask_all()
 
     async def ask_all() -> None:

@@ -40,12 +40,11 @@ from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from tests.every_node import await_topics
+from tests.patience import LONG, LONG_MS
 
 LISTENER_NAME = "kbroker.explorer.listener"
 LISTENER = {LISTENER_NAME: "http://127.0.0.1:0"}
 SECRET = "alice-secret"
-SECONDS = 180
-"""A limit that only a broken program reaches."""
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -95,7 +94,7 @@ class Watched:
     def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
         """The exchanges told so far, once they are ``enough``."""
         with self._some:
-            assert self._some.wait_for(lambda: enough(self.told), SECONDS), [each.summary for each in self.told]
+            assert self._some.wait_for(lambda: enough(self.told), LONG), [each.summary for each in self.told]
             return list(self.told)
 
     def named(self, name: str, number: int = 1) -> list[Told]:
@@ -123,7 +122,7 @@ def produce(bootstrap: str, topic: str, count: int, **more: Any) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "writer", "linger.ms": 0} | more)
     for index in range(count):
         producer.produce(topic, b"value-%d" % index, partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
 
 
 def consume(bootstrap: str, topic: str, group: str, count: int, **more: Any) -> None:
@@ -132,7 +131,7 @@ def consume(bootstrap: str, topic: str, group: str, count: int, **more: Any) -> 
         | more
     )
     consumer.subscribe([topic])
-    assert len(consumer.consume(count, 120)) == count
+    assert len(consumer.consume(count, LONG)) == count
     consumer.close()
 
 
@@ -188,7 +187,7 @@ def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
         with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
             producer.produce("moved", b"value", partition=0)
-            assert producer.flush(120) == 0
+            assert producer.flush(LONG) == 0
         told = watched.named("Produce", 2)
         watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
     assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
@@ -200,7 +199,7 @@ def test_records_that_leave_by_sendfile_are_described_by_their_header(broker: Ru
     create_through(broker.bootstrap_servers, "large", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("large", os.urandom(500_000))
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     with watching(port_of(broker), apis=["Fetch"]) as watched:
         consume(broker.bootstrap_servers, "large", "l", 1)
         told = watched.until(lambda told: [each for each in told if "1 record," in each.answer])
@@ -216,10 +215,10 @@ def test_transactions_are_followed(broker: RunningBroker) -> None:
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "client.id": "payer"}
         )
-        producer.init_transactions(120)
+        producer.init_transactions(LONG)
         producer.begin_transaction()
         producer.produce("paid", b"x")
-        producer.commit_transaction(120)
+        producer.commit_transaction(LONG)
         told = watched.until(lambda told: [each for each in told for step in each.steps if step.is_end])
     steps = [step for each in told for step in each.steps if step.kind == "transaction"]
     assert {step.number for step in steps} == {steps[0].number} and "committed" in steps[-1].text
@@ -233,7 +232,7 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(broker: RunningBroker
     address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))
     with watching(port_of(broker), client="flood") as watched:
         broker.in_broker(allow_100)
-        with socket.create_connection(address, SECONDS) as sock, sock.makefile("rb") as answers:
+        with socket.create_connection(address, LONG) as sock, sock.makefile("rb") as answers:
             sock.sendall(b"".join(request_bytes(4, number, "flood", request) for number in range(300)))
             for number in range(300):
                 (size,) = struct.unpack(">i", answers.read(4))
@@ -246,7 +245,7 @@ def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(broker: RunningBroker
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     port = int(broker.bootstrap_servers.rpartition(":")[2])
-    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + SECONDS)
+    connection = Connection("127.0.0.1", port, client_id="it-is-me", deadline=time.monotonic() + LONG)
     arguments = ["watch", "-b", f"127.0.0.1:{port_of(broker)}", "--connections"]
     assert main(arguments) == 0
     output = capfdbinary.readouterr().out.decode()
@@ -259,7 +258,7 @@ def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.C
 
     before = told()
     assert abs(before["since_ms"] / 1000 - time.time()) < 600 and len(before["run"]) == 8
-    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + SECONDS)
+    connection.request(HeartbeatRequest(group_id="nobody", member_id="m"), time.monotonic() + LONG)
     after = told()
     assert after["requests"] == before["requests"] + 1 and after["bytes_received"] > before["bytes_received"]
     connection.close()
@@ -267,7 +266,7 @@ def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.C
 
 def test_others_sites_and_nonsense_are_refused(broker: RunningBroker) -> None:
     def status(path: str, **headers: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=LONG)
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         connection.close()
@@ -304,7 +303,7 @@ def test_what_is_saved_is_read_decoded_and_replayed(
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
         while process.poll() is None:
             producer.produce("saved", b"x", partition=0)
-            assert producer.flush(120) == 0
+            assert producer.flush(LONG) == 0
         lines = process.stdout.read().splitlines()
     assert len(lines) == 5 and all("Produce v" in line and "saved-0 1 record," in line for line in lines)
     assert main(["watch", "--read", str(file)]) == 0
@@ -361,7 +360,7 @@ def test_keys_pause_and_end_it(broker: RunningBroker) -> None:
             os.write(ours, b" ")
         assert b"paused" in process.stderr.readline() and b"goes on" in process.stderr.readline()
         os.write(ours, b"q")
-        assert process.wait(120) == 0
+        assert process.wait(LONG) == 0
     os.close(ours)
 
 
@@ -371,7 +370,7 @@ def test_metrics_count_what_is_watched() -> None:
             produce(node.bootstrap_servers, "both", 5)
             watched.named("Produce", 5)
         port = node.in_broker(lambda node: node.metrics_port)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
         connection.request("GET", "/metrics")
         page = connection.getresponse().read().decode()
         connection.close()
@@ -417,7 +416,7 @@ def test_logins_are_seen_without_their_secrets() -> None:
         security = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
         client: dict[str, Any] = {"bootstrap.servers": node.bootstrap_servers, **security}
         admin = AdminClient(client | {"sasl.password": SECRET, "client.id": "alice-client"})
-        admin.list_topics(timeout=SECONDS)
+        admin.list_topics(timeout=LONG)
         operation = AlterConfigOpType.SET
         entry = ConfigEntry("listener.name.clients.ssl.key.password", SECRET, incremental_operation=operation)
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
@@ -487,7 +486,7 @@ def assert_nodes_are_told_from_clients(
     """On the listener that clients have, too, and by what has been asked, not by names."""
     create_through(cluster.bootstrap_servers, "led-by-each", partitions=3)  # so that each is asked by followers
     address = ("127.0.0.1", int(cluster.bootstrap_servers.partition(",")[0].rpartition(":")[2]))
-    client = Connection(*address, client_id="broker-2-fetcher-0", deadline=time.monotonic() + SECONDS)
+    client = Connection(*address, client_id="broker-2-fetcher-0", deadline=time.monotonic() + LONG)
     arguments = ["watch", "-b", ",".join(f"127.0.0.1:{port}" for port in ports), "--connections", "--json"]
 
     def told(*more: str) -> tuple[list[dict[str, Any]], str]:
@@ -496,7 +495,7 @@ def assert_nodes_are_told_from_clients(
         return json.loads(output.out), output.err.decode()
 
     rows, left_out = told()
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + LONG
     while [row["client_id"] for row in rows] != ["broker-2-fetcher-0"] and time.monotonic() < deadline:
         time.sleep(0.1)  # a connection that has only just come has asked nothing yet; clients' go
         rows, left_out = told()
@@ -516,10 +515,10 @@ def assert_nodes_are_told_from_clients(
 
 def create_through(bootstrap: str, name: str, replicas: int = 3, partitions: int = 1) -> None:
     port = int(bootstrap.rpartition(":")[2])
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + LONG
     connection = Connection("127.0.0.1", port, client_id="maker", deadline=deadline)
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
-    answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=1000 * SECONDS), deadline)
+    answer = connection.request(CreateTopicsRequest(topics=[topic], timeout_ms=LONG_MS), deadline)
     assert answer.topics[0].error_code == 0
     connection.close()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from tests.patience import LONG, SHORT
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
@@ -17,8 +18,6 @@ pytestmark = pytest.mark.slow
 
 RECORDS = 60
 PARTITIONS = 3
-SECONDS = 30
-"""It takes one or two; without another leader it takes for ever."""
 
 
 def emptied(log: Path) -> None:
@@ -50,7 +49,7 @@ def write(cluster: RunningCluster) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
     for number in range(RECORDS):
         producer.produce("t", str(number), partition=number % PARTITIONS)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
 
 
 def consumer(cluster: RunningCluster, group: str) -> Any:
@@ -72,7 +71,7 @@ def read_and_commit(cluster: RunningCluster, group: str) -> list[int]:
     try:
         reader.subscribe(["t"])
         while len(found) < RECORDS:
-            message = reader.poll(SECONDS)
+            message = reader.poll(SHORT)
             assert message is not None, f"{len(found)} of {RECORDS} records"
             assert message.error() is None
             found.append(int(message.value()))
@@ -104,7 +103,7 @@ def test_another_replica_leads(tmp_path: Path, damage: Callable[[Path], None]) -
         assert read_and_commit(cluster, "h") == list(range(RECORDS))
         reader = consumer(cluster, "g")
         positions = [confluent_kafka.TopicPartition("t", number) for number in range(PARTITIONS)]
-        assert {p.offset for p in reader.committed(positions, timeout=SECONDS)} == {RECORDS // PARTITIONS}
+        assert {p.offset for p in reader.committed(positions, timeout=SHORT)} == {RECORDS // PARTITIONS}
         reader.close()
         for number in range(PARTITIONS):
             assert cluster.leader_of("t", number) is not last

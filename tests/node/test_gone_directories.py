@@ -30,7 +30,8 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.node.node_harness import Node, batch, produce_request, run, running_node
-from tests.node.process_harness import PATIENCE_SECONDS, CommandNode
+from tests.node.process_harness import CommandNode
+from tests.patience import LONG
 
 POINTS = int(os.environ.get("KBROKER_GONE_POINTS", "12"))
 """Moments at which a directory goes; 0 for every operation on the disk."""
@@ -231,7 +232,7 @@ def test_one_of_several_goes_and_the_node_goes_on_with_the_other(node: Started, 
     shutil.rmtree(node.one)
     if made_anew:
         node.one.mkdir()
-    until(lambda: "is offline" in node.log, "it is noticed", PATIENCE_SECONDS)
+    until(lambda: "is offline" in node.log, "it is noticed", LONG)
     assert node.told() == {"one": ErrorCode.KAFKA_STORAGE_ERROR, "two": 0}
     expected = {partition: ErrorCode.KAFKA_STORAGE_ERROR if partition in lost else 0 for partition in range(4)}
     assert node.write("t", range(4)) == expected
@@ -247,7 +248,7 @@ def test_one_of_several_goes_and_the_node_goes_on_with_the_other(node: Started, 
 def test_a_node_ends_by_itself_without_any_or_without_its_metadata(node: Started, which: str) -> None:
     for path in [node.metadata] if which == "metadata" else [node.one, node.two]:
         shutil.rmtree(path)
-    assert node.wait(PATIENCE_SECONDS) == LogDirFailure.exit_code
+    assert node.wait(LONG) == LogDirFailure.exit_code
     assert "Traceback" not in node.log
     assert node.log.splitlines()[-1].startswith("kbroker: ")
     assert not node.metadata.exists() or which == "all"

@@ -16,6 +16,7 @@ from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, Node, run, running_node
 from tests.node.tls_harness import AUTHORITY, properties
+from tests.patience import until
 
 pytest.importorskip("cryptography")
 
@@ -101,9 +102,7 @@ def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
             half = [await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]) for _ in range(CLIENTS)]
             for stream in half:
                 await begin(stream)
-            with trio.fail_after(300):
-                while server._quota.total - own < CLIENTS:  # whom the system has let in already, and the node not yet
-                    await trio.sleep(0.01)
+            await until(lambda: server._quota.total - own >= CLIENTS)
             client = await connect(node)
             answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
             assert answer.api_keys, "an ordinary client is let in, and served"

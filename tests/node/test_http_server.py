@@ -11,6 +11,7 @@ from kbroker.errors import FatalError
 from kbroker.node.peers import http_server
 from kbroker.node.peers.http_server import Exchange, HttpServer
 from kbroker.runtime.bound_ports import addresses_of, bind_all
+from tests.patience import LONG
 
 
 def serve(
@@ -21,7 +22,7 @@ def serve(
     async def run() -> None:
         server = HttpServer("test", ("127.0.0.1", 0), respond)
         await server.bind()
-        with trio.fail_after(120):
+        with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.serve)
                 async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
@@ -71,7 +72,7 @@ def test_all_addresses_have_one_port(host: str) -> None:
     async def run() -> None:
         server = HttpServer("test", (host, 0), hello)
         await server.bind()
-        with trio.fail_after(120):
+        with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.serve)
                 for address in ("127.0.0.1", *(["::1"] if can_bind("::1") else [])):

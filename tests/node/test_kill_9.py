@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.node.process_harness import CommandNode
+from tests.patience import LONG
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
@@ -93,7 +94,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
     finally:
         stop.set()
         thread.join()
-    assert producer.flush(300) == 0
+    assert producer.flush(LONG) == 0
     assert not failed
     assert sum(map(len, acknowledged.values())) == sent
     read: dict[tuple[str, int], dict[int, tuple[bytes | None, bytes]]] = {}
@@ -104,7 +105,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         found = read.setdefault((topic, partition), {})
         while True:
-            message = consumer.poll(120)
+            message = consumer.poll(LONG)
             assert message is not None
             if message.error() is not None:
                 assert message.error().name() == "_PARTITION_EOF", message.error()

@@ -15,6 +15,7 @@ from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.node.node_harness import CLUSTER_ID, Client, run
 from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.patience import SHORT
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
@@ -27,7 +28,7 @@ def raised(level: int = 1, how: int = UPGRADE, *, validate_only: bool = False) -
 
 async def upgrade(client: Client) -> None:
     """Ask until the voters have told the leader of their disks."""
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while (answer := await client.ask(raised(), 2)).error_code:
             assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION, answer
             assert "have not told this leader yet" in answer.error_message, answer
@@ -175,7 +176,7 @@ def test_a_voter_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
             assert "controller 3 has not registered" in answer.error_message, answer
             assert await level_of(client) is None
             await cluster.start(3)
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 while (await client.ask(raised(), 2)).error_code:
                     await trio.sleep(0.02)
             await all_know(cluster, disks(cluster))

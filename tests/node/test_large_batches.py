@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kbroker.testing import RunningBroker, running_broker
+from tests.patience import LONG, SHORT, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
@@ -26,7 +26,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def topic(broker: RunningBroker, name: str, config: dict[str, str]) -> str:
     client = admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    client.create_topics([admin.NewTopic(name, 1, 1, config=config)])[name].result(30)
+    client.create_topics([admin.NewTopic(name, 1, 1, config=config)])[name].result(SHORT)
     return name
 
 
@@ -50,7 +50,7 @@ def send_in_one_batch(broker: RunningBroker, name: str, codec: str, begin: int =
 
     for number in range(RECORDS):
         producer.produce(name, VALUE, b"%d" % (number % KEYS), timestamp=begin + number, on_delivery=told)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     assert failed == []
 
 
@@ -60,7 +60,7 @@ def sizes(broker: RunningBroker, name: str) -> list[tuple[int, int]]:
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "receive.message.max.bytes": 1_000_000_000}
     )
     try:
-        _, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(name, 0), timeout=60)
+        _, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(name, 0), timeout=SHORT)
         consumer.assign([confluent_kafka.TopicPartition(name, 0, 0)])
         found: list[tuple[int, int]] = []
         while not found or found[-1][0] < end - 1:
@@ -80,7 +80,7 @@ def test_a_batch_that_unpacks_to_much_is_found_by_time(broker: RunningBroker, co
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "receive.message.max.bytes": 1_000_000_000}
     )
     for wanted in (1, 200, RECORDS):
-        [found] = consumer.offsets_for_times([confluent_kafka.TopicPartition(name, 0, wanted)], timeout=60)
+        [found] = consumer.offsets_for_times([confluent_kafka.TopicPartition(name, 0, wanted)], timeout=SHORT)
         assert found.offset == wanted - 1
     consumer.close()
     assert sizes(broker, name) == [(number, len(VALUE)) for number in range(RECORDS)]
@@ -91,8 +91,6 @@ def test_a_batch_that_unpacks_to_much_is_compacted(broker: RunningBroker) -> Non
     name = topic(broker, "compacted", {**config, "segment.ms": "1"})
     send_in_one_batch(broker, name, "zstd")
     send_in_one_batch(broker, name, "zstd", begin=1000)  # it is later, so that another segment begins
-    deadline = time.monotonic() + 120
-    while len(found := sizes(broker, name)) > RECORDS + KEYS and time.monotonic() < deadline:
-        pass
+    eventually(lambda: len(sizes(broker, name)) <= RECORDS + KEYS)
+    found = sizes(broker, name)
     assert [offset for offset, _ in found[-RECORDS:]] == list(range(RECORDS, 2 * RECORDS))
-    assert len(found) <= RECORDS + KEYS

@@ -13,6 +13,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.node.node_harness import Meanwhile, batch, fetch_request, produce_request, run, running_node, values
+from tests.patience import SHORT
 
 
 def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
 
             monkeypatch.setattr(fetch_reader._Read, "_read_partition", appending)
             client = await node.connect()
-            with trio.fail_after(30):
+            with trio.fail_after(SHORT):
                 answer = await client.ask(
                     fetch_request(
                         "t",

@@ -23,6 +23,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.node.node_harness import Client, run, running_node
+from tests.patience import SHORT, until
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -97,9 +98,7 @@ def test_connections_that_come_at_once_are_counted_one_by_one(tmp_path: Path, li
 
             async def at_least(number: int) -> None:
                 """The system may take a while to hand them over."""
-                with trio.fail_after(60):
-                    while connections() < number:
-                        await trio.sleep(0.01)
+                await until(lambda: connections() >= number)
                 await trio.testing.wait_all_tasks_blocked(0.01)
 
             try:
@@ -276,7 +275,7 @@ def test_who_is_to_make_room_just_as_it_is_let_in_is_closed() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listener.serve)
-            with trio.fail_after(10):
+            with trio.fail_after(SHORT):
                 await port.stream_closed.wait()
             await trio.testing.wait_all_tasks_blocked()
             assert not listener.admitted and not quota.total

@@ -35,6 +35,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.node.quorum_harness import quorum
+from tests.patience import LONG, SHORT, until
 
 ONE, TWO = "data", "more"
 
@@ -291,7 +292,7 @@ def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
         two = str(tmp_path / TWO)
         ids = {log_dir.path: bytes(log_dir.directory_id or b"") for log_dir in node.broker.log_manager.log_dirs}
         assert await change(two) == (0, None)
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             while known() != {ids[two]} or await told() != [False, True]:
                 await trio.sleep(0.01)
         await node.create_topic("t", 4)
@@ -303,16 +304,14 @@ def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
             assert (code, message) == (ErrorCode.INVALID_REQUEST, missing + "Missing entries : /nowhere")
         # All of them: there is no broker for a new topic, nor for a new replica.
         assert await change("*") == (0, None)
-        with trio.fail_after(60):
-            while known() != set(ids.values()):
-                await trio.sleep(0.01)
+        await until(lambda: known() == set(ids.values()))
         assert await told() == [True, True]
         topic = CreatableTopic(name="u", num_partitions=1, replication_factor=1)
         refused = (await client.ask(CreateTopicsRequest(topics=[topic]))).topics[0]
         assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
         assert refused.error_message.endswith("have all their log directories cordoned.")
         assert await change("") == (0, None)
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             while known() or await told() != [False, False]:
                 await trio.sleep(0.01)
         await node.create_topic("u", 2)
@@ -356,8 +355,7 @@ def test_a_damaged_log_stays_where_it_is_and_the_node_lives_on(tmp_path: Path) -
         segment.write_bytes(segment.read_bytes()[:-1] + b"?")
         assert await alter(client, target, "t", 0) == [0]
         # It is read in a thread.
-        while node.broker.log_manager.moves.of(TopicPartition("t", 0)) is not None:
-            await trio.sleep(0.001)
+        await until(lambda: node.broker.log_manager.moves.of(TopicPartition("t", 0)) is None)
         assert places(node) == (source, target)
         assert await offline(client) == set()
         assert await produce(client, "t", 0, b"after") == 0
@@ -443,7 +441,7 @@ def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it
             super().check(operation, path)
             if operation == "sync" and self.stuck and path.startswith(self.stuck):
                 began.set()
-                assert go.wait(600)
+                assert go.wait(2 * LONG)
                 raise OSError(errno.EIO, "broken", path)
 
     disk = SlowDisk()
@@ -456,11 +454,9 @@ def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it
         source, target = places(node)
         disk.stuck = f"{source}/t-0/"
         await producer.send(produce_request("t", batch(b"y")), 12)
-        while not began.is_set():
-            await trio.sleep(0.001)
+        await until(began.is_set)
         assert await alter(client, target, "t", 0) == [0]
-        while places(node)[0] != target:
-            await trio.sleep(0.001)
+        await until(lambda: places(node)[0] == target)
         go.set()
         _, answer = await producer.receive()
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -20,6 +20,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.metrics_pages import Values, ask, found, scrape, value
 from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.node.quorum_harness import LISTENER, three_nodes
+from tests.patience import LONG, until
 
 SEGMENTS = 4
 """Of each partition: a batch fills more than half of the smallest segment."""
@@ -41,7 +42,7 @@ class Gate(OsDisk):
         self.opened.append(Path(path).name)
         if path.endswith(self._name):
             self.reached.set()
-            assert self._open.wait(600)
+            assert self._open.wait(2 * LONG)
         return super().open(path, create=create)
 
     def let_go(self) -> None:
@@ -140,8 +141,7 @@ def test_the_page_tells_how_much_is_left_in_each_directory(
             told = "opening logs: 2 of 2 are left; 4 segments that were not flushed are left to verify in those at work"
             assert await in_thread(ask, port, "/ready") == (503, f"{told}\n")
             assert await in_thread(ask, port, "/health") == (200, f"ok: {told}\n")
-            while told not in caplog.messages:
-                await trio.sleep(0.02)
+            await until(lambda: told in caplog.messages)
             gate.let_go()
 
     run(prepare)
@@ -174,8 +174,7 @@ def test_a_stop_is_heard_while_logs_are_opened_and_the_next_start_begins_anew(tm
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
-            while not gate.reached.is_set():
-                await trio.sleep(0.02)
+            await until(gate.reached.is_set)
             nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await trio.testing.wait_all_tasks_blocked()  # all have heard of it

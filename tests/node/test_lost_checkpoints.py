@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from kbroker.log.checkpoint_files import CLEANER_OFFSETS, OFFSET_CHECKPOINTS, RECOVERY_POINTS
 from kbroker.wire.batch_header import walk_headers
 from tests.node.process_harness import CommandNode
+from tests.patience import LONG, SHORT, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
@@ -58,7 +58,7 @@ def read(bootstrap: str) -> tuple[int, dict[bytes, bytes]]:
     tp = confluent_kafka.TopicPartition(TOPIC, 0, confluent_kafka.OFFSET_BEGINNING)
     consumer.assign([tp])
     found: dict[bytes, bytes] = {}
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     while time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is None:
@@ -66,7 +66,7 @@ def read(bootstrap: str) -> tuple[int, dict[bytes, bytes]]:
         if message.error() is None:
             found[message.key()] = message.value()
         elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
-            low, _ = consumer.get_watermark_offsets(tp, timeout=60)
+            low, _ = consumer.get_watermark_offsets(tp, timeout=SHORT)
             consumer.close()
             return low, found
     raise AssertionError(f"no end of {TOPIC} after {found}")
@@ -79,7 +79,7 @@ def test_a_compacted_topic_keeps_all(node: CommandNode, tmp_path: Path, names: t
     config = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}
     asking = admin.AdminClient({"bootstrap.servers": node.bootstrap})
     for future in asking.create_topics([admin.NewTopic(TOPIC, 1, 1, config=config)]).values():
-        future.result(120)
+        future.result(LONG)
     producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0})
     expected: dict[bytes, bytes] = {}
     for round_ in range(ROUNDS):
@@ -88,13 +88,10 @@ def test_a_compacted_topic_keeps_all(node: CommandNode, tmp_path: Path, names: t
                 continue
             key, value = b"key %d" % number, b"%d " % round_ + b"v" * 300
             producer.produce(TOPIC, value, key, partition=0)
-            assert producer.flush(120) == 0
+            assert producer.flush(LONG) == 0
             expected[key] = value
     directory = tmp_path / "data" / f"{TOPIC}-0"
-    deadline, pause = time.monotonic() + 120, threading.Event()
-    while not holes(directory):
-        assert time.monotonic() < deadline, "nothing was compacted"
-        pause.wait(0.05)
+    eventually(lambda: holes(directory), "something is compacted")
     for lost in ("emptied", "removed"):
         node.stop(kill=kill)
         for name in names:

@@ -14,6 +14,7 @@ from kbroker.observe.metrics.histogram import Histogram
 from kbroker.observe.metrics.requests import FIRST
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.node.node_harness import batch, produce_request, run, running_node
+from tests.patience import LONG
 
 MORE = {"prometheus_metrics_reporter_listener": "http://127.0.0.1:0"}
 
@@ -47,7 +48,7 @@ def test_each_request_of_shortcuts_is_counted_and_one_is_measured_when_it_is_ask
             await produce(9, FIRST)
             before = requests.times["Produce"].send.count
             requests.measure_next()
-            with trio.fail_after(120):
+            with trio.fail_after(LONG):
                 while requests.times["Produce"].send.count == before:  # it may have been another connection's turn
                     requests.measure_next()
                     await produce(9, 1)

@@ -29,6 +29,7 @@ from tests.metrics.published_metric_names import PUBLISHED
 from tests.node.metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
 from tests.node.node_harness import produce_request, run
 from tests.node.quorum_harness import quorum
+from tests.patience import LONG
 
 REQUESTS = 150
 """Beyond the first 64, which are all measured."""
@@ -48,15 +49,15 @@ def page(broker: RunningBroker) -> Values:
     """After some traffic, a group and an open transaction."""
     bootstrap = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(120)
+    admin.create_topics([NewTopic("limited", 1, config={"retention.bytes": "10000"})])["limited"].result(LONG)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    producer.init_transactions(120)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     producer.produce("limited", b"x" * 5000, partition=0)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.subscribe(["limited"])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     while not consumer.assignment():  # who is about to join cannot commit
         consumer.poll(0.1)
         assert time.monotonic() < deadline
@@ -65,7 +66,7 @@ def page(broker: RunningBroker) -> Values:
     while (scraped := scrape(port_of(broker))).get(active, 0) < 50:  # some may be loaded later than the group's
         assert time.monotonic() < deadline
     consumer.close()
-    producer.abort_transaction(120)
+    producer.abort_transaction(LONG)
     return scraped
 
 
@@ -192,7 +193,7 @@ def batch() -> bytes:
 def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker) -> None:
     """KIP-143, KIP-188: most Produce requests here take the short way, and few are measured."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("counted", 1)])["counted"].result(120)
+    admin.create_topics([NewTopic("counted", 1)])["counted"].result(LONG)
     name, error = "kafka_network_requestmetrics_requests_total", "kafka_network_requestmetrics_errors_total"
     before = scrape(port_of(broker))
     with Client(broker.bootstrap_servers) as client:
@@ -212,7 +213,7 @@ def test_every_request_is_counted_and_errors_by_their_code(broker: RunningBroker
 def test_requests_that_take_turns_on_a_connection_are_counted_each(broker: RunningBroker) -> None:
     """Shortcuts of two APIs, and a scrape while they are used."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("turns", 1)])["turns"].result(120)
+    admin.create_topics([NewTopic("turns", 1)])["turns"].result(LONG)
     name = "kafka_network_requestmetrics_requests_total"
 
     def counts() -> dict[str, float]:
@@ -293,10 +294,10 @@ def test_replication_on_three_nodes(cluster: RunningCluster) -> None:
     """KIP-96, KIP-153, KIP-164, KIP-352, KIP-427."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     config = {"min.insync.replicas": "3"}
-    admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(120)
+    admin.create_topics([NewTopic("copied", 1, 3, config=config)])["copied"].result(LONG)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
     producer.produce("copied", b"x" * 5000)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     pages = [scrape(port) for port in ports_of(cluster)]
     assert total(pages, "kafka_server_brokertopicmetrics_replicationbytesin_total") > 10_000
     assert total(pages, "kafka_server_brokertopicmetrics_bytesout_total") == 0
@@ -318,7 +319,7 @@ def test_replication_on_three_nodes(cluster: RunningCluster) -> None:
 def test_what_all_nodes_know_and_what_one_alone_tells(cluster: RunningCluster) -> None:
     """Controllers tell the same, as Apache Kafka's do; dashboards for kafka-exporter add up topics and brokers."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic("told-once", 6, 3)])["told-once"].result(120)
+    admin.create_topics([NewTopic("told-once", 6, 3)])["told-once"].result(LONG)
     await_topics(cluster, "told-once")
     pages = [scrape(port) for port in ports_of(cluster)]
     for name, least in (("globaltopiccount", 1), ("globalpartitioncount", 6), ("activebrokercount", 3)):
@@ -337,10 +338,10 @@ def test_bytes_of_a_reassignment_are_counted_on_both_sides(cluster: RunningClust
     bootstrap = cluster.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"min.insync.replicas": "1"}
-    admin.create_topics([NewTopic("moved", 1, replica_assignment=[[1, 2]], config=config)])["moved"].result(120)
+    admin.create_topics([NewTopic("moved", 1, replica_assignment=[[1, 2]], config=config)])["moved"].result(LONG)
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     producer.produce("moved", b"x" * 5000)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     before = [scrape(port) for port in ports_of(cluster)]
     with Client(bootstrap) as client:
         partition = types.TopicPartition("moved", 0)

@@ -13,6 +13,7 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from tests.every_node import await_topics
 from tests.node.metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
+from tests.patience import LONG
 
 SECONDS = "kafka_consumergroup_lag_seconds"
 HELD = "kbroker_partition_last_stable_offset_held_seconds"
@@ -30,7 +31,7 @@ def broker() -> Iterator[RunningBroker]:
 
 def create(bootstrap: str, topic: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(120)
+    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(LONG)
 
 
 def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES, *, partition: int = 0, value: bytes = b"x") -> None:
@@ -39,7 +40,7 @@ def write(bootstrap: str, topic: str, ages: tuple[int, ...] = AGES, *, partition
     now_ms = time.time() * 1000
     for age in ages:
         producer.produce(topic, value, partition=partition, timestamp=int(now_ms - age * 1000))
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
 
 
 def commit(bootstrap: str, topic: str, group: str, offset: int) -> None:
@@ -73,7 +74,7 @@ def test_what_was_deleted_before_it_was_read_does_not_count(broker: RunningBroke
     assert value(scrape(port_of(broker)), SECONDS, **of_group) >= AGES[0]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_records([TopicPartition("deleted", 0, 3)]).values():
-        future.result(120)
+        future.result(LONG)
     age = value(scrape(port_of(broker)), SECONDS, **of_group)
     assert AGES[3] <= age < AGES[3] + LEEWAY
 
@@ -91,17 +92,17 @@ def test_an_open_transaction_is_named(broker: RunningBroker) -> None:
     bootstrap = broker.bootstrap_servers
     create(bootstrap, "held")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "the-holder"})
-    producer.init_transactions(120)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     producer.produce("held", b"x", partition=0, timestamp=int(time.time() * 1000 - 500_000))
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     page = scrape(port_of(broker))
     ((labels, age),) = found(page, HELD, topic="held").items()
     assert dict(labels)["transactional_id"] == "the-holder" and int(dict(labels)["producer_id"]) >= 0
     assert 500 <= age < 500 + LEEWAY
     assert value(page, "kafka_cluster_partition_laststableoffsetlag", topic="held", partition="0") == 1
-    producer.commit_transaction(120)
-    deadline = time.monotonic() + 180
+    producer.commit_transaction(LONG)
+    deadline = time.monotonic() + LONG
     while found(scrape(port_of(broker)), HELD, topic="held"):  # its marker may be on its way
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -115,7 +116,7 @@ def cluster() -> Iterator[RunningCluster]:
 
 def scrape_until(cluster: RunningCluster, told: Callable[[list[Values]], bool]) -> list[Values]:
     """The pages of all nodes, once they tell something."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     while True:
         pages = [scrape(port) for port in ports_of(cluster)]
         if told(pages):
@@ -143,9 +144,9 @@ def test_lag_of_partitions_that_have_one_replica_each(cluster: RunningCluster) -
     """Two of three are on other nodes than the group's coordinator, which asks for their ends; not since when."""
     bootstrap, group = cluster.bootstrap_servers, "asking"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("alone", 3, 1)])["alone"].result(120)
+    admin.create_topics([NewTopic("alone", 3, 1)])["alone"].result(LONG)
     await_topics(cluster, "alone")
-    leaders = {entry.leader for entry in admin.list_topics("alone", 120).topics["alone"].partitions.values()}
+    leaders = {entry.leader for entry in admin.list_topics("alone", LONG).topics["alone"].partitions.values()}
     assert len(leaders) == 3
     for partition in range(3):
         write(bootstrap, "alone", partition=partition)
@@ -183,15 +184,15 @@ def test_on_three_nodes_the_leader_names_an_open_transaction(cluster: RunningClu
     create(bootstrap, "held-there")
     await_topics(cluster, "held-there")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "holds-there"})
-    producer.init_transactions(120)
+    producer.init_transactions(LONG)
     producer.begin_transaction()
     producer.produce("held-there", b"x", partition=0, timestamp=int(time.time() * 1000 - 500_000))
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     pages = [scrape(port) for port in ports_of(cluster)]
     ((labels, age),) = [held for page in pages for held in found(page, HELD, topic="held-there").items()]
     assert 500 <= age < 500 + LEEWAY and int(dict(labels)["producer_id"]) >= 0
     assert dict(labels).get("transactional_id", "holds-there") == "holds-there"
     leading = [bool(found(page, "kafka_topic_partition_leader", topic="held-there")) for page in pages]
     assert leading == [bool(found(page, HELD, topic="held-there")) for page in pages]
-    producer.commit_transaction(120)
+    producer.commit_transaction(LONG)
     scrape_until(cluster, lambda pages: not total(pages, HELD, topic="held-there"))  # its marker may be on its way

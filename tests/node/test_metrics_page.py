@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker, running_broker
 from tests.node.metrics_pages import LISTENER, ask, port_of, scrape, value
+from tests.patience import LONG, SHORT
 
 RECORDS, SIZE = 120, 500
 
@@ -28,12 +29,12 @@ def use(bootstrap: str, topic: str, group: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     for _ in range(RECORDS):
         producer.produce(topic, b"x" * SIZE, partition=0)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     read = 0
     while read < RECORDS:
-        message = consumer.poll(120)
+        message = consumer.poll(LONG)
         assert message is not None and message.error() is None
         read += 1
     consumer.commit(offsets=[TopicPartition(topic, 0, RECORDS // 2)], asynchronous=False)
@@ -75,7 +76,7 @@ def test_a_batch_that_is_refused_is_counted(broker: RunningBroker) -> None:
     producer = Producer(config)
     failures: list[Any] = []
     producer.produce("refused", b"x" * 2_000_000, partition=0, on_delivery=lambda error, _: failures.append(error))
-    producer.flush(120)
+    producer.flush(LONG)
     assert failures[0] is not None
     assert value(scrape(port_of(broker)), name, topic="refused") == before + 1
 
@@ -87,7 +88,7 @@ def test_records_that_are_compressed_anew_are_counted(broker: RunningBroker) -> 
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec})
         for number in range(7):
             producer.produce("lz4", f"{number}" * 200, partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
     name = "kafka_server_brokertopicmetrics_producemessageconversions_total"
     assert value(scrape(port_of(broker)), name, topic="lz4") == 7
 
@@ -119,7 +120,7 @@ def test_what_else_is_asked_over_http(broker: RunningBroker) -> None:
 )
 def test_nonsense_is_refused_and_the_next_reader_served(broker: RunningBroker, said: bytes) -> None:
     port = port_of(broker)
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as stream:
+    with socket.create_connection(("127.0.0.1", port), timeout=SHORT) as stream:
         stream.sendall(said)
         try:
             stream.shutdown(socket.SHUT_WR)
@@ -132,7 +133,7 @@ def test_nonsense_is_refused_and_the_next_reader_served(broker: RunningBroker, s
 
 def test_many_silent_readers_keep_nobody_away_from_the_broker(broker: RunningBroker) -> None:
     port = port_of(broker)
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(60)]
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=SHORT) for _ in range(60)]
     try:
         use(broker.bootstrap_servers, "beside", "beside")
     finally:
@@ -147,7 +148,7 @@ def test_a_deleted_topic_leaves_the_page(broker: RunningBroker) -> None:
     name = "kafka_server_brokertopicmetrics_messagesin_total"
     total = value(scrape(port_of(broker)), name)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics(["gone"])["gone"].result(120)
+    admin.delete_topics(["gone"])["gone"].result(LONG)
     values = scrape(port_of(broker))
     assert not any(dict(labels).get("topic") == "gone" for found, labels in values if found == name)
     assert value(values, name) >= total

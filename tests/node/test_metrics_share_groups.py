@@ -17,29 +17,29 @@ from confluent_kafka.admin import (
 
 from kbroker.testing import running_broker
 from tests.node.metrics_pages import LISTENER, found, port_of, scrape, value
+from tests.patience import LONG
 
 RECORDS = 6
-SECONDS = 180
 
 
 def test_records_in_flight_and_lag() -> None:
     with running_broker(LISTENER) as broker:
         bootstrap = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(120)
+        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(LONG)
         begin = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
         group = ConfigResource(ResourceType.GROUP, "workers", incremental_configs=[begin])
-        admin.incremental_alter_configs([group])[group].result(120)
+        admin.incremental_alter_configs([group])[group].result(LONG)
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(RECORDS):
             producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
         worker = ShareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )
         worker.subscribe(["jobs"])
         held: list[Any] = []
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + LONG
         while not held:
             assert time.monotonic() < deadline
             held = list(worker.poll(0.5))
@@ -70,23 +70,23 @@ def test_words_dead_letters_locks_and_states_are_counted() -> None:
     with running_broker({**LISTENER, "errors.deadletterqueue.auto.create.topics.enable": "true"}) as broker:
         bootstrap = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(120)
+        admin.create_topics([NewTopic("jobs", 1)])["jobs"].result(LONG)
         settings = {"share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": "dlq.jobs"}
         entries = [
             ConfigEntry(name, text, incremental_operation=AlterConfigOpType.SET) for name, text in settings.items()
         ]
         group = ConfigResource(ResourceType.GROUP, "workers", incremental_configs=entries)
-        admin.incremental_alter_configs([group])[group].result(120)
+        admin.incremental_alter_configs([group])[group].result(LONG)
         producer = Producer({"bootstrap.servers": bootstrap})
         for _ in range(3):
             producer.produce("jobs", b"x", partition=0)
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
         worker = ShareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": "workers", "share.acknowledgement.mode": "explicit"}
         )
         worker.subscribe(["jobs"])
         port = port_of(broker)
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + LONG
 
         def records(count: int) -> list[Message]:
             got: list[Message] = []

@@ -22,6 +22,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, Node, configuration, run, running_node
+from tests.patience import LONG
 
 PREFIX = "listener.name.plaintext.oauthbearer"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -152,7 +153,7 @@ def test_a_session_ends_with_its_token_and_goes_on_with_another(tmp_path: Path, 
         response = await shown(stranger, provider.token("alice"))
         assert response.error_code == E.SASL_AUTHENTICATION_FAILED
         assert "Cannot change principals" in response.error_message
-        with trio.fail_after(180):
+        with trio.fail_after(LONG):
             while True:
                 try:
                     await left.ask(MetadataRequest(topics=[]), 12)

@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.token_provider import TokenProvider
+from tests.patience import LONG
 from tests.secret_forms import tokens_in
 
 pytest.importorskip("joserfc")
@@ -72,7 +73,7 @@ def test_confluent_kafka_asks_the_provider(node: RunningBroker, provider: TokenP
     before = provider.requests.count("/token")
     producer = confluent_kafka.Producer(confluent(node, **oidc, **secret))
     producer.produce("oidc", b"hello")
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     assert provider.requests.count("/token") == before + 1
 
 
@@ -102,16 +103,16 @@ def test_confluent_kafka_with_a_token_of_the_program(
     more = {"oauth_cb": token, "error_cb": failed}
     producer = confluent_kafka.Producer(confluent(node, **more))
     if not is_good:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONG
         while not any("invalid_token" in error for error in errors) and time.monotonic() < deadline:
             producer.poll(0.05)
         assert any("invalid_token" in error for error in errors), errors
         return
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while len(given) < 2 or time.time() < ends_of[0] + 0.2:
         assert time.monotonic() < deadline, "no second token is asked for"
         producer.produce("callback", b"hello")
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
         producer.poll(0.05)
 
 
@@ -133,7 +134,7 @@ def test_kafka_python(node: RunningBroker, provider: TokenProvider) -> None:
         "sasl_mechanism": "OAUTHBEARER",
     }
     producer = kafka.KafkaProducer(**options, sasl_oauth_token_provider=_kafka_python_tokens(provider))
-    assert producer.send("kafka-python", b"hello").get(120).offset == 0
+    assert producer.send("kafka-python", b"hello").get(LONG).offset == 0
     producer.close()
     wrong = _kafka_python_tokens(provider, iss="https://elsewhere")
     with pytest.raises(kafka.errors.KafkaError):

@@ -23,6 +23,7 @@ from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, batch, produce_request, run
 from tests.node.quorum_harness import LISTENER, quorum
+from tests.patience import LONG
 from tests.secret_forms import tokens_in
 
 PATIENT = {"broker.session.timeout.ms": "600000", "controller.quorum.fetch.timeout.ms": "600000"}
@@ -107,7 +108,7 @@ def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.Lo
                 asked = provider.requests.count("/token")
                 epochs = {node.metadata.describe_quorum().leader_epoch for node in cluster.nodes.values()}
                 # Replication goes on over the ends of the nodes' tokens, and so does that of the metadata.
-                with trio.fail_after(300):
+                with trio.fail_after(LONG):
                     while (count := provider.requests.count("/token") - asked) < 6:
                         name = f"after-{count}"
                         if name not in cluster.newest_image().topics.by_name:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,10 @@ from kbroker.rules import ConfigChanges, ConsumerGroup, NewTopic, PolicyViolatio
 from kbroker.runtime.env import RealEnv
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 from tests.every_node import await_topics
+from tests.patience import LONG, eventually
 
-SECONDS = 180
 MINUTES = 31_415_926
 """A value that is to be told nowhere. No port and no directory of a test has a number like it."""
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something that comes soon."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {SECONDS} s"
-        time.sleep(0.02)
 
 
 def complaints(broker: RunningBroker) -> list[str]:
@@ -103,14 +94,14 @@ def test_consumers_have_the_partitions_that_an_assignor_gives_them(chosen: str |
         one, two = consumer(broker, "a", chosen), consumer(broker, "b", chosen)
         try:
             wanted = [{"a-0", "a-1"}, {"b-0"}]
-            until(lambda: assigned(one, two) == wanted, "both have their partitions")
+            eventually(lambda: assigned(one, two) == wanted, "both have their partitions")
             group = rule.groups[-1]
             assert {each.instance_id for each in group.members.values()} == {"a", "b"}
             assert {name: topic.partitions for name, topic in group.topics.items()} == {"a": (0, 1), "b": (0,)}
 
             rule.fails = True
             three = consumer(broker, "other", chosen)
-            until(lambda: three.poll(0.05) or complaints(broker), "the failure is told")
+            eventually(lambda: three.poll(0.05) or complaints(broker), "the failure is told")
             (line,) = complaints(broker)
             assert "apart fails, and the group keeps the assignment that it has: RuntimeError: broken" in line
             assert assigned(one, two, three) == [*wanted, set()]
@@ -131,7 +122,7 @@ def test_a_share_consumer_has_what_the_assignor_gives_it() -> None:
         producer = ck.Producer({"bootstrap.servers": broker.bootstrap_servers})
         for partition in (0, 1):
             producer.produce("a", str(partition), partition=partition)
-        assert producer.flush(SECONDS) == 0
+        assert producer.flush(LONG) == 0
         one = ck.ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
         one.subscribe(["a"])
         read: set[bytes] = set()
@@ -140,7 +131,7 @@ def test_a_share_consumer_has_what_the_assignor_gives_it() -> None:
             read.update(message.value() for message in one.poll(0.2))
             return read == {b"0", b"1"}
 
-        until(all_read, "both partitions are read")
+        eventually(all_read, "both partitions are read")
         one.close()
         assert rule.groups[-1].topics["a"].partitions == (0, 1) and not complaints(broker)
 
@@ -164,7 +155,7 @@ def test_an_assignment_that_cannot_be_is_told_in_a_line(rule: Any, said: str) ->
         with Client(broker.bootstrap_servers) as client:
             create_topics(client, [ClientTopic("a", 2, 1), ClientTopic("b", 1, 1)])
         one = consumer(broker, "a")
-        until(lambda: one.poll(0.05) or complaints(broker), "the failure is told")
+        eventually(lambda: one.poll(0.05) or complaints(broker), "the failure is told")
         assert said in complaints(broker)[0]
         assert one.assignment() == []
         one.close()
@@ -184,7 +175,7 @@ def test_an_assignor_that_hangs_costs_the_node_a_moment() -> None:
         ):
             create_topics(client, [ClientTopic("a", 1, 1), ClientTopic("b", 1, 1)])
             one = consumer(broker, "a")
-            until(lambda: one.poll(0.05) or complaints(broker), "the delay is told")
+            eventually(lambda: one.poll(0.05) or complaints(broker), "the delay is told")
             assert "has not answered within 0.1 s" in complaints(broker)[0]
             client.refresh(())
             one.close()
@@ -219,7 +210,7 @@ def admin_of(bootstrap: str) -> Any:
 def outcome(future: Any) -> tuple[str, str] | None:
     """The error of an admin's call, None for none."""
     try:
-        future.result(SECONDS)
+        future.result(LONG)
     except Exception as error:
         return error.args[0].name(), error.args[0].str()
     return None
@@ -288,7 +279,7 @@ def test_a_slow_policy_leaves_the_rest_of_a_request_undecided_and_the_node_alive
         created = outcomes.count(None)
         assert created < 6 and {each[0] for each in outcomes if each is not None} <= {"REQUEST_TIMED_OUT", "UNKNOWN"}
         assert outcomes[-1] is not None and outcomes[-1][0] == "REQUEST_TIMED_OUT"
-        assert len([name for name in client.list_topics(timeout=SECONDS).topics if name[0] == "t"]) == created
+        assert len([name for name in client.list_topics(timeout=LONG).topics if name[0] == "t"]) == created
 
 
 def test_a_node_that_is_no_controller_says_that_it_asks_no_policy(
@@ -314,7 +305,7 @@ def test_internal_topics_are_judged_too() -> None:
     seen: list[str] = []
     with running_broker(create_topic_policy=lambda topic: seen.append(topic.topic)) as broker:
         one = consumer(broker, "a")
-        until(lambda: one.poll(0.05) or "__consumer_offsets" in seen, "the topic of groups is made")
+        eventually(lambda: one.poll(0.05) or "__consumer_offsets" in seen, "the topic of groups is made")
         one.close()
 
 
@@ -350,7 +341,7 @@ def test_the_controller_of_three_nodes_asks_its_policies(tmp_path: Path) -> None
             assert creation(at, "plain") == ("POLICY_VIOLATION", "topics are named TEAM.NAME")
             assert creation(at, f"a.{node.id}", -1) is None
             await_topics(cluster, f"a.{node.id}")
-            assert len(admin_of(at).list_topics(f"a.{node.id}", SECONDS).topics[f"a.{node.id}"].partitions) == 4
+            assert len(admin_of(at).list_topics(f"a.{node.id}", LONG).topics[f"a.{node.id}"].partitions) == 4
             assert alteration(at, f"a.{node.id}", "-1") == ("POLICY_VIOLATION", "nothing is kept for ever")
             assert alteration(at, f"a.{node.id}", "5000") is None
 
@@ -400,7 +391,7 @@ def test_nothing_is_looked_up_over_the_wire(provided: tuple[RunningBroker, Path]
         for name in ("config.providers", "config.providers.x.class", "config.providers.file.param.allowed.paths"):
             alter_configs(client, ResourceType.BROKER, node, [ConfigChange(name, Operation.SET, "env")])
             told = f"{name} is set at run time, without effect: a node looks up variables in its own file alone"
-            until(lambda told=told: any(told in record.getMessage() for record in broker.logs), told)  # type: ignore[misc]
+            eventually(lambda told=told: any(told in record.getMessage() for record in broker.logs), told)  # type: ignore[misc]
             alter_configs(client, ResourceType.BROKER, node, [ConfigChange(name, Operation.DELETE, None)])
         with pytest.raises(ResponseError) as caught:
             text = f"${{file:{path}/values.properties:minutes}}"

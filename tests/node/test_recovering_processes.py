@@ -8,8 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
-from tests.every_node import SECONDS, await_nodes, await_topics
+from tests.every_node import await_nodes, await_topics
+from tests.patience import LONG, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 
@@ -53,16 +53,9 @@ class HeldLog:
         """Have it opened: the checkpoint is gone, and is made anew from the log."""
         if not self._is_open:
             self._is_open = True
-            until(self.is_reached, f"nobody reads {self._pipe}")
+            eventually(self.is_reached, f"somebody reads {self._pipe}")
             self._pipe.unlink()
             os.close(self._writer)
-
-
-def until(condition: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
 
 
 def write(cluster: RunningCluster, topic: str, first: int = 0) -> None:
@@ -76,7 +69,7 @@ def write(cluster: RunningCluster, topic: str, first: int = 0) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
     for number in range(first, first + COUNT):
         producer.produce(topic, b"%d" % number, on_delivery=on_delivery)
-    assert producer.flush(SECONDS) == 0 and not failed
+    assert producer.flush(LONG) == 0 and not failed
 
 
 def read(node: ClusterNode, topic: str, count: int) -> list[int]:
@@ -84,7 +77,7 @@ def read(node: ClusterNode, topic: str, count: int) -> list[int]:
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[int] = []
     while len(found) < count:
-        message = consumer.poll(SECONDS)
+        message = consumer.poll(LONG)
         assert message is not None
         if message.error() is None:
             found.append(int(message.value()))
@@ -124,13 +117,13 @@ def test_the_third_serves_while_two_recover() -> None:
         third = cluster.node(3)
         third.await_ready()
         for log in held:
-            until(log.is_reached, "the log is not opened")
+            eventually(log.is_reached, "the log is opened")
         with cluster.client() as client:
 
             def fenced() -> dict[int, bool | None]:
                 return {broker.id: broker.fenced for broker in describe_cluster(client).brokers}
 
-            until(lambda: fenced() == {1: True, 2: True, 3: False}, "not the two that recover are fenced")
+            eventually(lambda: fenced() == {1: True, 2: True, 3: False}, "the two that recover are fenced")
             made = create_topics(client, [NewTopic("new", 1, 1)])
             assert not any(isinstance(result, Exception) for result in made.values())
         write(cluster, "new")
@@ -152,12 +145,12 @@ def test_one_that_recovers_is_told_to_stop() -> None:
     with two_recover() as (cluster, held):
         cluster.node(3).await_ready()
         first = cluster.node(1)
-        until(held[0].is_reached, "the log is not opened")
+        eventually(held[0].is_reached, "the log is opened")
         assert first.pid is not None
         os.kill(first.pid, signal.SIGTERM)
-        until(lambda: "stopped while opening logs: " in first.log, "it does not hear of it")
+        eventually(lambda: "stopped while opening logs: " in first.log, "it hears of it")
         held[0].let_go()
-        until(lambda: not first.is_running, "it does not end")
+        eventually(lambda: not first.is_running, "it ends")
         assert first.stop() == 0, first.log[-3000:]
         assert not (first.data_dir / CLEAN_SHUTDOWN).exists()
         held[1].let_go()

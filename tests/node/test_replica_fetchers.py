@@ -22,6 +22,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.patience import SHORT
 
 
 def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[None]]) -> None:
@@ -208,7 +209,7 @@ def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answer
             return ListOffsetsResponse(), 7
 
         fetcher = with_one_out_of_range(fetchers, ask)
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             await fetcher.run()
         assert set(asked) == {ListOffsetsRequest}
 
@@ -232,7 +233,7 @@ def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
         nonlocal fetcher
         fetcher = with_one_out_of_range(fetchers, ask)
         fetcher.followed[0].read_only = False  # a partition as this one has no log
-        with trio.fail_after(60):
+        with trio.fail_after(SHORT):
             await fetcher.run()
         assert asked == [ListOffsetsRequest, ListOffsetsRequest, FetchRequest]
 

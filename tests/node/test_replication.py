@@ -45,6 +45,7 @@ from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, 
 from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.node.node_harness import batch, fetch_request, produce_request, run, values
 from tests.node.quorum_harness import Quorum, quorum, three_nodes
+from tests.patience import SHORT
 
 TOPIC = "replicated"
 
@@ -201,7 +202,7 @@ def test_a_quorum_of_one_has_brokers_that_replicate(tmp_path: Path) -> None:
 
 async def produce_until_acknowledged(cluster: Quorum, *records: bytes, topic_id: Uuid) -> int:
     """Produce to whoever leads, as often as it takes; the offset. A record may be there twice."""
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while True:
             leader = leader_of(cluster)
             if leader in cluster.nodes:
@@ -464,7 +465,7 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
         async with three_nodes(tmp_path, **one_each) as cluster:
             await create(cluster)
             client = await cluster.node(1).connect()
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 while (await client.ask(FindCoordinatorRequest(key="g"), 3)).error_code:
                     await trio.sleep(0.05)
             offsets = "__consumer_offsets"
@@ -482,7 +483,7 @@ def test_offsets_are_not_told_before_they_are_committed(tmp_path: Path) -> None:
                 )
                 return int((await group.ask(request, 8)).topics[0].partitions[0].error_code)
 
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 while await commit(1):
                     await trio.sleep(0.02)
             followers = [node_id for node_id in cluster.nodes if node_id != coordinator]

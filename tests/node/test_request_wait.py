@@ -23,6 +23,7 @@ from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
 from kbroker.runtime.env import EpollPoller, RealEnv, RealStream
 from kbroker.wire.framing import FrameReader
 from tests.node.node_harness import fetch_request, run, running_node
+from tests.patience import LONG
 
 NEVER = float("inf")
 
@@ -111,7 +112,7 @@ def test_a_fetch_that_begins_to_wait_while_the_node_stops_is_no_error(
             with caplog.at_level(logging.INFO):
                 monkeypatch.setattr(Purgatory, "watch_fetch", watch_and_stop)
                 await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
-                with trio.fail_after(120):
+                with trio.fail_after(LONG):
                     while not ended:
                         await trio.lowlevel.checkpoint()
             assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -139,7 +140,7 @@ def test_a_client_that_is_gone_with_replies_unwritten_before_its_fetch_waits_is_
             await client.ask(fetch_request("t"), 12)
             monkeypatch.setattr(Connection, "close", remember)
             monkeypatch.setattr(ReplyQueue, "flush", refuse)
-            with caplog.at_level(logging.INFO), trio.fail_after(120):
+            with caplog.at_level(logging.INFO), trio.fail_after(LONG):
                 await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
                 await ended.wait()
             assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -180,7 +181,7 @@ def test_what_ended_a_wait_does_not_stay(with_poller: bool) -> None:
                 gc.disable()
                 try:
                     far.close()
-                    with trio.fail_after(120):
+                    with trio.fail_after(LONG):
                         while len(left) < 2:
                             await trio.lowlevel.checkpoint()
                     await trio.testing.wait_all_tasks_blocked()

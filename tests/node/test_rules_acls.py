@@ -37,7 +37,8 @@ from kbroker.rules import (
 )
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.testing import running_broker
-from tests.node.rules_harness import Delivered, exits, fails, until
+from tests.node.rules_harness import Delivered, exits, fails
+from tests.patience import SHORT, eventually
 
 
 class Kept(AclKeeper):
@@ -89,9 +90,9 @@ def test_an_authorizer_keeps_acls_of_its_own() -> None:
         assert describe_acls(client, AclFilter()) == [may_write("orders")]
         assert describe_acls(client, AclFilter(resource_name="x")) == []
         assert broker.in_broker(lambda node: len(node.services.metadata.image.principals.acls)) == 0
-        until(lambda: send("orders") is None, "it holds at once")
+        eventually(lambda: send("orders") is None, "it holds at once")
         assert delete_acls(client, [AclFilter(resource_name="orders")]) == [may_write("orders")]
-        until(lambda: send("orders") == "TOPIC_AUTHORIZATION_FAILED", "the removal holds")
+        eventually(lambda: send("orders") == "TOPIC_AUTHORIZATION_FAILED", "the removal holds")
         assert describe_acls(client, AclFilter()) == []
 
 
@@ -210,7 +211,7 @@ def test_a_lazy_answer_that_hangs_is_late(caplog: pytest.LogCaptureFixture) -> N
 
     def lazy(_: object) -> Iterator[Acl]:
         begun.set()
-        gate.wait(60)
+        gate.wait(SHORT)
         yield may_write("orders")
 
     keeper = kept_by(acls=lazy, delete_acls=lambda removal: [lazy(removal)])
@@ -237,7 +238,7 @@ def test_a_lazy_answer_without_an_end_ends_with_its_time() -> None:
 
     keeper = kept_by(changed, delete_acls=lambda removal: [endless(removal)])
     assert is_late(keeper.delete([AclFilter()], REQUESTER), begun)
-    assert ended.wait(60), "its thread has not ended"
+    assert ended.wait(SHORT), "its thread has not ended"
 
 
 def test_a_plain_function_may_give_what_is_to_be_awaited() -> None:
@@ -282,7 +283,7 @@ def test_decisions_are_forgotten_again_when_a_change_ends_that_was_late(lazily: 
     def delete(_: object) -> Any:
         def work() -> Iterator[Acl]:
             begun.set()
-            gate.wait(60)
+            gate.wait(SHORT)
             acls.clear()
             yield may_write("orders")
 
@@ -303,7 +304,7 @@ def test_decisions_are_forgotten_again_when_a_change_ends_that_was_late(lazily: 
         assert authorizer.version > before and authorizer.authorize(*question), "nothing has been removed yet"
     finally:
         gate.set()
-    assert ended.wait(60)
+    assert ended.wait(SHORT)
     assert not authorizer.authorize(*question)
     authorizer.close()
 

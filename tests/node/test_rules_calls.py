@@ -20,6 +20,7 @@ from kbroker.node.rules import assignors, policies, waited
 from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
 from kbroker.node.rules.selector import SelectorRule
 from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
+from tests.patience import SHORT
 
 
 class Clock:
@@ -109,7 +110,7 @@ def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading
         calls.call(lambda x: x, 1)
     gate.set()
     for thread in stuck:
-        thread.join(60)
+        thread.join(SHORT)
     calls.timeout = 30
     assert calls.call(lambda x: x, 1) == 1
     calls.close()
@@ -140,7 +141,7 @@ def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.Monkey
     whole, turn = WaitedCalls._work, threading.Event()
 
     def late(calls: WaitedCalls, jobs: Any) -> None:
-        assert turn.wait(60)
+        assert turn.wait(SHORT)
         whole(calls, jobs)
 
     monkeypatch.setattr(WaitedCalls, "_work", late)

@@ -30,7 +30,8 @@ from kbroker.rules import (
     ResourceType,
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
-from tests.node.rules_harness import SECONDS, Delivered, Seen, exits, fails, nonsense, until
+from tests.node.rules_harness import Delivered, Seen, exits, fails, nonsense
+from tests.patience import LONG, LONG_MS, eventually
 
 
 class Changing(Authorizer):
@@ -75,13 +76,13 @@ def test_kafka_python_reads_and_writes_what_it_may() -> None:
             "a",
             bootstrap_servers=broker.bootstrap_servers,
             auto_offset_reset="earliest",
-            consumer_timeout_ms=SECONDS * 1000,
+            consumer_timeout_ms=LONG_MS,
         )
         assert next(allowed).value == b"v" * 100
         allowed.close()
         producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
         with pytest.raises(kafka.errors.TopicAuthorizationFailedError):
-            producer.send("b", b"v").get(SECONDS)
+            producer.send("b", b"v").get(LONG)
         producer.close(timeout=0)
 
 
@@ -115,7 +116,7 @@ def test_an_authorizer_that_hangs_denies_and_the_node_answers_others() -> None:
             assert creation(broker, "stuck") == "TOPIC_AUTHORIZATION_FAILED"
             with Client(broker.bootstrap_servers) as client:
                 client.refresh(())  # asks nobody
-            until(lambda: creation(broker, "t") is None, "the rule is asked again")
+            eventually(lambda: creation(broker, "t") is None, "the rule is asked again")
     finally:
         gate.set()
 
@@ -134,7 +135,7 @@ def test_rules_are_refreshed_before_the_node_serves_and_again() -> None:
     with running_broker(authorizer=rules) as broker:
         send = Delivered(broker)
         assert rules.refreshed >= 1
-        until(lambda: send("a") == "TOPIC_AUTHORIZATION_FAILED", "the third refresh")
+        eventually(lambda: send("a") == "TOPIC_AUTHORIZATION_FAILED", "the third refresh")
 
 
 # --- Principals -----------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_principals_are_built_by_a_rule(security: Any, expected: str) -> None:
 @pytest.mark.parametrize("rule", [fails, exits, lambda peer: 5, lambda peer: "alice", lambda peer: ("User", "a")])
 def test_a_hostile_principal_builder_lets_nobody_in(rule: Any) -> None:
     with running_broker(principal_builder=rule) as broker:
-        with Client(broker.bootstrap_servers, timeout=SECONDS) as client, pytest.raises(ConnectionFailed):
+        with Client(broker.bootstrap_servers, timeout=LONG) as client, pytest.raises(ConnectionFailed):
             client.refresh(())
         told = [record for record in broker.logs if record.name == "kbroker.rules"]
         assert len(told) == 1 and told[0].exc_info is None
@@ -213,7 +214,7 @@ def test_a_quota_of_ones_own_throttles_and_is_shared_and_changes() -> None:
         assert one("t") is None and other("t") is None and throttled == []
         rules.limit = 10.0
         rules.invalidate()
-        until(lambda: one("t") is None and throttled, "the first client is throttled")
+        eventually(lambda: one("t") is None and throttled, "the first client is throttled")
         assert throttled[0][0] == "one" and throttled[0][1] > 0
         throttled.clear()
         assert other("t") is None
@@ -222,7 +223,7 @@ def test_a_quota_of_ones_own_throttles_and_is_shared_and_changes() -> None:
             other.poll()
             return bool(throttled)
 
-        until(is_throttled, "the second client, which shares the limit, is throttled")
+        eventually(is_throttled, "the second client, which shares the limit, is throttled")
         assert throttled[0][0] == "other"
         assert {client.client_id for client in rules.asked} >= {"one", "other"}
         assert {client.kind for client in rules.asked} == set(QuotaKind)
@@ -242,7 +243,9 @@ def test_a_quota_callback_sees_the_cluster_as_it_is() -> None:
         assert seen[0][:3] == (1, [1], []) and seen[0][3:] == ([], [])
         create_topics(client, [NewTopic("orders", 3)])
         # Answers are kept for a second.
-        until(lambda: client.refresh(()) is not None and seen[-1] == (1, [1], ["orders"], [1, 1, 1], []), "it is seen")
+        eventually(
+            lambda: client.refresh(()) is not None and seen[-1] == (1, [1], ["orders"], [1, 1, 1], []), "it is seen"
+        )
 
 
 @pytest.mark.parametrize("rule", [fails, lambda client: None, lambda client: Quota(-1.0), lambda client: Quota(True)])
@@ -252,7 +255,7 @@ def test_a_hostile_quota_callback_leaves_the_quotas_that_are_set(rule: Any) -> N
             alter_quotas(client, {"client-id": "p"}, {"producer_byte_rate": 10.0})
         throttled: list[Any] = []
         send = Delivered(broker, **{"client.id": "p", "throttle_cb": throttled.append})
-        until(lambda: send("t") is None and throttled, "the client is throttled")
+        eventually(lambda: send("t") is None and throttled, "the client is throttled")
         told = [record for record in broker.logs if record.name == "kbroker.rules"]
         assert len(told) == 1 and "the quotas that are set hold" in told[0].getMessage()
 
@@ -304,7 +307,7 @@ def test_no_rule_is_named_by_the_older_request(plain_broker: RunningBroker, name
     resource = admin.ConfigResource("broker", "1", set_config={name: "python:os:system"})
     (future,) = client.alter_configs([resource]).values()
     with pytest.raises(Exception, match="INVALID_REQUEST"):
-        future.result(SECONDS)
+        future.result(LONG)
 
 
 # --- Three nodes ----------------------------------------------------------------------------------------------------
@@ -340,13 +343,13 @@ def test_a_built_principal_is_judged_by_each_of_three_nodes(tmp_path: Path) -> N
         for node in cluster.nodes:  # whichever the controller is
             client = ck.admin.AdminClient({**given, "bootstrap.servers": node.bootstrap_servers})
             name = f"blue-{node.id}"
-            client.create_topics([ck.admin.NewTopic(name, 3, 3)])[name].result(SECONDS)
+            client.create_topics([ck.admin.NewTopic(name, 3, 3)])[name].result(LONG)
             with pytest.raises(ck.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-                client.create_topics([ck.admin.NewTopic("red", 3, 3)])["red"].result(SECONDS)
+                client.create_topics([ck.admin.NewTopic("red", 3, 3)])["red"].result(LONG)
         errors: list[Any] = []
         producer = ck.Producer({**given, "bootstrap.servers": cluster.bootstrap_servers})
         for number in range(30):
             producer.produce(
                 f"blue-{number % 3 + 1}", b"v", partition=number % 3, on_delivery=lambda e, _: errors.append(e)
             )
-        assert producer.flush(SECONDS) == 0 and errors == [None] * 30
+        assert producer.flush(LONG) == 0 and errors == [None] * 30

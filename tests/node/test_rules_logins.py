@@ -25,7 +25,8 @@ from kbroker.rules import (
 )
 from kbroker.security.sasl.scram import ScramClient, ScramServer, UnknownUsers
 from kbroker.testing import RunningBroker, running_broker
-from tests.node.rules_harness import SECONDS, Delivered, Seen, exits, fails, gets_in, logged_in, until
+from tests.node.rules_harness import Delivered, Seen, exits, fails, gets_in, logged_in
+from tests.patience import LONG_MS, eventually
 
 # --- Logins ---------------------------------------------------------------------------------------------------------
 
@@ -197,12 +198,12 @@ def sent_with_token(broker: RunningBroker, token: str) -> str | None:
         "sasl.mechanism": "OAUTHBEARER",
         "oauth_cb": lambda _: (token, time.time() + 60),
         "error_cb": failures.append,
-        "message.timeout.ms": SECONDS * 1000,
+        "message.timeout.ms": LONG_MS,
     }
     producer = ck.Producer(properties)
     delivered: list[Any] = []
     producer.produce("t", b"v", on_delivery=lambda error, _: delivered.append(error))
-    until(lambda: (producer.poll(0.05), delivered or failures)[1], "the client hears of its token")
+    eventually(lambda: (producer.poll(0.05), delivered or failures)[1], "the client hears of its token")
     producer.purge()
     producer.poll(0)
     return None if delivered and delivered[0] is None else failures[0].name()

@@ -15,6 +15,7 @@ from kbroker.node.rules.waited import WaitedCalls
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.rules import NewTopic
 from tests.node.node_harness import run, running_node
+from tests.patience import LONG
 
 
 class Clock:
@@ -28,7 +29,7 @@ class Clock:
 def test_a_policy_has_its_time_for_all_that_one_request_names(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     # The clock of the test alone says how long a call takes, whenever its thread has a turn.
-    monkeypatch.setattr(WaitedCalls, "_is_done_in_time", lambda _, job: job.done.acquire(timeout=120))
+    monkeypatch.setattr(WaitedCalls, "_is_done_in_time", lambda _, job: job.done.acquire(timeout=LONG))
 
     def slow(topic: NewTopic) -> None:
         clock.seconds += 0.2

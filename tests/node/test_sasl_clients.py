@@ -16,6 +16,7 @@ from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.security.sasl.scram import ScramCredential, ScramMechanism
 from kbroker.testing import RunningBroker, running_broker
 from tests.conftest import FAST_START
+from tests.patience import LONG
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -48,7 +49,7 @@ def node() -> Iterator[RunningBroker]:
             info = admin.ScramCredentialInfo(mechanism, 8192)
             upsertion = admin.UserScramCredentialUpsertion("carol", info, b"carol-secret")
             for future in client.alter_user_scram_credentials([upsertion]).values():
-                assert future.result(120) is None
+                assert future.result(LONG) is None
         yield running
         logger.setLevel(level)
         text = "\n".join(record.getMessage() for record in running.logs)
@@ -92,7 +93,7 @@ def _errors_of_confluent_kafka(node: RunningBroker, mechanism: str, topic: str) 
         if time.monotonic() < began + lasts:
             producer.produce(topic, b"%d" % sent, partition=0)
             sent += 1
-            assert producer.flush(120) == 0
+            assert producer.flush(LONG) == 0
         got += [message.value() for message in consumer.consume(1000, 0.02) if not message.error()]
     consumer.close()
     assert got == [b"%d" % number for number in range(sent)]
@@ -106,7 +107,7 @@ def test_confluent_kafka_with_a_wrong_password(node: RunningBroker, mechanism: s
     errors: list[Any] = []
     producer = ck.Producer(confluent(node, mechanism, user, "wrong-secret") | {"error_cb": errors.append})
     producer.produce("t", b"x")
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while not errors and time.monotonic() < deadline:
         producer.poll(0.1)
     producer.purge()
@@ -125,7 +126,7 @@ def test_kafka_python(node: RunningBroker, mechanism: str) -> None:
         "sasl_plain_password": "carol-secret",
     }
     producer = kafka.KafkaProducer(**options)
-    assert producer.send(f"kp-{mechanism}", b"x").get(timeout=120).offset == 0
+    assert producer.send(f"kp-{mechanism}", b"x").get(timeout=LONG).offset == 0
     producer.close()
 
 

@@ -32,6 +32,7 @@ from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
 from tests.node.node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
 from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.patience import LONG
 
 MECHANISM = "SCRAM-SHA-512"
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -176,7 +177,7 @@ def test_a_node_with_a_wrong_password_is_not_let_in(tmp_path: Path, caplog: pyte
         async with quorum(tmp_path, properties_of={3: wrong}, properties=PROPERTIES) as cluster:
             await cluster.start(1, 2)
             await cluster.await_leader()
-            with trio.fail_after(120):
+            with trio.fail_after(LONG):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(cluster.start, 3)
                     await cluster.until(lambda: "refuses the login" in caplog.text)

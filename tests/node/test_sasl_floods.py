@@ -21,6 +21,7 @@ from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.test_sasl_hostile import admission, request
+from tests.patience import LONG
 
 
 class FakeStream:
@@ -199,7 +200,7 @@ def test_frames_of_strangers_count_until_they_are_answered(tmp_path: Any, monkey
                 nursery.start_soon(listener.admit, client)
             await trio.testing.wait_all_tasks_blocked()
             assert asked == 2
-            with trio.fail_after(120):
+            with trio.fail_after(LONG):
                 assert "holds too many bytes" in await refused(listener, FakeStream(frames))
             answered.set()
         assert [client.principal.name for client in clients] == ["alice", "alice"]

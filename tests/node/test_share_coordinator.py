@@ -18,6 +18,7 @@ from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopic
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.node.node_harness import Node, run, running_node
 from tests.node.share_state_harness import GROUP, delete, errors, find, initialize, read, summary, until_loaded, write
+from tests.patience import SHORT, until
 
 FEW = {"share_coordinator_state_topic_num_partitions": "3"}
 
@@ -128,7 +129,7 @@ def test_states_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
             await client.ask(initialize(topic_id, (0, 1, 0), (1, 1, 0)))
             assert await kept(node) == 2
             await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 while await kept(node):
                     await trio.sleep(0.01)
             answer = errors(await client.ask(summary(topic_id, 0)))[0]
@@ -158,9 +159,7 @@ def test_records_that_snapshots_have_replaced_are_deleted(tmp_path: Path) -> Non
             log = node.broker.replica_manager.get_partition(SHARE_GROUP_STATE_TOPIC, 0).log
             for offset in range(7):  # snapshot, update, update, snapshot, ...
                 await client.ask(write(topic_id, 0, [StateBatch(offset, offset, 2, 1)], done=offset + 1))
-            with trio.fail_after(60):
-                while log.log_start_offset < 6:
-                    await trio.sleep(0.01)
+            await until(lambda: log.log_start_offset >= 6)
         async with running_node(tmp_path, **properties) as node:
             client = await node.connect()
             await until_loaded(client, topic_id, 0)

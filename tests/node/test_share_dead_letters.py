@@ -19,8 +19,9 @@ from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeatur
 from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Client, Node, produce_request, run, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
-from tests.node.share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, Member, begin, configure, records_of, until
+from tests.node.share_member import ACCEPT, GROUP_TYPE, REJECT, RELEASE, Member, begin, configure, records_of
 from tests.node.share_state_harness import GROUP, errors, find, read, summary
+from tests.patience import until
 
 DLQ = "dlq.jobs"
 NAME = {"errors_deadletterqueue_topic_name": DLQ}

@@ -12,8 +12,9 @@ from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, produce_request, run, running_node
 from tests.node.node_harness import batch as records
-from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch, until
+from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch
 from tests.node.share_state_harness import GROUP, errors, find, initialize, until_loaded
+from tests.patience import SHORT, until
 
 FEW = {"share_coordinator_state_topic_num_partitions": "1"}
 
@@ -47,9 +48,9 @@ def test_a_topic_that_is_deleted_under_a_fetch_that_waits(tmp_path: Path) -> Non
             await other.ask(produce_request("t", records(b"a", b"b")), 9)
             acquired = part(await member.ask(share_fetch(topic_id, max_wait_ms=10_000))).acquired_records
             assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 1, 1)]
-            await member.send(share_fetch(topic_id, 1, max_wait_ms=60_000))
+            await member.send(share_fetch(topic_id, 1, max_wait_ms=3_600_000))
             await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 assert part((await member.receive())[1]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert part(await member.ask(share_fetch(topic_id, 2))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             stranger = part(await member.ask(share_fetch(topic_id, member_id="stranger")))

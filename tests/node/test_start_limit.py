@@ -16,6 +16,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.node_harness import run
 from tests.node.process_harness import ROOT
 from tests.node.quorum_harness import quorum
+from tests.patience import LONG
 
 
 def test_a_broker_whose_controllers_are_not_there_ends(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_a_broker_whose_controllers_are_not_there_ends(tmp_path: Path) -> None:
     async def test() -> None:
         with pytest.RaisesGroup(FatalError, flatten_subgroups=True, allow_unwrapped=True) as caught:
             async with quorum(tmp_path, server_max_startup_time_ms="300") as cluster:
-                with trio.fail_after(100):
+                with trio.fail_after(LONG):
                     await cluster.start(1)
         assert caught.group_contains(FatalError, match=r"not up within server.max.startup.time.ms \(300 ms\)")
 
@@ -71,7 +72,7 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LONG,
     )
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if "server.max.startup.time.ms" in line]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -37,10 +36,10 @@ from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.node.metrics_pages import LISTENER, found, port_of, scrape
 from tests.node.metrics_pages import value as value_of
 from tests.node.node_harness import run, running_node
+from tests.patience import LONG, eventually
 from tests.telemetry.test_otlp import payload, point
 
 MOST_BYTES = 100_000
-SECONDS = 180
 
 
 class Peer(SimpleNamespace):
@@ -155,8 +154,8 @@ def test_librdkafka_pushes_and_the_command_shows_it(tmp_path: Path) -> None:
         subscribe(broker.bootstrap_servers)
         with pushing(broker.bootstrap_servers, "other"):
             with pushing(broker.bootstrap_servers, "mine") as produce:
-                until(lambda: produce() or b'"mine"' in path.read_bytes())
-            until(lambda: b'"terminating":true' in path.read_bytes())  # comes at once, as the client ends
+                eventually(lambda: produce() or b'"mine"' in path.read_bytes())
+            eventually(lambda: b'"terminating":true' in path.read_bytes())  # comes at once, as the client ends
     command = [sys.executable, "-m", "kbroker", "client", "list", "--json", str(path)]
     [shown] = json.loads(subprocess.check_output(command))
     assert shown["client_id"] == "mine" and shown["terminating"] and shown["principal"] == "User:ANONYMOUS"
@@ -173,7 +172,7 @@ def test_what_clients_push_is_on_the_page_for_prometheus_without_another_receive
             return [dict(labels) for name, labels in page if name.startswith("org_apache_kafka_producer_")]
 
         with pushing(broker.bootstrap_servers, "mine") as produce, pushing(broker.bootstrap_servers, "other"):
-            until(lambda: produce() or shown())
+            eventually(lambda: produce() or shown())
         of_clients = {(labels["client_id"], labels["client_instance_id"]) for labels in shown()}
         assert len(of_clients) == 1 and of_clients.pop()[0] == "mine"
         with Client(broker.bootstrap_servers, client_id="mine") as client:
@@ -183,7 +182,7 @@ def test_what_clients_push_is_on_the_page_for_prometheus_without_another_receive
                 push = PushTelemetryRequest(
                     client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=data
                 )
-                until(partial(is_accepted, client, push))  # in its interval
+                eventually(partial(is_accepted, client, push))  # in its interval
         page = scrape(port_of(broker))
         ((labels, orders),) = found(page, "my_app_orders_total").items()
         assert orders == 42 and dict(labels)["shop"] == "a"
@@ -229,7 +228,7 @@ def subscribe(bootstrap_servers: str) -> None:
         def told() -> dict[str, str | None]:
             return {entry.name: entry.value for entry in describe_configs(client, ResourceType.CLIENT_METRICS, "s")}
 
-        until(lambda: told() == changes)
+        eventually(lambda: told() == changes)
 
 
 @contextmanager
@@ -240,7 +239,7 @@ def pushing(bootstrap_servers: str, client_id: str) -> Iterator[Callable[[], Non
 
     def produce() -> None:
         producers[0].produce("t", b"x")
-        assert producers[0].flush(SECONDS) == 0
+        assert producers[0].flush(LONG) == 0
 
     produce()
     yield produce
@@ -249,11 +248,3 @@ def pushing(bootstrap_servers: str, client_id: str) -> Iterator[Callable[[], Non
 
 def is_accepted(client: Client, push: PushTelemetryRequest) -> bool:
     return client.ask_any(push).error_code == E.NONE
-
-
-def until(done: Callable[[], object]) -> None:
-    """Wait until a condition holds that the test itself does nothing for."""
-    deadline = time.monotonic() + SECONDS
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -9,7 +9,6 @@ import logging
 import random
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +53,7 @@ from tests.node.tls_harness import (
     refusal,
     refusals,
 )
+from tests.patience import LONG, LONG_MS, SHORT, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -99,9 +99,9 @@ def test_kafka_python(broker: RunningBroker, files: Path) -> None:
         "ssl_certfile": str(files / "alice.pem"),
     }
     producer = KafkaProducer(**client)
-    producer.send("kafka-python", b"one").get(120)
+    producer.send("kafka-python", b"one").get(LONG)
     producer.close()
-    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=120_000, **client)
+    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=LONG_MS, **client)
     assert next(iter(consumer)).value == b"one"
     consumer.close()
 
@@ -120,7 +120,7 @@ def test_aiokafka(broker: RunningBroker) -> None:
         async with AIOKafkaProducer(**client) as producer:
             await producer.send_and_wait("aiokafka", b"one")
         async with AIOKafkaConsumer("aiokafka", auto_offset_reset="earliest", **client) as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), 120)).value == b"one"
+            assert (await asyncio.wait_for(consumer.getone(), LONG)).value == b"one"
 
     asyncio.run(talk())
 
@@ -138,7 +138,7 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker, monkeypatch: p
     monkeypatch.setattr(refusal_log, "INTERVAL_SECONDS", 1000.0)  # what comes later than that has a line of its own
 
     def ask(data: bytes) -> bytes:
-        with socket.create_connection((broker.host, broker.port), 120) as plain:
+        with socket.create_connection((broker.host, broker.port), LONG) as plain:
             plain.sendall(data)
             try:
                 return plain.recv(100)
@@ -154,10 +154,7 @@ def test_who_speaks_no_tls_is_told_of_once(broker: RunningBroker, monkeypatch: p
     for _ in range(3):
         ask(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
         ask(b"GET / HTTP/1.1\r\n\r\n")
-    deadline = time.monotonic() + 180
-    while broker.in_broker(refused) != [6]:  # a client may know of it before the log does
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: broker.in_broker(refused) == [6])
     said = [record for record in logged(broker)[before:] if "refused a connection" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.INFO]
     assert "SSL handshake failed: it does not speak TLS" in said[0].getMessage()
@@ -196,7 +193,7 @@ def test_nothing_below_tls_1_2_is_agreed_on(broker: RunningBroker, highest: ssl.
     context.minimum_version = ssl.TLSVersion.TLSv1
     context.maximum_version = highest
     context.set_ciphers("ALL:@SECLEVEL=0")
-    with socket.create_connection((broker.host, broker.port), 120) as plain, pytest.raises((ssl.SSLError, OSError)):
+    with socket.create_connection((broker.host, broker.port), LONG) as plain, pytest.raises((ssl.SSLError, OSError)):
         context.wrap_socket(plain, server_hostname="localhost")
 
 
@@ -255,7 +252,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
         b"\x80\x2e",
     ]
     for number in range(300):
-        with socket.create_connection((broker.host, broker.port), 120) as plain:
+        with socket.create_connection((broker.host, broker.port), LONG) as plain:
             plain.send(beginnings[number % 5] + garbage.randbytes(garbage.randrange(2000)))
             if number % 2:
                 with suppress(OSError):
@@ -267,10 +264,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
     def left(node: Any) -> int:
         return int(max(server._quota.total for server in node.listeners))
 
-    deadline = time.monotonic() + 180
-    while broker.in_broker(left) and time.monotonic() < deadline:
-        pass
-    assert broker.in_broker(left) == 0
+    eventually(lambda: broker.in_broker(left) == 0)
     assert not any(record.exc_info for record in broker.logs)
 
 
@@ -379,12 +373,12 @@ def test_three_nodes_reach_one_another(cluster: RunningCluster, files: Path) -> 
     # Idempotent: what the leader refuses because it has not heard of the topic yet keeps its place.
     client = conf(cluster, files, enable__idempotence=True)  # type: ignore[arg-type]
     admin = AdminClient({name: value for name, value in client.items() if name != "enable.idempotence"})
-    admin.create_topics([NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})])["t"].result(120)
+    admin.create_topics([NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})])["t"].result(LONG)
     values = [b"%d" % number for number in range(1000)]
     produce(client, "t", *values)
     reader = {name: value for name, value in client.items() if name != "enable.idempotence"}
     assert consume(reader, "t", 1000) == values
-    assert len(admin.list_topics(timeout=60).topics["t"].partitions[0].isrs) == 3
+    assert len(admin.list_topics(timeout=SHORT).topics["t"].partitions[0].isrs) == 3
     assert not any("cannot connect to" in node.log for node in cluster.nodes)
 
 
@@ -440,7 +434,7 @@ def test_the_java_clients_use_their_stores(
         ],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=LONG,
     )
     assert done.returncode == 0 and "2000 records sent" in done.stdout, done
     assert len(consume(conf(broker, files), "java", 2000)) == 2000

@@ -32,6 +32,7 @@ from tests.node.tls_harness import (
     serial,
     until,
 )
+from tests.patience import LONG
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:
     with running_broker(in_files(tmp_path)) as broker:
         producer = Producer(conf(broker, files, None, linger__ms=0))
         producer.produce("t", b"before")
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
         assert serial(broker) == NODE.certificate.serial_number
         (tmp_path / "node.pem").write_text("-----BEGIN nothing")
         until(lambda: any("keeps its TLS stores" in record.getMessage() for record in broker.logs), broker)
@@ -62,7 +63,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, files: Path) -> None:
         (tmp_path / "node.pem").write_text(new.pem())
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
         producer.produce("t", b"after")  # on the connection that it has
-        assert producer.flush(120) == 0
+        assert producer.flush(LONG) == 0
 
 
 def test_a_certificate_of_another_name_is_taken_if_that_is_allowed(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_each_listener_has_its_own_stores(tmp_path: Path) -> None:
     with running_broker(given) as broker:
         host, port = broker.address("OUTSIDE").split(":")
         with (
-            socket.create_connection((host, int(port)), 120) as plain,
+            socket.create_connection((host, int(port)), LONG) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             assert dict(part[0] for part in client.getpeercert()["subject"]) == {"commonName": "outside"}  # type: ignore
@@ -105,7 +106,7 @@ def test_an_authority_that_is_removed_is_not_trusted_any_more(tmp_path: Path) ->
     context.load_cert_chain(tmp_path / "client.pem")
     with running_broker(given) as broker:
         with (
-            socket.create_connection((broker.host, broker.port), 120) as plain,
+            socket.create_connection((broker.host, broker.port), LONG) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
@@ -129,7 +130,7 @@ def alter(admin: AdminClient, **changes: str | None) -> None:
         for name, value in changes.items()
     ]
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(120)
+    admin.incremental_alter_configs([resource])[resource].result(LONG)
 
 
 def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
@@ -147,7 +148,7 @@ def test_a_key_store_is_changed_by_request(tmp_path: Path, files: Path) -> None:
         alter(admin, keystore__location=str(tmp_path / "new.p12"), keystore__password=SECRET)
         until(lambda: serial(broker) == new.certificate.serial_number, broker)
         resource = ConfigResource(ResourceType.BROKER, "1")
-        described = admin.describe_configs([resource])[resource].result(120)
+        described = admin.describe_configs([resource])[resource].result(LONG)
         assert SECRET not in repr({name: entry.value for name, entry in described.items()})
         assert described["listener.name.ssl.ssl.keystore.location"].value == str(tmp_path / "new.p12")
         assert described["listener.name.ssl.ssl.keystore.password"].is_sensitive
@@ -169,7 +170,7 @@ def test_who_is_let_in_is_changed_by_request_for_connections_from_then_on(tmp_pa
 
     def version(context: ssl.SSLContext) -> str | None:
         with (
-            socket.create_connection((broker.host, broker.port), 120) as plain,
+            socket.create_connection((broker.host, broker.port), LONG) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as client,
         ):
             client.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x06client")
@@ -189,7 +190,7 @@ def test_who_is_let_in_is_changed_by_request_for_connections_from_then_on(tmp_pa
         assert is_let_in(known)
         own = ConfigEntry("ssl.enabled.protocols", "TLSv1.2", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[own])
-        admin.incremental_alter_configs([resource])[resource].result(120)  # its connection goes on
+        admin.incremental_alter_configs([resource])[resource].result(LONG)  # its connection goes on
         until(lambda: version(known) == "TLSv1.2", broker)
         alter(admin, client__auth=None)
         until(lambda: is_let_in(stranger), broker)

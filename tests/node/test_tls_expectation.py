@@ -22,6 +22,7 @@ from kbroker.runtime.env import RealStream
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.testing import RunningBroker, running_broker
 from tests.node.tls_harness import AUTHORITY, properties
+from tests.patience import LONG, SHORT
 
 NODE = AUTHORITY.issue("CN=localhost", ["localhost"])
 SERVER = server_context(
@@ -143,7 +144,7 @@ def test_no_more_is_waited_for_than_is_sure_to_come() -> None:
                         assert await is_told(stream, 60)
                         got += read(stream)
                     stream.expect(size - got)
-                    with trio.fail_after(60):
+                    with trio.fail_after(SHORT):
                         async with trio.open_nursery() as nursery:
                             nursery.start_soon(trio.to_thread.run_sync, client.send, bytes(size - first))
                             while got < size:
@@ -176,13 +177,13 @@ def test_a_slow_client_is_looked_at_now_and_then(broker: RunningBroker) -> None:
             server.sweep(trio.current_time())
 
     def sweep_until(count: int) -> None:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONG
         while (found := broker.in_broker(received)) != count:
             assert time.monotonic() < deadline, found
             broker.in_broker(sweep)
 
     with (
-        socket.create_connection((broker.host, broker.port), 120) as plain,
+        socket.create_connection((broker.host, broker.port), LONG) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as client,
     ):
         frame = struct.pack(">ihhih", 1 << 20, 3, 9, 7, -1)

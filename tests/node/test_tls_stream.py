@@ -23,6 +23,7 @@ from kbroker.node.security.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD
 from kbroker.runtime.env import EpollPoller, RealStream
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
+from tests.patience import LONG, SHORT
 
 AUTHORITY = Authority.create()
 NODE = AUTHORITY.issue("CN=localhost", ["localhost"])
@@ -59,7 +60,7 @@ def with_pair(test: Callable[[TlsStream, ssl.SSLSocket], Awaitable[None]]) -> No
 
     async def main() -> None:
         stream, client = pair()
-        with trio.fail_after(120), client:
+        with trio.fail_after(LONG), client:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stream.handshake)
                 await call(client, client.do_handshake)
@@ -353,7 +354,7 @@ def with_updates(test: Callable[[TlsStream, socket.socket, KeyUpdates], None]) -
         theirs.setblocking(False)
         stream = TlsStream(RealStream(ours, use_sendfile=True), SERVER, bytearray(PIECE))
         client = KeyUpdates()
-        with trio.fail_after(120), theirs:
+        with trio.fail_after(LONG), theirs:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stream.handshake)
                 await client.handshake(theirs)
@@ -459,7 +460,7 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
     may_go_on = threading.Event()
 
     def slow_step(stream: TlsStream) -> bool:
-        assert may_go_on.wait(60)  # for what only the event loop can do
+        assert may_go_on.wait(SHORT)  # for what only the event loop can do
         return step(stream)
 
     monkeypatch.setattr(TlsStream, "_handshake_step", slow_step)
@@ -467,7 +468,7 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
     async def main() -> None:
         stream, client = pair()
         stranger, liar = pair()
-        with trio.fail_after(120), client, liar:
+        with trio.fail_after(LONG), client, liar:
             os.write(liar.fileno(), b"GET / HTTP/1.1\r\n\r\n")
             thread = HandshakeThread()
             failures: list[Exception] = []

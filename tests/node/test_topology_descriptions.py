@@ -34,6 +34,7 @@ from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.handlers.test_streams_groups import GROUP, NO_DELAY, coordinator, heartbeat
 from tests.node.node_harness import Client, Node, run, running_node
+from tests.patience import SHORT
 
 DESCRIPTION = TopologyDescription(
     (
@@ -399,7 +400,7 @@ def test_a_store_that_a_deletion_overtakes_leaves_no_file(tmp_path: Path, monkey
 
     def slow(path: Path, *arguments: Any) -> int:
         begun.set()
-        assert gate.wait(60)
+        assert gate.wait(SHORT)
         return write(path, *arguments)
 
     def count(users: int) -> None:
@@ -421,11 +422,11 @@ def test_a_store_that_a_deletion_overtakes_leaves_no_file(tmp_path: Path, monkey
     for number, work in enumerate(works, 1):
         threads.append(threading.Thread(target=work))
         threads[-1].start()
-        assert begun.wait(60)
+        assert begun.wait(SHORT)
         count(number)
     gate.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(SHORT)
     assert list((tmp_path / "here").iterdir()) == []
     assert [type(error) for error in refused] == [Overtaken]
 
@@ -436,7 +437,7 @@ def test_threads_and_nodes_that_store_at_once_leave_one_whole_file(tmp_path: Pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(SHORT)
     assert nodes[0].get("g", 3) == DESCRIPTION and len(list((tmp_path / "here").iterdir())) == 1
 
 

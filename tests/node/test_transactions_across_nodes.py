@@ -25,6 +25,7 @@ from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.node.node_harness import Client, batch, fetch_request, run, values
 from tests.node.quorum_harness import Quorum, quorum
+from tests.patience import SHORT
 
 ID = "transactional-id"
 TOPIC = "t"
@@ -47,7 +48,7 @@ def leaders(cluster: Quorum, topic: str = TOPIC) -> dict[int, int]:
 
 async def coordinator(cluster: Quorum, but_for: int = 0) -> Client:
     """A connection to the transaction's coordinator."""
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while True:
             some = await cluster.node(next(each for each in cluster.nodes if each != but_for)).connect()
             found = (await some.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4)).coordinators[0]
@@ -58,7 +59,7 @@ async def coordinator(cluster: Quorum, but_for: int = 0) -> Client:
 
 async def ask_until(ask: Callable[[], Any], accepted: Callable[[Any], bool]) -> Any:
     """Ask until the answer is one to go on with."""
-    with trio.fail_after(60):
+    with trio.fail_after(SHORT):
         while not accepted(answer := await ask()):
             await trio.sleep(0.02)
     return answer
@@ -401,7 +402,7 @@ def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path, monk
             def added(answer: Any) -> bool:
                 return not answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
 
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 for _ in range(5):
                     await ask_until(lambda: client.ask(request, 3), added)
                     assert (await client.ask(end, 4)).error_code == 0

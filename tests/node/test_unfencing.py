@@ -17,6 +17,7 @@ from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.node_harness import CLUSTER_ID, run
 from tests.node.quorum_harness import LISTENER, quorum
+from tests.patience import SHORT, until
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -60,7 +61,7 @@ def test_one_that_waits_to_be_unfenced_stops_in_good_order(
             nursery.start_soon(node)
             await waits.wait()
             scope.cancel()
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 await stopped.wait()
 
     run(test)
@@ -79,8 +80,7 @@ def test_a_node_without_a_quorum_refuses_clients_and_takes_them_once_it_has_one(
                 await trio.sleep(0.02)
             assert not await is_reached(port)
             await cluster.start(2)
-            while 1 not in cluster.nodes:
-                await trio.sleep(0.02)
+            await until(lambda: 1 in cluster.nodes)
             assert await is_reached(port)
 
     run(test)

@@ -21,6 +21,7 @@ from kbroker.wire.messages.produce import ProduceRequest
 from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
 from tests.node.tls_harness import AUTHORITY, properties
+from tests.patience import SHORT
 
 EXPLORER = {"kbroker_explorer_listener": "http://127.0.0.1:0"}
 TOGETHER = 8
@@ -198,7 +199,7 @@ async def crowded(clients: list[Pipelining], watches: list[Watch], make: Any, ti
         others.cancel_scope.cancel()
     asked = sum(client.asked for client in clients) - asked
     produced = asked // TOGETHER * sum(request.api_key == PRODUCE for request in make())
-    with trio.fail_after(30):  # a client may have its answer before those who watch
+    with trio.fail_after(SHORT):  # a client may have its answer before those who watch
         while sum(watch.told(PRODUCE) for watch in watches) < produced:
             for watch in watches:
                 watch.look()

@@ -30,6 +30,7 @@ from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Client, Meanwhile, batch, fetch_request, produce_request, run, running_node, values
+from tests.patience import SHORT
 
 
 class Env:
@@ -485,7 +486,7 @@ def test_a_topic_that_is_deleted_while_a_long_request_is_appended(
             deleted = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
             assert deleted.responses[0].error_code == 0
             gate.open()
-            with trio.fail_after(60):
+            with trio.fail_after(SHORT):
                 answer = (await client.receive())[1]
             codes = [topic.partition_responses[0].error_code for topic in answer.responses]
             assert codes[1] == ErrorCode.REQUEST_TIMED_OUT

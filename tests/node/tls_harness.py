@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
 from kbroker.testing import RunningBroker
+from tests.patience import LONG, eventually
 
 AUTHORITY = Authority.create()
 HOSTS = ["localhost", "127.0.0.1"]
@@ -79,7 +80,7 @@ def refusal(client: Mapping[str, Any]) -> str:
     admin = AdminClient(given)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=0.5)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while not any(error.code() == KafkaError._SSL for error in errors) and time.monotonic() < deadline:
         admin.poll(0.1)
     return " ".join(error.str() for error in errors)
@@ -94,7 +95,7 @@ def produce(client: Mapping[str, Any], topic: str, *values: bytes) -> Producer:
     producer = Producer({"linger.ms": 0, **client})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(120) == 0
+    assert producer.flush(LONG) == 0
     return producer
 
 
@@ -103,7 +104,7 @@ def consume(client: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes] = []
     while len(found) < count:
-        messages = consumer.consume(count - len(found), 120)
+        messages = consumer.consume(count - len(found), LONG)
         assert messages, f"{len(found)} of {count}"
         found += [message.value() or b"" for message in messages]
     consumer.close()
@@ -121,18 +122,13 @@ def logged(broker: RunningBroker) -> list[logging.LogRecord]:
 
 def refusals(broker: RunningBroker) -> list[str]:
     """All that the node has said, once it has said that it refused a connection: its client may know that before."""
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
-        texts = [record.getMessage() for record in logged(broker)]
-        if any("refused a connection" in text for text in texts):
-            return texts
-        time.sleep(0.01)
-    raise AssertionError(texts)
+    eventually(lambda: any("refused a connection" in record.getMessage() for record in logged(broker)))
+    return [record.getMessage() for record in logged(broker)]
 
 
 def handshake(broker: RunningBroker, context: ssl.SSLContext) -> bytes:
     """Shake hands and wait for the node to close."""
-    with socket.create_connection((broker.host, broker.port), 120) as plain:
+    with socket.create_connection((broker.host, broker.port), LONG) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as client:
                 return client.recv(100)
@@ -146,7 +142,7 @@ def serial(broker: RunningBroker) -> int:
 
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
     with (
-        socket.create_connection((broker.host, broker.port), 120) as plain,
+        socket.create_connection((broker.host, broker.port), LONG) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as client,
     ):
         der = client.getpeercert(True)
@@ -160,12 +156,11 @@ def until(condition: Callable[[], bool], broker: RunningBroker) -> None:
     async def look(node: Any) -> None:
         await node.security.look(node._dynamic_config.of_listeners())
 
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
+    def is_so() -> bool:
         broker.in_broker_async(look)
-        if condition():
-            return
-    raise AssertionError([record.getMessage() for record in broker.logs])
+        return condition()
+
+    eventually(is_so)
 
 
 def in_files(path: Path, node: Issued = NODE) -> dict[str, str]:

@@ -38,6 +38,7 @@ from kbroker.raft_metadata.storage import (
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.errors import WireError
 from kbroker.wire.records import metadata as rec
+from tests.patience import LONG
 
 DIRECTORY_ID = Uuid(bytes(range(16)))
 
@@ -228,7 +229,7 @@ def test_kafkas_dump_tool_reads_what_formatting_writes(tmp_path: Path) -> None:
     ):
         out = subprocess.run(
             [f"{home}/bin/kafka-dump-log.sh", "--cluster-metadata-decoder", "--files", str(tmp_path / name)],
-            capture_output=True, text=True, timeout=600, check=True,
+            capture_output=True, text=True, timeout=2 * LONG, check=True,
         ).stdout  # fmt: skip
         assert "isvalid: false" not in out
         for word in words:

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.patience import LONG
+
 pytest.importorskip("confluent_kafka", reason="the `spark` extra is not installed")
 
 from spark_examples.command import kbroker_process
@@ -48,7 +50,7 @@ def test_a_killed_script_leaves_no_broker_behind(tmp_path: Path) -> None:
         assert script.stdout.readline().strip()
         [broker] = psutil.Process(script.pid).children()
         script.send_signal(signal.SIGKILL)
-        _, alive = psutil.wait_procs([broker], timeout=120)
+        _, alive = psutil.wait_procs([broker], timeout=LONG)
         assert alive == []
     finally:
         script.kill()
@@ -67,7 +69,7 @@ SCRIPTS = sorted(
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_tells_how_a_script_is_called_and_what_each_option_is(script: str) -> None:
     command = [sys.executable, "-m", f"spark_examples.{script}", "--help"]
-    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600).stdout
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=2 * LONG).stdout
     assert text.startswith(f"usage: python -m spark_examples.{script} ")
     options = " ".join(text.partition("\noptions:\n")[2].split())
     for name in set(re.findall(r"--[a-z-]+", text.partition("\n\n")[0])):

@@ -50,6 +50,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tests.client.fake_broker import FakeBroker
+from tests.patience import SHORT
 
 MANY = 1000
 PART = 200
@@ -143,7 +144,7 @@ def test_partitions_and_groups_take_few_requests_and_come_in_turn(
     assert PARTITIONS * 5 == 10_000
     monkeypatch.setattr(looking, "PARTITIONS", PART)
     time = 0.0
-    with Client(broker.bootstrap, timeout=60) as client:
+    with Client(broker.bootstrap, timeout=SHORT) as client:
         observer = Observer(client, clock=lambda: time)
         history = first(observer.look())
         while len(history.ends) < MANY:
@@ -166,7 +167,7 @@ def test_partitions_and_groups_take_few_requests_and_come_in_turn(
 def test_all_topics_are_asked_for_now_and_then(broker: FakeBroker) -> None:
     time = 0.0
     broker.partitions = 3
-    with Client(broker.bootstrap, timeout=60) as client:
+    with Client(broker.bootstrap, timeout=SHORT) as client:
         observer = Observer(client, clock=lambda: time)
         counts = []
         for seconds in (0.0, 2.0, 4.0, 6.0):
@@ -181,7 +182,7 @@ def test_what_a_broker_refuses_or_does_not_serve_is_told_and_the_rest_is_there(b
     broker.partitions = 3
     broker.answers[ListGroupsRequest] = lambda request, version: ListGroupsResponse(error_code=30)
     del broker.versions[ListTransactionsRequest.api_key]
-    with Client(broker.bootstrap, timeout=60) as client:
+    with Client(broker.bootstrap, timeout=SHORT) as client:
         found = Observer(client).look()
     assert found.ends == {TopicPartition("t", number): number for number in range(3)}
     assert len(found.problems) == 2 and not found.cluster.silent and not found.groups
@@ -193,7 +194,7 @@ def test_a_broker_that_does_not_answer_is_asked_once(broker: FakeBroker, monkeyp
     monkeypatch.setattr(looking, "PATIENCE", 0.2)
     broker.partitions = 3
     broker.answers[ListOffsetsRequest] = lambda request, version: None  # it closes the connection
-    with Client(broker.bootstrap, timeout=60) as client:
+    with Client(broker.bootstrap, timeout=SHORT) as client:
         found = Observer(client).look()
     assert (
         set(found.cluster.silent) == {1} and "DescribeLogDirs" not in broker.names() and len(found.cluster.topics) == 1

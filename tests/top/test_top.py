@@ -33,6 +33,7 @@ from kbroker.wire.messages.add_partitions_to_txn import (
 )
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.node.metrics_pages import LISTENER, port_of
+from tests.patience import LONG, SHORT
 
 ROOT = Path(__file__).parents[2]
 ROWS, COLUMNS = 40, 130
@@ -43,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """Topics ``orders`` and ``clicks``, 10 records in orders-0 of which group ``billing`` has had 4."""
     few = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
     with running_broker({**LISTENER, **few}) as running:
-        with Client(running.bootstrap_servers, timeout=60) as client:
+        with Client(running.bootstrap_servers, timeout=SHORT) as client:
             create_topics(client, [NewTopic("orders", 2, 1), NewTopic("clicks", 1, 1)])
             produce(running, 10, tmp_path_factory.mktemp("records"))
             client.partitions_of("orders")
@@ -98,7 +99,7 @@ def test_once(broker: RunningBroker, capsys: pytest.CaptureFixture[str], monkeyp
     [orders] = [topic for topic in found["topics"] if topic["name"] == "orders"]
     assert orders["records_in_per_second"] == 0 and orders["bytes_in_per_second"] == 0
     [billing] = [group for group in found["groups"] if group["group"] == "billing"]
-    with Client(broker.bootstrap_servers, timeout=60) as client:
+    with Client(broker.bootstrap_servers, timeout=SHORT) as client:
         [end] = list_offsets(client, {TopicPartition("orders", 0): LATEST}).values()
     assert isinstance(end, ListedOffset)
     lag = end.offset - 4
@@ -176,7 +177,7 @@ class Screen:
 
     def await_(self, seen: Callable[[str], object]) -> str:
         """The first screen that fulfils a condition, however many others have come after it."""
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONG
         while not seen(self.text):
             if not self.show_next():
                 assert time.monotonic() < deadline, self.text
@@ -208,7 +209,7 @@ def terminal(broker: RunningBroker, *words: str, **others: str) -> Iterator[tupl
     )
     try:
         yield screen, process.pid, before
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONG
         while process.poll() is None:
             assert time.monotonic() < deadline, screen.text
             screen.read(0.05)

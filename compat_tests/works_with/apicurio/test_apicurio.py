@@ -19,6 +19,7 @@ from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG, SHORT
 
 pytestmark = NEEDS_JAVA
 
@@ -75,12 +76,12 @@ def test_schemas_live_in_the_cluster(
 
     def produce(name: str) -> None:
         with Running([program.python(), program.file("produce.py")], tmp_path, name, environment) as producing:
-            producing.wait(90)
+            producing.wait(LONG)
 
     def decoded() -> list[dict[str, Any]]:
         command = ["consume", "payments", "--registry", url, "--json-values", "-b", bootstrap]
         shown = subprocess.run(
-            [sys.executable, "-m", "kbroker", *command], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-m", "kbroker", *command], capture_output=True, text=True, check=True, timeout=SHORT
         )
         return [json.loads(line)["value"] for line in shown.stdout.splitlines()]
 

@@ -17,6 +17,7 @@ from compat_tests.works_with.judge import leader, read, topics_of
 from compat_tests.works_with.nodes import without_a_node
 from compat_tests.works_with.postgres import Postgres, postgres_programs
 from compat_tests.works_with.program import Program
+from tests.patience import LONG
 
 pytestmark = [
     pytest.mark.kafka,
@@ -118,7 +119,7 @@ def test_changes_arrive_once_while_connect_and_a_node_are_killed(
         with without_a_node(broker, leader(bootstrap, TOPIC)):
             for _ in range(20):
                 postgres.sql(shop.change(CHANGES // 60))
-            messages = read(bootstrap, TOPIC, shop.events, seconds=120, more=3)
+            messages = read(bootstrap, TOPIC, shop.events, seconds=LONG, more=3)
 
     assert told(messages) == shop.changes
     assert sorted(shop.rows) == [int(line) for line in postgres.sql("SELECT id FROM orders ORDER BY id")]

@@ -16,7 +16,7 @@ from compat_tests.brokers import Broker
 from compat_tests.client import Record
 from compat_tests.security.conftest import kind_of
 from compat_tests.security.servers import SecureServers
-from compat_tests.security.world import World, eventually, running_world
+from compat_tests.security.world import World, running_world
 from compat_tests.works_with.connect import run_script
 from compat_tests.works_with.judge import (
     committed,
@@ -34,6 +34,7 @@ from compat_tests.works_with.kafdrop.console import Console, running_console
 from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import wait_until
+from tests.patience import SHORT, eventually
 
 RECORDS = 300
 READ = 90
@@ -60,7 +61,7 @@ def secured(request: pytest.FixtureRequest, broker: Broker) -> Iterator[World]:
 
 def partitions_of(bootstrap: str, topic: str) -> list[Partition]:
     """The partitions of a topic, as the other client knows them."""
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics[topic].partitions
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SHORT).topics[topic].partitions
     ends = end_offsets(bootstrap, topic)
     return [(number, one.leader, sorted(one.isrs), ends[topic, number]) for number, one in sorted(known.items())]
 

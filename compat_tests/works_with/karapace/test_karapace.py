@@ -24,6 +24,7 @@ from compat_tests.works_with.nodes import node_count, without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, RunningError, wait_until
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG, SHORT
 
 PAYMENT = """{"$schema": "http://json-schema.org/draft-07/schema#", "title": "Payment", "type": "object",
     "properties": {"number": {"type": "integer"}}, "required": ["number"]}"""
@@ -47,7 +48,7 @@ class Registry:
         """The JSON of its answer. `HTTPError` for a refusal, `URLError` if it does not answer."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
-        with urlopen(Request(self.url + target, data, headers, method=method), timeout=20) as answer:
+        with urlopen(Request(self.url + target, data, headers, method=method), timeout=SHORT) as answer:
             return json.loads(answer.read())
 
     def is_ready(self) -> bool:
@@ -76,7 +77,7 @@ def kbroker_consume(bootstrap: str, topic: str, registry: Registry) -> list[dict
     """The records of a topic as `kbroker consume --registry` shows them."""
     command = [sys.executable, "-m", "kbroker", "consume", topic, "-b", bootstrap, "--json"]
     done = subprocess.run(
-        [*command, "--registry", registry.url], capture_output=True, text=True, check=True, timeout=60
+        [*command, "--registry", registry.url], capture_output=True, text=True, check=True, timeout=SHORT
     )
     assert done.stderr == ""
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -94,7 +95,7 @@ def test_schemas_evolve(
     def orders(registry: Registry, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "KAFKA": bootstrap, "REGISTRY": registry.url}
         command = [sys.executable, str(program.file("orders.py")), *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LONG)
 
     first, second = start("first", ports[0]), start("second", ports[1])
     with first.running, second.running:

@@ -29,6 +29,7 @@ from compat_tests.works_with.judge import (
 from compat_tests.works_with.nodes import without_a_node
 from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, wait_until
+from tests.patience import LONG
 
 pytestmark = pytest.mark.kafka
 RECORDS = 3000
@@ -144,9 +145,9 @@ def test_copies_a_cluster(
     with Running(command, tmp_path, "mirrormaker", environment) as mirror_maker:
         with without_a_node(broker, leader(west, "east.orders")):
             write(east, "orders", orders(RECORDS - 2 * LAST, RECORDS - LAST), compression_type="snappy")
-            read(west, "east.orders", RECORDS - LAST, seconds=120)
+            read(west, "east.orders", RECORDS - LAST, seconds=LONG)
         write(east, "orders", orders(RECORDS - LAST, RECORDS))
-        copied = read(west, "east.orders", RECORDS, seconds=120)
+        copied = read(west, "east.orders", RECORDS, seconds=LONG)
         written = read_all(east, "orders")
         assert by_partition(copied) == by_partition(written)
 

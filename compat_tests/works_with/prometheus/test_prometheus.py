@@ -37,6 +37,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from tests.metrics.expressions import ALERTS, DASHBOARD, ROOT, metric_names
 from tests.metrics.published_metric_names import PUBLISHED
 from tests.node.metrics_pages import ask
+from tests.patience import LONG, SHORT
 
 CONFIG = ROOT / "monitoring/prometheus/prometheus.yml"
 TAGS = "remove_all_sd"
@@ -145,17 +146,17 @@ def work(broker: Broker, cluster: RunningCluster) -> Iterator[None]:
     try:
         workers.join("one", "workers", "jobs")
         wait_until(lambda: bool(workers.poll("one")), "a job", 180)
-        payer.init_transactions(180)
+        payer.init_transactions(LONG)
         payer.begin_transaction()
         payer.produce("payments", "100")
-        assert payer.flush(180) == 0
+        assert payer.flush(LONG) == 0
         member.commit(offsets=[TopicPartition("orders", number, 0) for number in range(3)], asynchronous=False)
         assert refusal(bootstrap, "orders") == KafkaError.MSG_SIZE_TOO_LARGE
         yield
     finally:
         workers.end()
         member.close()
-        payer.abort_transaction(180)
+        payer.abort_transaction(LONG)
 
 
 def refusal(bootstrap: str, topic: str) -> int:
@@ -165,7 +166,7 @@ def refusal(bootstrap: str, topic: str) -> int:
     producer.produce(
         topic, b"x" * 2_000_000, on_delivery=lambda error, _: errors.append(error.code() if error is not None else 0)
     )
-    producer.flush(180)
+    producer.flush(LONG)
     return errors[0]
 
 
@@ -237,7 +238,7 @@ def test_every_query_of_the_dashboard_tells_what_happens(
     try:
         write(bootstrap, "measured", [(str(number), VALUE) for number in range(RECORDS)])
         places = [TopicPartition("measured", number) for number in range(3)]
-        ends = [member.get_watermark_offsets(place, timeout=180)[1] for place in places]
+        ends = [member.get_watermark_offsets(place, timeout=LONG)[1] for place in places]
         done = [TopicPartition("measured", number, end // 3) for number, end in enumerate(ends)]
         member.commit(offsets=done, asynchronous=False)
         left = sum(end - end // 3 for end in ends)
@@ -340,7 +341,7 @@ def test_a_node_that_is_down_is_seen_and_raises_alerts(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     controller = cluster.controller.id
     victim = next(node for node in cluster.nodes if node.id != controller)
-    admin.create_topics([NewTopic("lonely", 1, replica_assignment=[[victim.id]])])["lonely"].result(180)
+    admin.create_topics([NewTopic("lonely", 1, replica_assignment=[[victim.id]])])["lonely"].result(LONG)
     dashboard = Dashboard(DASHBOARD, prometheus, {"job": JOB})
     queries = {panel: query for panel, query, is_graph in dashboard.queries() if not is_graph}
 
@@ -354,7 +355,7 @@ def test_a_node_that_is_down_is_seen_and_raises_alerts(
         return not any(shown(panel) for panel in queries) and not firing() & OF_A_LOST_NODE
 
     def behind() -> int:
-        topics = admin.list_topics(timeout=60).topics.values()
+        topics = admin.list_topics(timeout=SHORT).topics.values()
         partitions = [each for topic in topics for each in topic.partitions.values() if each.leader >= 0]
         return sum(len(each.isrs) < len(each.replicas) for each in partitions)
 
