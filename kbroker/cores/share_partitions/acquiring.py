@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kbroker.cores.share_partitions.runs import Run
-from kbroker.cores.share_state import DeliveryState
 
 
 class Acquired(NamedTuple):
@@ -45,8 +44,8 @@ class Taking:
         self.exact = exact
         self.acquired: list[Acquired] = []
         self.count = 0
-        self._member_id = member_id
-        self._locked_until_ms = locked_until_ms
+        self.member_id = member_id
+        self.locked_until_ms = locked_until_ms
         self._limit = limit
         self._origin: tuple[int, int] | None = None
 
@@ -62,12 +61,8 @@ class Taking:
         """Whether there is no room for a run; for the rest of what was handed out together there is, unless `exact`."""
         return self.is_full and (self.exact or run.origin != self._origin)
 
-    def take(self, run: Run) -> None:
-        """Hand out a run, as a whole."""
-        run.state = DeliveryState.ACQUIRED
-        run.delivery_count += 1
-        run.member_id = self._member_id
-        run.locked_until_ms = self._locked_until_ms
+    def add(self, run: Run) -> None:
+        """Count a run that is the member's now."""
         self.acquired.append(Acquired(run.first, run.last, run.delivery_count))
         self.count += len(run)
         self._origin = run.origin
