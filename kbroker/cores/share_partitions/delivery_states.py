@@ -69,7 +69,7 @@ from kbroker.cores.share_state import DeliveryState
 
 
 class LeaderEvent(Enum):
-    """What happens to a record without a member's word. The end of a session is a RELEASE of all that its member holds."""
+    """What happens to a record without a member's word. The end of a session is a RELEASE of what its member holds."""
 
     ACQUIRE = "A member's fetch gets the record."
     LOCK_TIMEOUT = "The holder's lock has ended."
@@ -102,12 +102,10 @@ class Transition(NamedTuple):
 
     def state(self, delivery_count: int, settings: Callable[[], SharePartitionSettings]) -> DeliveryState:
         """Returns the state of a record after the event, by rules 4 and 5."""
-        if self.gives_up is None:
+        returns = self.to is DeliveryState.AVAILABLE
+        if self.gives_up is None or (returns and delivery_count < settings().delivery_count_limit):
             return self.to
-        now = settings()
-        if self.to is DeliveryState.AVAILABLE and delivery_count < now.delivery_count_limit:
-            return self.to
-        return DeliveryState.ARCHIVING if now.has_dead_letter_queue else DeliveryState.ARCHIVED
+        return DeliveryState.ARCHIVING if settings().has_dead_letter_queue else DeliveryState.ARCHIVED
 
 
 _S, _T, _WORD, _EVENT = DeliveryState, Transition, AcknowledgeType, LeaderEvent

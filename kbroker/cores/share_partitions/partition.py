@@ -7,14 +7,11 @@ its state goes to the `Persister`, and `finish` gets the outcome. Kafka 4.4's ``
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType, decisions
-from kbroker.cores.share_partitions.acquiring import Acquired as Acquired
-from kbroker.cores.share_partitions.acquiring import OffsetRange as OffsetRange
-from kbroker.cores.share_partitions.acquiring import Taking, end_of_batch, pieces
-from kbroker.cores.share_partitions.acquiring import without as without
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters
 from kbroker.cores.share_partitions.delivery_states import TRANSITIONS, Event, Holds, LeaderEvent
 from kbroker.cores.share_partitions.runs import Run, Runs
@@ -25,6 +22,66 @@ from kbroker.errors import ApiError, ErrorCode
 _S = DeliveryState
 _NOT_KEPT = -1
 """In place of a change's number: that of a dead letter could not be kept."""
+
+
+class Acquired(NamedTuple):
+    """Offsets, both inclusive, that a member holds now, and how often they were handed out, this time included."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class OffsetRange(NamedTuple):
+    """Offsets, both inclusive: of a stored batch, for instance."""
+
+    first_offset: int
+    last_offset: int
+
+
+def without(acquired: Iterable[Acquired], ranges: Sequence[OffsetRange]) -> list[Acquired]:
+    """The acquired offsets that are in none of these ranges, which are in order and do not overlap."""
+    kept: list[Acquired] = []
+    for first, last, count in acquired:
+        for begin, end in ranges:
+            if begin <= last and end >= first:
+                if begin > first:
+                    kept.append(Acquired(first, begin - 1, count))
+                first = end + 1
+        if first <= last:
+            kept.append(Acquired(first, last, count))
+    return kept
+
+
+class _Taking:
+    """Records on their way to one member."""
+
+    def __init__(self, member_id: str, locked_until_ms: int, limit: int, exact: bool) -> None:
+        self.exact = exact
+        self.acquired: list[Acquired] = []
+        self.count = 0
+        self.member_id = member_id
+        self.locked_until_ms = locked_until_ms
+        self._limit = limit
+        self._origin: tuple[int, int] | None = None
+
+    @property
+    def remaining(self) -> int:
+        return self._limit - self.count
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self._limit
+
+    def is_full_before(self, run: Run) -> bool:
+        """Whether there is no room for a run; for the rest of what was handed out together there is, unless `exact`."""
+        return self.is_full and (self.exact or run.origin != self._origin)
+
+    def add(self, run: Run) -> None:
+        """Count a run that is the member's now."""
+        self.acquired.append(Acquired(run.first, run.last, run.delivery_count))
+        self.count += len(run)
+        self._origin = run.origin
 
 
 class Write(NamedTuple):
@@ -55,11 +112,11 @@ class SharePartition:
             position = last + 1
         self._end = position
         self._next_fetch: int | None = None
-        self._changes = 0
+        self._changes = itertools.count(1)
         self._has_dead_letters = True
         """Whether `take_dead_letters` may find some."""
         self._done_count = sum(len(run) for run in self._runs if run.counts_as_done)
-        self._move_start()
+        self._settle()
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -144,7 +201,7 @@ class SharePartition:
             # The window is full; what came back within it is handed out nevertheless.
             last = min(last, self._end - 1)
             limit = min(max_records, self._end - fetch_offset)
-        taking = Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
+        taking = _Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
         position = max(batches[0].first_offset, self._start)
         for run in self._runs.covering(position, last):
             after = run.last + 1  # handing out a part of the run makes it shorter
@@ -172,29 +229,31 @@ class SharePartition:
                 self._apply(run, LeaderEvent.COMPACTED)
         self._end = max(self._end, end)
 
-    def _take_new(self, taking: Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int) -> None:
+    def _take_new(
+        self, taking: _Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int
+    ) -> None:
         """Hand out offsets that are in no run."""
         if taking.is_full:
             return
         if taking.remaining < last - first + 1:
             wanted = first + taking.remaining - 1
-            last = wanted if taking.exact else min(last, end_of_batch(batches, wanted))
-        for begin, end in pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
+            last = wanted if taking.exact else min(last, _end_of_batch(batches, wanted))
+        for begin, end in _pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
             run = Run(begin, end, _S.AVAILABLE, origin=(begin, end))
             self._runs.add(run)
             self._take(taking, run)
         self._end = max(self._end, last + 1)
 
-    def _take_again(self, taking: Taking, run: Run, first: int, last: int) -> bool:
+    def _take_again(self, taking: _Taking, run: Run, first: int, last: int) -> bool:
         """Hand out what came back of a run; whether nothing more is to be handed out with it."""
         most = last - first + 1
-        throttled = run.delivery_count >= (threshold := self._throttle_from())
+        limit = self._settings().delivery_count_limit
+        throttled = run.delivery_count >= (threshold := max(2, (limit + 1) // 2))
         if throttled:
             if taking.count:
                 return True
             begin, end = run.origin
             most = min(most, max(1, (end - begin + 1) >> (run.delivery_count - threshold + 1)))
-            limit = self._settings().delivery_count_limit
             if limit > 2 and run.delivery_count == limit - 1:
                 most = 1  # the last attempt of each is its own
         if taking.exact:
@@ -203,13 +262,10 @@ class SharePartition:
             self._take(taking, each)
         return throttled
 
-    def _take(self, taking: Taking, run: Run) -> None:
+    def _take(self, taking: _Taking, run: Run) -> None:
         run.member_id, run.locked_until_ms = taking.member_id, taking.locked_until_ms
         self._apply(run, LeaderEvent.ACQUIRE)
         taking.add(run)
-
-    def _throttle_from(self) -> int:
-        return max(2, (self._settings().delivery_count_limit + 1) // 2)
 
     # -- acknowledge, release, time out --------------------------------------------------------
 
@@ -219,15 +275,15 @@ class SharePartition:
         `ApiError` INVALID_RECORD_STATE for a record that it does not hold, INVALID_REQUEST for offsets or types that
         make no sense. Nothing is changed then. A word about what is below the start offset is neither refused nor kept.
         """
-        change = self._new_change()
-        renewed: list[tuple[int, int]] = []
+        change = next(self._changes)
+        renewed: list[OffsetRange] = []
         try:
             for batch in batches:
                 first_known = next(iter(self._runs)).first if self._runs else None
                 for first, last, kind in decisions(batch, self._start, first_known, self._end, self._settings):
                     held = self._held_by(member_id, first, last)
                     if kind is AcknowledgeType.RENEW:
-                        renewed.append((first, last))
+                        renewed.append(OffsetRange(first, last))
                     else:
                         for run in held:
                             self._apply(run, kind, change)
@@ -236,11 +292,9 @@ class SharePartition:
                 self._take_back(run)
             self._settle()
             raise
-        for first, last in renewed:
-            for run in self._runs.cut(first, last):
-                if run.is_held:
-                    run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
-                    self._apply(run, AcknowledgeType.RENEW)
+        for run in _held(self._cut(renewed), member_id):
+            run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
+            self._apply(run, AcknowledgeType.RENEW)
         return self._write(change)
 
     def _held_by(self, member_id: str, first: int, last: int) -> list[Run]:
@@ -317,7 +371,6 @@ class SharePartition:
             if error is None:
                 assert run.next_state is not None
                 run.enter(run.next_state)
-                run.change = 0
             else:
                 self._take_back(run)
                 if _is_over(run, now_ms):
@@ -329,17 +382,13 @@ class SharePartition:
 
     def keep_again(self) -> Write | None:
         """Have dead letters kept whose change was not: nobody may have them before; None without such."""
-        change = self._new_change()
+        change = next(self._changes)
         for run in self._runs:
             if run.change == _NOT_KEPT:
                 run.change = change
         return self._write(change)
 
     # -- changes -------------------------------------------------------------------------------
-
-    def _new_change(self) -> int:
-        self._changes += 1
-        return self._changes
 
     def _runs_of(self, change: int) -> list[Run]:
         """The runs that await a change's outcome. They may have been split since it was prepared."""
@@ -366,7 +415,7 @@ class SharePartition:
 
     def _apply_all(self, runs: Iterable[Run], event: Event) -> Write | None:
         """Do with runs what the table says."""
-        change = self._new_change()
+        change = next(self._changes)
         for run in runs:
             self._apply(run, event, change)
         write = self._write(change)
@@ -388,12 +437,7 @@ class SharePartition:
         return Write(state, change) if batches else None
 
     def _settle(self) -> None:
-        self._move_start()
-        self._runs.join()
-        self._next_fetch = None
-
-    def _move_start(self) -> None:
-        """Pass over records at the start that are done with."""
+        """Pass over records at the start that are done with, and join what nothing tells apart."""
         start = self._start
         for run in self._runs:
             if run.first > start or not run.is_done:
@@ -402,6 +446,8 @@ class SharePartition:
         if start > self._start:
             self._done_count -= sum(len(run) for run in self._runs.drop_below(start))
             self._start = start
+        self._runs.join()
+        self._next_fetch = None
 
 
 def _is_over(run: Run, now_ms: int) -> bool:
@@ -410,3 +456,23 @@ def _is_over(run: Run, now_ms: int) -> bool:
 
 def _held(runs: Iterable[Run], member_id: str) -> Iterator[Run]:
     return (run for run in runs if run.is_held and run.member_id == member_id)
+
+
+def _end_of_batch(batches: Sequence[OffsetRange], offset: int) -> int:
+    """The last offset of the stored batch that has an offset; that offset itself if none has it."""
+    for first, last in batches:
+        if first <= offset <= last:
+            return last
+    return offset
+
+
+def _pieces(batches: Sequence[OffsetRange], first: int, last: int, size: int) -> list[tuple[int, int]]:
+    """Ranges of at least ``size`` offsets, but for the last one, that end where stored batches do."""
+    found = []
+    begin = first
+    for batch in batches:
+        if begin < batch.first_offset <= last and batch.first_offset - begin >= size:
+            found.append((begin, batch.first_offset - 1))
+            begin = batch.first_offset
+    found.append((begin, last))
+    return found

@@ -1,4 +1,14 @@
-"""A share partition whose partition this node leads: loaded from the persister, and kept in step with it."""
+"""A share partition whose partition this node leads: loaded from the persister, and kept in step with it.
+
+The life of one (``SharePartitionState`` of Kafka), which never goes back; what happens to its records is decided by
+`cores/share_partitions/delivery_states.py`:
+
+    loading   neither `core` nor `error`: fetches wait, or are woken when that is over
+    loaded    `core`: fetches, acknowledgements and locks change it, and every `Write` of it goes to the persister in order
+    failed    `error`: whoever asks is refused, and the manager makes a new one for the next request
+    ended     `is_ended`, or the leader epoch is another: nothing is served any more. The persister fences the writer (a
+              later leader has read the state), or says that the group or the topic is gone
+"""
 
 from __future__ import annotations
 
