@@ -13,17 +13,17 @@ States (Kafka's ``RecordState``, to which a lock and its holder belong):
 
 Rule 1. A record has one holder. Only AVAILABLE records are handed out, and only the holder's word counts; another
     member's word is INVALID_RECORD_STATE, and then the whole request changes nothing.
-    (KIP-932 "In-flight records"; ``SharePartition.acquire``, ``acknowledge``.)
+    (KIP-932, in-flight records; ``SharePartition.acquire``, ``acknowledge``.)
 
 Rule 2. To be ACQUIRED is to be locked. Each way into the state starts the lock of share.record.lock.duration.ms, RENEW
     among them (KIP-1222); each way out ends the lock. Only the way from AVAILABLE is a delivery and is counted. A
     record that was acquired and never sent (NOT_SENT) has its delivery taken back.
 
-Rule 3. When a lock ends (LOCK_TIMEOUT), the record is AVAILABLE for any member again, at once: nobody waits for the
-    persister, and a write that fails takes nothing back. What the late holder then says is refused by rule 1.
+Rule 3. When a lock ends (LOCK_TIMEOUT), the record is AVAILABLE for any member again, or given up by rule 4. That holds
+    at once, and a write that fails takes nothing back. What the late holder then says is refused by rule 1.
     (``releaseAcquisitionLockOnTimeout``. The clock is `node/share/partition_manager.py`, which calls `expire_locks`.)
 
-Rule 4. A record is delivered at most group.share.delivery.count.limit times. RELEASE and LOCK_TIMEOUT give up a record
+Rule 4. A record is delivered at most share.delivery.count.limit times. RELEASE and LOCK_TIMEOUT give up a record
     that has been delivered as often as that. (KIP-932; ``InFlightState.tryUpdateState``.)
 
 Rule 5. A record that is given up is ARCHIVING first if the group has a dead-letter queue, and ARCHIVED otherwise. It is
@@ -42,7 +42,7 @@ Rule 7. The start offset moves over records that are done with, and over what th
 
 Rule 8. ACQUIRED is never written: locks end with their leader. What is not written when a leader dies is as it was
     before, with a lower delivery count at worst. A leader with an older epoch cannot write: it is fenced, and serves
-    nobody any more. (KIP-932 "Share-partition leader"; `node/share/led_partition.py` loads, writes and ends.)
+    nobody any more. (KIP-932, share-partition leader; `node/share/led_partition.py` loads, writes and ends.)
 
 What always holds, and where it is proved. `Members` is the machine in `tests/share_partitions/test_partition.py`, which
 does anything in any order; `history` is `sim/share_history.py`, which judges what members saw in simulated clusters:

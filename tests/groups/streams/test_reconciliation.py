@@ -50,9 +50,12 @@ class Threads(RuleBasedStateMachine):
         self.shard = shard(assignment_interval_ms=0, num_standby_replicas=1)
         self.threads = {name: Thread(self.shard, name, process_id=process) for name, process in PROCESSES.items()}
 
-    @rule(name=st.sampled_from("abcd"), obeys=st.booleans())
-    def heartbeat(self, name: str, obeys: bool) -> None:
-        self.threads[name].beat(obeys=obeys)
+    @rule(beats=st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=8))
+    def heartbeats(self, beats: list[tuple[str, bool]]) -> None:
+        for name, obeys in beats:
+            self.threads[name].beat(obeys=obeys)
+            self.active_tasks_have_one_owner()
+            self.a_process_has_a_task_in_one_role()
 
     @rule(name=st.sampled_from("abcd"))
     def leave(self, name: str) -> None:

@@ -11,9 +11,8 @@ The state of a group is not stored. The first line that is true gives it (``Stre
     RECONCILING   a member does not have its target yet                  until all have: `reconciliation`
     STABLE        otherwise                                              until something changes: a new group epoch
 
-A member, a topic or a config that the assignor depends on begins a new group epoch (`heartbeat`, bump_group_epoch).
-Member epochs never pass the epoch of the target assignment, nor does that pass the group's. A group that is deleted,
-or was never there, is shown as Dead. Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (4.4).
+A change of a member, topic or config that the assignor depends on begins a new group epoch (`heartbeat`). A group that
+is deleted is in no state. Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (4.4).
 """
 
 from __future__ import annotations

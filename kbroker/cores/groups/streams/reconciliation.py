@@ -19,12 +19,13 @@ Rule 2. To advance is to give up first: with tasks to give up the member is UNRE
 Rule 3. A member that has given up goes on from the next epoch, and may have to give up more, for a newer target; one
     that is UNRELEASED_TASKS is judged with every heartbeat, by the newest target.
 
-Rule 4. An active task is free when no member has it, given up or not, and no other thread of the same process follows
-    it. A process has a task in one role, as its threads share the state on disk: a standby or warm-up task is free when
-    no other thread of the process has the task. (``hasUnreleased...Tasks``; `StreamsGroup` counts the holders.)
+Rule 4. An active task is free when no member has it or is still to give it up, and no other thread of the same process
+    follows it. A process has a task in one role, as its threads share the state on disk: a standby or warm-up task is
+    free when no other thread of the process has the task. (``isUnreleasedActiveTask`` and its like; `StreamsGroup`
+    knows the holders.)
 
 Rule 5. A change of role within one member is no revocation: the member keeps the old role until the new one is free.
-    (The promotion of standby and warm-up tasks in ``computeNextAssignment``.)
+    (``keepPromotedTasksUntilGranted``, ``convertReplicaRole``, ``demoteActiveTasksToStandby``.)
 
 Rule 6. A member that gives up too late, or is silent, is fenced: its tasks are free then (`streams_protocol`, the
     timers "rebalance" and "session"). A member in a state that nobody here knows must come back without tasks.
