@@ -52,7 +52,7 @@ from kbroker.value_types import dataclass, field, replace
 
 
 class Heartbeat(Enum):
-    """What a heartbeat shows of the member, as far as the member's state asks."""
+    """The news of a heartbeat, as far as the member's state asks for it."""
 
     IS_AT_TARGET = "The member is in the target's epoch."
     IS_BEHIND = "The target has another epoch."
@@ -61,7 +61,7 @@ class Heartbeat(Enum):
 
 
 class Step(Enum):
-    """What follows for the member."""
+    """The consequence for the member."""
 
     STAY = "The member stays as it is."
     ADVANCE = "The member advances in its epoch."
