@@ -9,7 +9,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ import trio
 from kbroker.cores.groups import group_coordinator
 from kbroker.cores.groups.classic_group import ClassicGroup
 from kbroker.cores.replication.partition_state import PartitionState
+from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
+from kbroker.cores.share_partitions.delivery_states import TRANSITIONS, LeaderEvent
 from kbroker.cores.share_partitions.partition import SharePartition
 from kbroker.cores.share_partitions.runs import Run
 from kbroker.cores.share_state import DeliveryState, StateBatch
@@ -224,13 +227,21 @@ def _says_what_the_version_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry, "handle", with_nodes)
 
 
+def _believes(monkeypatch: pytest.MonkeyPatch, states: Iterable[DeliveryState]) -> None:
+    """A member's word is taken for records in these states as if the records were acquired."""
+    for state, word in product(states, AcknowledgeType):
+        monkeypatch.setitem(TRANSITIONS, (state, word), TRANSITIONS[DeliveryState.ACQUIRED, word])
+
+
 def _believes_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member's word for records is taken whoever has them."""
+    _believes(monkeypatch, DeliveryState)
     monkeypatch.setattr(SharePartition, "_held_by", lambda self, member_id, first, last: self._runs.cut(first, last))
 
 
 def _believes_whoever_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member's word is taken for what came back from it, too, as long as nobody has it."""
+    _believes(monkeypatch, [DeliveryState.AVAILABLE])
     held_by = SharePartition._held_by
 
     def or_nobody(self: SharePartition, member_id: str, first: int, last: int) -> list[Run]:
@@ -242,6 +253,9 @@ def _believes_whoever_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _hands_out_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records go to the next member while another has them."""
+    acquire = LeaderEvent.ACQUIRE
+    transition = TRANSITIONS[DeliveryState.AVAILABLE, acquire]
+    monkeypatch.setitem(TRANSITIONS, (DeliveryState.ACQUIRED, acquire), transition)
 
     def is_available(self: Run) -> bool:
         return self.state in (DeliveryState.AVAILABLE, DeliveryState.ACQUIRED) and self.next_state is None

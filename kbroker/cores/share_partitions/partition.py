@@ -1,20 +1,19 @@
-"""A share partition in memory of the partition's leader: the records in delivery, and every change of them (KIP-932).
+"""A share partition in memory of the partition's leader: which records each request, lock or write changes (KIP-932).
 
-Pure: methods take the time and return data. A change that must survive is a `Write`: it is prepared, its state goes to
-the `Persister`, and `finish` commits it or takes it back. The rules are those of Kafka 4.4's ``SharePartition``.
+The states of a record, the table of their transitions and the rules are in `delivery_states`; here is what finds the
+records and applies the table. Pure: methods take the time and return data. What the persister must have is a `Write`:
+its state goes to the `Persister`, and `finish` gets the outcome. Kafka 4.4's ``SharePartition``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType, decisions
-from kbroker.cores.share_partitions.acquiring import Acquired as Acquired
-from kbroker.cores.share_partitions.acquiring import OffsetRange as OffsetRange
-from kbroker.cores.share_partitions.acquiring import Taking, end_of_batch, pieces
-from kbroker.cores.share_partitions.acquiring import without as without
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters
+from kbroker.cores.share_partitions.delivery_states import TRANSITIONS, Event, Holds, LeaderEvent
 from kbroker.cores.share_partitions.runs import Run, Runs
 from kbroker.cores.share_partitions.settings import SharePartitionSettings
 from kbroker.cores.share_state import DeliveryState, SharePartitionState
@@ -23,6 +22,66 @@ from kbroker.errors import ApiError, ErrorCode
 _S = DeliveryState
 _NOT_KEPT = -1
 """In place of a change's number: that of a dead letter could not be kept."""
+
+
+class Acquired(NamedTuple):
+    """Offsets, both inclusive, that a member holds now, and how often they were handed out, this time included."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class OffsetRange(NamedTuple):
+    """Offsets, both inclusive: of a stored batch, for instance."""
+
+    first_offset: int
+    last_offset: int
+
+
+def without(acquired: Iterable[Acquired], ranges: Sequence[OffsetRange]) -> list[Acquired]:
+    """The acquired offsets that are in none of these ranges, which are in order and do not overlap."""
+    kept: list[Acquired] = []
+    for first, last, count in acquired:
+        for begin, end in ranges:
+            if begin <= last and end >= first:
+                if begin > first:
+                    kept.append(Acquired(first, begin - 1, count))
+                first = end + 1
+        if first <= last:
+            kept.append(Acquired(first, last, count))
+    return kept
+
+
+class _Taking:
+    """Records on their way to one member."""
+
+    def __init__(self, member_id: str, locked_until_ms: int, limit: int, exact: bool) -> None:
+        self.exact = exact
+        self.acquired: list[Acquired] = []
+        self.count = 0
+        self.member_id = member_id
+        self.locked_until_ms = locked_until_ms
+        self._limit = limit
+        self._origin: tuple[int, int] | None = None
+
+    @property
+    def remaining(self) -> int:
+        return self._limit - self.count
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self._limit
+
+    def is_full_before(self, run: Run) -> bool:
+        """Whether there is no room for a run; for the rest of what was handed out together there is, unless `exact`."""
+        return self.is_full and (self.exact or run.origin != self._origin)
+
+    def add(self, run: Run) -> None:
+        """Count a run that is the member's now."""
+        self.acquired.append(Acquired(run.first, run.last, run.delivery_count))
+        self.count += len(run)
+        self._origin = run.origin
 
 
 class Write(NamedTuple):
@@ -53,11 +112,11 @@ class SharePartition:
             position = last + 1
         self._end = position
         self._next_fetch: int | None = None
-        self._changes = 0
+        self._changes = itertools.count(1)
         self._has_dead_letters = True
         """Whether `take_dead_letters` may find some."""
         self._done_count = sum(len(run) for run in self._runs if run.counts_as_done)
-        self._move_start()
+        self._settle()
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -142,7 +201,7 @@ class SharePartition:
             # The window is full; what came back within it is handed out nevertheless.
             last = min(last, self._end - 1)
             limit = min(max_records, self._end - fetch_offset)
-        taking = Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
+        taking = _Taking(member_id, now_ms + self._settings().record_lock_duration_ms, limit, exact)
         position = max(batches[0].first_offset, self._start)
         for run in self._runs.covering(position, last):
             after = run.last + 1  # handing out a part of the run makes it shorter
@@ -164,46 +223,49 @@ class SharePartition:
         if first >= end:
             return
         for gap in self._runs.missing(first, end - 1):
-            self._runs.add(Run(*gap, _S.ARCHIVED))
-            self._done_count += gap[1] - gap[0] + 1
+            self._runs.add(Run(*gap, _S.AVAILABLE))
         for run in self._runs.cut(first, end - 1):
             if run.is_available:
-                self._set(run, _S.ARCHIVED)
+                self._apply(run, LeaderEvent.COMPACTED)
         self._end = max(self._end, end)
 
-    def _take_new(self, taking: Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int) -> None:
+    def _take_new(
+        self, taking: _Taking, batches: Sequence[OffsetRange], first: int, last: int, batch_size: int
+    ) -> None:
         """Hand out offsets that are in no run."""
         if taking.is_full:
             return
         if taking.remaining < last - first + 1:
             wanted = first + taking.remaining - 1
-            last = wanted if taking.exact else min(last, end_of_batch(batches, wanted))
-        for begin, end in pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
+            last = wanted if taking.exact else min(last, _end_of_batch(batches, wanted))
+        for begin, end in _pieces(batches, first, last, last - first + 1 if taking.exact else batch_size):
             run = Run(begin, end, _S.AVAILABLE, origin=(begin, end))
             self._runs.add(run)
-            taking.take(run)
+            self._take(taking, run)
         self._end = max(self._end, last + 1)
 
-    def _take_again(self, taking: Taking, run: Run, first: int, last: int) -> bool:
+    def _take_again(self, taking: _Taking, run: Run, first: int, last: int) -> bool:
         """Hand out what came back of a run; whether nothing more is to be handed out with it."""
         most = last - first + 1
-        throttled = run.delivery_count >= (threshold := self._throttle_from())
+        limit = self._settings().delivery_count_limit
+        throttled = run.delivery_count >= (threshold := max(2, (limit + 1) // 2))
         if throttled:
             if taking.count:
                 return True
             begin, end = run.origin
             most = min(most, max(1, (end - begin + 1) >> (run.delivery_count - threshold + 1)))
-            limit = self._settings().delivery_count_limit
             if limit > 2 and run.delivery_count == limit - 1:
                 most = 1  # the last attempt of each is its own
         if taking.exact:
             most = min(most, taking.remaining)
         for each in self._runs.cut(first, first + most - 1):
-            taking.take(each)
+            self._take(taking, each)
         return throttled
 
-    def _throttle_from(self) -> int:
-        return max(2, (self._settings().delivery_count_limit + 1) // 2)
+    def _take(self, taking: _Taking, run: Run) -> None:
+        run.member_id, run.locked_until_ms = taking.member_id, taking.locked_until_ms
+        self._apply(run, LeaderEvent.ACQUIRE)
+        taking.add(run)
 
     # -- acknowledge, release, time out --------------------------------------------------------
 
@@ -213,27 +275,26 @@ class SharePartition:
         `ApiError` INVALID_RECORD_STATE for a record that it does not hold, INVALID_REQUEST for offsets or types that
         make no sense. Nothing is changed then. A word about what is below the start offset is neither refused nor kept.
         """
-        change = self._new_change()
-        renewed: list[tuple[int, int]] = []
+        change = next(self._changes)
+        renewed: list[OffsetRange] = []
         try:
             for batch in batches:
                 first_known = next(iter(self._runs)).first if self._runs else None
                 for first, last, kind in decisions(batch, self._start, first_known, self._end, self._settings):
                     held = self._held_by(member_id, first, last)
                     if kind is AcknowledgeType.RENEW:
-                        renewed.append((first, last))
+                        renewed.append(OffsetRange(first, last))
                     else:
                         for run in held:
-                            self._prepare(run, kind, change)
+                            self._apply(run, kind, change)
         except ApiError:
             for run in self._runs_of(change):
                 self._take_back(run)
             self._settle()
             raise
-        for first, last in renewed:
-            for run in self._runs.cut(first, last):
-                if run.is_held:
-                    run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
+        for run in _held(self._cut(renewed), member_id):
+            run.locked_until_ms = now_ms + self._settings().record_lock_duration_ms
+            self._apply(run, AcknowledgeType.RENEW)
         return self._write(change)
 
     def _held_by(self, member_id: str, first: int, last: int) -> list[Run]:
@@ -251,37 +312,20 @@ class SharePartition:
 
     def release(self, member_id: str) -> Write | None:
         """Give back all that a member holds: its session has ended."""
-        change = self._new_change()
-        for run in self._runs:
-            if run.is_held and run.member_id == member_id:
-                self._prepare(run, AcknowledgeType.RELEASE, change)
-        return self._write(change)
+        return self._apply_all(_held(self._runs, member_id), AcknowledgeType.RELEASE)
 
     def expire_locks(self, now_ms: int) -> Write | None:
-        """Give back what members have held for too long. That holds at once, kept or not."""
-        expired = [run for run in self._runs if run.is_held and _is_over(run, now_ms)]
-        for run in expired:
-            self._set(run, self._after_release(run))
-        return self._write_at_once(expired)
+        """Give back what members have held for too long: rule 3."""
+        expired = (run for run in self._runs if run.is_held and _is_over(run, now_ms))
+        return self._apply_all(expired, LeaderEvent.LOCK_TIMEOUT)
 
     def give_back(self, member_id: str, acquired: Iterable[Acquired]) -> None:
         """Take back what a member was to get and has not been sent: that was no delivery."""
-        for first, last, _ in acquired:
-            for run in self._runs.cut(first, last):
-                if run.is_held and run.member_id == member_id:
-                    run.delivery_count -= 1
-                    self._set(run, _S.AVAILABLE)
-        self._settle()
+        self._apply_all(_held(self._cut(acquired), member_id), LeaderEvent.NOT_SENT)
 
     def archive(self, ranges: Iterable[OffsetRange], member_id: str) -> Write | None:
         """Finish with records that a member holds and must not see: those of aborted transactions, and markers."""
-        archived = []
-        for first, last in ranges:
-            for run in self._runs.cut(first, last):
-                if run.is_held and run.member_id == member_id:
-                    self._set(run, _S.ARCHIVED)
-                    archived.append(run)
-        return self._write_at_once(archived)
+        return self._apply_all(_held(self._cut(ranges), member_id), LeaderEvent.UNREADABLE)
 
     def take_dead_letters(self) -> list[DeadLetters]:
         """Records to be put into the dead-letter queue; each is handed out here once, also after a load.
@@ -307,15 +351,8 @@ class SharePartition:
 
     def archive_dead_letters(self, letters: Iterable[DeadLetters]) -> Write | None:
         """Finish with records, whether the dead-letter queue has taken them or not."""
-        archived = []
-        for first, last, *_ in letters:
-            if last < self._start:
-                continue
-            for run in self._runs.cut(max(first, self._start), last):
-                if run.state is _S.ARCHIVING:
-                    self._set(run, _S.ARCHIVED)
-                    archived.append(run)
-        return self._write_at_once(archived)
+        archiving = (run for run in self._cut(letters) if run.state is _S.ARCHIVING)
+        return self._apply_all(archiving, LeaderEvent.LETTER_DONE)
 
     def on_log_start(self, log_start_offset: int) -> None:
         """Pass over records that the log does not have any more. Locks on them end with their members' word."""
@@ -333,13 +370,11 @@ class SharePartition:
         for run in self._runs_of(write.change):
             if error is None:
                 assert run.next_state is not None
-                run.state, run.next_state, run.change = run.next_state, None, 0
-                run.member_id, run.locked_until_ms = "", None
+                run.enter(run.next_state)
             else:
                 self._take_back(run)
                 if _is_over(run, now_ms):
-                    self._set(run, self._after_release(run))
-                    run.change = write.change
+                    self._apply(run, LeaderEvent.LOCK_TIMEOUT, write.change)
         for run in self._runs:
             if run.change == write.change:
                 run.change = _NOT_KEPT if error is not None and run.state is _S.ARCHIVING else 0
@@ -347,82 +382,62 @@ class SharePartition:
 
     def keep_again(self) -> Write | None:
         """Have dead letters kept whose change was not: nobody may have them before; None without such."""
-        return self._write_at_once([run for run in self._runs if run.change == _NOT_KEPT])
+        change = next(self._changes)
+        for run in self._runs:
+            if run.change == _NOT_KEPT:
+                run.change = change
+        return self._write(change)
 
     # -- changes -------------------------------------------------------------------------------
-
-    def _new_change(self) -> int:
-        self._changes += 1
-        return self._changes
 
     def _runs_of(self, change: int) -> list[Run]:
         """The runs that await a change's outcome. They may have been split since it was prepared."""
         return [run for run in self._runs if run.next_state is not None and run.change == change]
 
-    def _prepare(self, run: Run, kind: AcknowledgeType, change: int) -> None:
-        if kind is AcknowledgeType.ACCEPT:
-            run.next_state = _S.ACKNOWLEDGED
-        elif kind is AcknowledgeType.RELEASE:
-            run.next_state = self._after_release(run)
-        elif kind is AcknowledgeType.REJECT:
-            run.next_state = self._given_up(run, DeadLetterReason.REJECTED)
+    def _apply(self, run: Run, event: Event, change: int = 0) -> None:
+        """Do with a run what the table says. ``change`` is the number of what is written, if anything is."""
+        transition = TRANSITIONS.get((run.state, event))
+        if transition is None or run.next_state is not None:
+            raise AssertionError(f"offsets {run.first} to {run.last} are {run.state.name}: no {event.name}")
+        state = transition.state(run.delivery_count, self._settings)
+        run.delivery_count += transition.deliveries
+        if state is _S.ARCHIVING:
+            run.reason, self._has_dead_letters = transition.gives_up, True
+        if transition.holds is Holds.ONCE_WRITTEN:
+            run.next_state = state
         else:
-            run.next_state = _S.ARCHIVED
-        run.change = change
+            run.enter(state)
+        if transition.holds is not Holds.UNWRITTEN:
+            run.change = change
         if run.counts_as_done:
             self._done_count += len(run)
+        self._next_fetch = None
+
+    def _apply_all(self, runs: Iterable[Run], event: Event) -> Write | None:
+        """Do with runs what the table says."""
+        change = next(self._changes)
+        for run in runs:
+            self._apply(run, event, change)
+        write = self._write(change)
+        self._settle()
+        return write
+
+    def _cut(self, ranges: Iterable[OffsetRange | Acquired | DeadLetters]) -> list[Run]:
+        return [run for each in ranges for run in self._runs.cut(each.first_offset, each.last_offset)]
 
     def _take_back(self, run: Run) -> None:
         if run.counts_as_done:
             self._done_count -= len(run)
         run.next_state, run.change, run.reason = None, 0, None
 
-    def _after_release(self, run: Run) -> DeliveryState:
-        if run.delivery_count < self._settings().delivery_count_limit:
-            return _S.AVAILABLE
-        return self._given_up(run, DeadLetterReason.DELIVERED_TOO_OFTEN)
-
-    def _given_up(self, run: Run, reason: DeadLetterReason) -> DeliveryState:
-        if not self._settings().has_dead_letter_queue:
-            return _S.ARCHIVED
-        run.reason, self._has_dead_letters = reason, True
-        return _S.ARCHIVING
-
-    def _set(self, run: Run, state: DeliveryState) -> None:
-        """Have a state hold at once."""
-        run.state, run.member_id, run.locked_until_ms, run.is_dead_letter = state, "", None, False
-        if run.counts_as_done:
-            self._done_count += len(run)
-
     def _write(self, change: int) -> Write | None:
-        self._changed()
-        changed = self._runs_of(change)
-        return Write(self._state(changed), change) if changed else None
-
-    def _write_at_once(self, changed: list[Run]) -> Write | None:
-        write = None
-        if changed:
-            number = self._new_change()
-            for run in changed:
-                run.change = number
-            write = Write(self._state(changed), number)
-        self._settle()
-        return write
-
-    def _state(self, changed: Iterable[Run]) -> SharePartitionState:
-        batches = tuple(run.batch() for run in changed)
-        return SharePartitionState(self._state_epoch, self._leader_epoch, self._start, self._done_count, batches)
+        """Returns what the persister must have of a change, if there is any."""
+        batches = tuple(run.batch() for run in self._runs if run.change == change)
+        state = SharePartitionState(self._state_epoch, self._leader_epoch, self._start, self._done_count, batches)
+        return Write(state, change) if batches else None
 
     def _settle(self) -> None:
-        self._move_start()
-        self._runs.join()
-        self._changed()
-
-    def _changed(self) -> None:
-        self._next_fetch = None
-
-    def _move_start(self) -> None:
-        """Pass over records at the start that are done with."""
+        """Pass over records at the start that are done with, and join what nothing tells apart."""
         start = self._start
         for run in self._runs:
             if run.first > start or not run.is_done:
@@ -431,7 +446,33 @@ class SharePartition:
         if start > self._start:
             self._done_count -= sum(len(run) for run in self._runs.drop_below(start))
             self._start = start
+        self._runs.join()
+        self._next_fetch = None
 
 
 def _is_over(run: Run, now_ms: int) -> bool:
     return run.locked_until_ms is not None and run.locked_until_ms <= now_ms
+
+
+def _held(runs: Iterable[Run], member_id: str) -> Iterator[Run]:
+    return (run for run in runs if run.is_held and run.member_id == member_id)
+
+
+def _end_of_batch(batches: Sequence[OffsetRange], offset: int) -> int:
+    """The last offset of the stored batch that has an offset; that offset itself if none has it."""
+    for first, last in batches:
+        if first <= offset <= last:
+            return last
+    return offset
+
+
+def _pieces(batches: Sequence[OffsetRange], first: int, last: int, size: int) -> list[tuple[int, int]]:
+    """Ranges of at least ``size`` offsets, but for the last one, that end where stored batches do."""
+    found = []
+    begin = first
+    for batch in batches:
+        if begin < batch.first_offset <= last and batch.first_offset - begin >= size:
+            found.append((begin, batch.first_offset - 1))
+            begin = batch.first_offset
+    found.append((begin, last))
+    return found

@@ -63,6 +63,12 @@ class Run:
         """Whether it is done, or will be once that is kept: so it is counted for those who look at lags."""
         return (self.state if self.next_state is None else self.next_state) in TERMINAL
 
+    def enter(self, state: DeliveryState) -> None:
+        """Put the run into a state; a holder and a lock go with being acquired."""
+        self.state, self.next_state, self.is_dead_letter = state, None, False
+        if state is not DeliveryState.ACQUIRED:
+            self.member_id, self.locked_until_ms = "", None
+
     def batch(self) -> StateBatch:
         """The run as it is to be kept."""
         state = self.state if self.next_state is None else self.next_state

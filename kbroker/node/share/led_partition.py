@@ -1,4 +1,14 @@
-"""A share partition whose partition this node leads: loaded from the persister, and kept in step with it."""
+"""A share partition whose partition this node leads: loaded from the persister, and kept in step with it.
+
+The life of one (``SharePartitionState`` of Kafka), which never goes back; what happens to its records is decided by
+`cores/share_partitions/delivery_states.py`:
+
+    loading   neither `core` nor `error`: fetches wait until that is over
+    loaded    `core`: requests and locks change it, and every `Write` goes to the persister, in order
+    failed    `error`: whoever has waited is refused, and the next request has the state loaded anew
+    ended     `is_ended`, or the leader epoch is another: nothing is served any more. Another leader has read the state,
+              and the persister fences this one; or the group or the topic is gone
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,17 @@
 
 Nothing here decides: `put_member` and its like are called by the replay of records. What no record keeps (task
 offsets, endpoints, a request to shut down) is lost with the coordinator, as in Apache Kafka.
-Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (4.4).
+
+The state of a group is not stored. The first line that is true gives it (``StreamsGroup.maybeUpdateGroupState``):
+
+    EMPTY         no members                                             until one joins
+    NOT_READY     topics of the topology are missing, or do not fit      until they are there: a new group epoch
+    ASSIGNING     the group epoch is ahead of the target assignment's    until the assignor has made a new one
+    RECONCILING   a member does not have its target yet                  until all have: `reconciliation`
+    STABLE        otherwise                                              until something changes: a new group epoch
+
+A change of a member, topic or config that the assignor depends on begins a new group epoch (`heartbeat`). A group that
+is deleted is in no state. Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (4.4).
 """
 
 from __future__ import annotations
@@ -118,11 +128,7 @@ class _Holders:
 
     def _of(self, member: StreamsGroupMember) -> Iterator[tuple[dict[TaskId, set[str]], TaskId]]:
         for held in (member.assigned, member.pending_revocation):
-            for holders, tasks in (
-                (self.active, held.active),
-                (self.standby, held.standby),
-                (self.warmup, held.warmup),
-            ):
+            for holders, tasks in zip((self.active, self.standby, self.warmup), held, strict=True):
                 for task in tasks:
                     yield holders, task
 

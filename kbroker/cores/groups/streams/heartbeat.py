@@ -14,7 +14,13 @@ from kbroker.cores.coordinator.result import CoordinatorRecord
 from kbroker.cores.groups.assignors.spec import AssignmentKept
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, RETRY_ASSIGNMENT_MS, UNSETTLED_INTERVAL_MS
-from kbroker.cores.groups.streams.assignors.spec import AssignmentConfigs, TaskAssignor, TaskAssignorError
+from kbroker.cores.groups.streams.assignors.spec import (
+    AssignmentConfigs,
+    GroupSpec,
+    MemberSpec,
+    TaskAssignor,
+    TaskAssignorError,
+)
 from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology, StatusDetail, StreamsStatus, configure
 from kbroker.cores.groups.streams.endpoints import endpoints
 from kbroker.cores.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember, TaskOffsets
@@ -25,9 +31,9 @@ from kbroker.cores.groups.streams.records import (
     group_record,
     member_record,
     target_epoch_record,
+    target_record,
     topology_record,
 )
-from kbroker.cores.groups.streams.target_assignment import assign_tasks, target_records
 from kbroker.cores.groups.streams.tasks import NO_TASKS, Tasks, write_tasks
 from kbroker.cores.groups.streams.topology import StreamsTopology, topology_of_record, topology_record_value
 from kbroker.cores.groups.topics import MetadataHasher
@@ -41,6 +47,8 @@ from kbroker.wire.messages.streams_group_heartbeat import (
 )
 
 logger = logging.getLogger(__name__)
+
+_NO_OFFSETS = TaskOffsets()
 
 _SOON = frozenset({StreamsStatus.MISSING_INTERNAL_TOPICS, StreamsStatus.ASSIGNMENT_DELAYED})
 """The statuses that are over in a moment. A missing source topic may be missing for long: the client gives up on
@@ -145,18 +153,11 @@ class HeartbeatStep:
         request = self.request
         if request.task_offsets is None and request.task_end_offsets is None:
             return
-        reported = reported_offsets(self.group.task_offsets.get(request.member_id, TaskOffsets()), request)
+        reported = reported_offsets(self.group.task_offsets.get(request.member_id, _NO_OFFSETS), request)
+        known = topology.subtopologies
         self.group.task_offsets[request.member_id] = TaskOffsets(
-            {
-                task: offset
-                for task, offset in reported.offsets.items()
-                if task.subtopology_id in topology.subtopologies
-            },
-            {
-                task: offset
-                for task, offset in reported.end_offsets.items()
-                if task.subtopology_id in topology.subtopologies
-            },
+            {task: offset for task, offset in reported.offsets.items() if task.subtopology_id in known},
+            {task: offset for task, offset in reported.end_offsets.items() if task.subtopology_id in known},
         )
 
     def _validated_epoch(self) -> int:
@@ -213,7 +214,7 @@ class HeartbeatStep:
             group.retry_assignment_ms = self.now_ms + RETRY_ASSIGNMENT_MS
             self._keep_assignment()
             return
-        self.records += target_records(group, before, target, self.group_epoch, self.now_ms)
+        self.records += _target_records(group, before, target, self.group_epoch, self.now_ms)
         self.target_epoch, self.target = self.group_epoch, target[self.new.member_id]
 
     def _keep_assignment(self) -> None:
@@ -321,9 +322,7 @@ def first_target(
     """The records of the target assignment when the initial delay is over. `ApiError`."""
     if group.topology is None:
         return []
-    topology = group.configured
-    if topology is None:
-        topology = configure(group.topology, hasher.image)
+    topology = group.configured or configure(group.topology, hasher.image)
     if topology.is_ready and group.validated_topology_epoch != topology.epoch:
         # The topics have come since the last heartbeat. The next one says so, with a new group epoch.
         return [target_epoch_record(group.group_id, group.group_epoch, 0)]
@@ -332,7 +331,7 @@ def first_target(
     except AssignmentKept:
         group.retry_assignment_ms = now_ms + RETRY_ASSIGNMENT_MS
         return []
-    return target_records(group, group.target, target, group.group_epoch, now_ms)
+    return _target_records(group, group.target, target, group.group_epoch, now_ms)
 
 
 def _assigned(
@@ -343,7 +342,9 @@ def _assigned(
     assignors: Mapping[str, TaskAssignor],
     epoch: int,
 ) -> Mapping[str, Tasks]:
-    """The assignor's answer. `ApiError` UNKNOWN_SERVER_ERROR when Kafka's own has none; `AssignmentKept`."""
+    """Returns the target of ``members``, which are the group's after the step under way; no tasks while the topology is
+    not ready. `ApiError` UNKNOWN_SERVER_ERROR when Kafka's own assignor has no answer; `AssignmentKept`.
+    """
     configs = AssignmentConfigs(config.num_standby_replicas, config.rack_aware_assignment_tags)
     if config.missing_assignor is not None:
         logger.warning(
@@ -352,9 +353,37 @@ def _assigned(
             config.missing_assignor,
             config.assignor,
         )
+    if not topology.is_ready:
+        return dict.fromkeys(members, NO_TASKS)
+    specs = {}
+    for member_id, member in members.items():
+        offsets = group.task_offsets.get(member_id, _NO_OFFSETS)
+        specs[member_id] = MemberSpec(
+            process_id=member.process_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            client_tags=member.client_tags,
+            current=Tasks(frozenset(member.assigned.active), member.assigned.standby, member.assigned.warmup),
+            task_offsets=offsets.offsets,
+            task_end_offsets=offsets.end_offsets,
+        )
     try:
-        return assign_tasks(group, members, topology, assignors[config.assignor], configs)
+        assigned = assignors[config.assignor].assign(GroupSpec(specs, configs), topology.subtopologies)
     except TaskAssignorError as error:
         message = f"Failed to compute a new target assignment for epoch {epoch}: {error}"
         logger.error("group %s: %s", group.group_id, message)
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+    return {member_id: assigned.get(member_id, NO_TASKS) for member_id in members}
+
+
+def _target_records(
+    group: StreamsGroup, before: Mapping[str, Tasks], target: Mapping[str, Tasks], epoch: int, now_ms: int
+) -> list[CoordinatorRecord]:
+    """The records that make ``target`` the group's: one for each member whose part differs, and the epoch."""
+    records = [
+        target_record(group.group_id, member_id, tasks)
+        for member_id, tasks in target.items()
+        if before.get(member_id) != tasks
+    ]
+    records.append(target_epoch_record(group.group_id, epoch, now_ms))
+    return records

@@ -6,6 +6,8 @@ Rules and error texts: Kafka's ``GroupMetadataManager`` (4.4), its ``getOrMaybeC
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from kbroker.cores.coordinator.result import CoordinatorRecord
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
@@ -17,6 +19,9 @@ from kbroker.cores.groups.streams.tasks import NOTHING_HELD, HeldTasks, TaskId, 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import replace
 from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
+
+_TO_ASSIGNOR = attrgetter("topology_epoch", "rack_id", "client_tags", "process_id")
+"""The fields of a member that an assignor looks at."""
 
 
 def check_group_size(group: StreamsGroup, member_id: str, instance_id: str | None, limit: int) -> None:
@@ -126,12 +131,7 @@ def is_new_to_assignor(old: StreamsGroupMember, new: StreamsGroupMember, instanc
     """
     if instance_id is None:
         return new != old
-    return (old.topology_epoch, old.rack_id, old.client_tags, old.process_id) != (
-        new.topology_epoch,
-        new.rack_id,
-        new.client_tags,
-        new.process_id,
-    )
+    return _TO_ASSIGNOR(old) != _TO_ASSIGNOR(new)
 
 
 def check_tasks(owned: Tasks | None, topology: ConfiguredTopology) -> None:

@@ -1,19 +1,86 @@
-"""Reconciliation of KIP-1071: the way of a member from its present tasks to its target assignment.
+"""The state machine of a streams group's member: its way from the tasks it has to its target assignment (KIP-1071).
 
-An active task moves only after its owner has said that it gave it up. A process holds a task in one role only: its
-threads share the task's state on disk. A change of role within one member (standby to active, and so on) needs no
-revocation: the member keeps what it has until the new role is free.
-Rules: Kafka's ``CurrentAssignmentBuilder`` (4.4).
+`TRANSITIONS` says what each heartbeat does with the member; the states of the whole group follow from those of its
+members and are in `group`. States (Kafka's ``MemberState``; they are stored with the member):
+
+    STABLE            has the target assignment of its epoch
+    UNREVOKED_TASKS   must give up tasks, and say so, before anything else
+    UNRELEASED_TASKS  is in the target's epoch, and waits for tasks that others have not given up yet
+    UNKNOWN           written by a newer version
+
+Rule 1. A member moves by its own heartbeats alone. The member stays in a state until the heartbeat shows what the state
+    waits for: a target of another epoch, or that the tasks to be given up are not among those the member names. A
+    heartbeat that names no tasks shows nothing. (``CurrentAssignmentBuilder.build``, ``hasNotReleased``.)
+
+Rule 2. To advance is to give up first: with tasks to give up the member is UNREVOKED_TASKS, gets nothing, and stays
+    behind the target's epoch. After that the member takes what is free, in the target's epoch: UNRELEASED_TASKS if
+    something is not, STABLE otherwise. (``computeNextAssignment``.)
+
+Rule 3. A member that has given up goes on from the next epoch, and may have to give up more, for a newer target; one
+    that is UNRELEASED_TASKS is judged with every heartbeat, by the newest target.
+
+Rule 4. An active task is free when no member has it or is still to give it up, and no other thread of the same process
+    follows it. A process has a task in one role, as its threads share the state on disk: a standby or warm-up task is
+    free when no other thread of the process has the task. (``isUnreleasedActiveTask`` and its like; `StreamsGroup`
+    knows the holders.)
+
+Rule 5. A change of role within one member is no revocation: the member keeps the old role until the new one is free.
+    (``keepPromotedTasksUntilGranted``, ``convertReplicaRole``, ``demoteActiveTasksToStandby``.)
+
+Rule 6. A member that gives up too late, or is silent, is fenced: its tasks are free then (`streams_protocol`, the
+    timers "rebalance" and "session"). A member in a state that nobody here knows must come back without tasks.
+
+What always holds, and where it is proved (`Threads` is the machine in `tests/groups/streams/test_reconciliation.py`,
+whose members follow their orders late or never, leave, die and come back):
+
+    an active task is with one member, also while it moves     Threads.active_tasks_have_one_owner
+    a process has a task in one role                           Threads.a_process_has_a_task_in_one_role
+    members that follow their orders all become STABLE, and    Threads.settle
+        every task is active
+    tasks move only when given up; late members are fenced     tests/groups/streams/test_protocol.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 
 from kbroker.cores.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.tasks import NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import dataclass, field, replace
+
+
+class Heartbeat(Enum):
+    """The news of a heartbeat, as far as the member's state asks for it."""
+
+    IS_AT_TARGET = "The member is in the target's epoch."
+    IS_BEHIND = "The target has another epoch."
+    OWNS = "The member names tasks that must be given up, or names no tasks at all."
+    GAVE_UP = "The member names no tasks that must be given up."
+
+
+class Step(Enum):
+    """The consequence for the member."""
+
+    STAY = "The member stays as it is."
+    ADVANCE = "The member advances in its epoch."
+    ADVANCE_ONE_EPOCH = "The member advances from the next epoch."
+    START_OVER = "The member advances from the target's epoch."
+    FENCE = "The member must come back without tasks."
+
+
+TRANSITIONS: Mapping[tuple[MemberState, Heartbeat], Step] = {
+    (MemberState.STABLE, Heartbeat.IS_AT_TARGET): Step.STAY,
+    (MemberState.STABLE, Heartbeat.IS_BEHIND): Step.ADVANCE,
+    (MemberState.UNREVOKED_TASKS, Heartbeat.OWNS): Step.STAY,
+    (MemberState.UNREVOKED_TASKS, Heartbeat.GAVE_UP): Step.ADVANCE_ONE_EPOCH,
+    (MemberState.UNRELEASED_TASKS, Heartbeat.IS_AT_TARGET): Step.ADVANCE,
+    (MemberState.UNRELEASED_TASKS, Heartbeat.IS_BEHIND): Step.ADVANCE,
+    (MemberState.UNKNOWN, Heartbeat.OWNS): Step.FENCE,
+    (MemberState.UNKNOWN, Heartbeat.GAVE_UP): Step.START_OVER,
+}
+"""The state and the heartbeat, and what follows. An advance ends in a state by rule 2."""
 
 
 @dataclass(slots=True)
@@ -54,25 +121,32 @@ class Reconciliation:
 
     def next(self) -> StreamsGroupMember:
         """The member after the step; the same object where it cannot move. `ApiError` FENCED_MEMBER_EPOCH."""
+        epoch = self.member.member_epoch
+        match TRANSITIONS[self.member.state, self._heartbeat()]:
+            case Step.STAY:
+                return self.member
+            case Step.ADVANCE:
+                return self._advance(epoch)
+            case Step.ADVANCE_ONE_EPOCH:
+                return self._advance(epoch + 1)
+            case Step.START_OVER:
+                return self._advance(self.target_epoch)
+            case Step.FENCE:
+                raise ApiError(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin.",
+                )
+
+    def _heartbeat(self) -> Heartbeat:
         member = self.member
         match member.state:
-            case MemberState.STABLE:
-                return member if member.member_epoch == self.target_epoch else self._advance(member.member_epoch)
             case MemberState.UNREVOKED_TASKS:
-                if self._still_has(member.pending_revocation):
-                    return member
-                return self._advance(member.member_epoch + 1)
-            case MemberState.UNRELEASED_TASKS:
-                return self._advance(member.member_epoch)
+                owns = self._still_has(member.pending_revocation)
             case MemberState.UNKNOWN:
-                # Only a member without tasks can start over from a state that nobody here knows.
-                if self.owned is None or not self.owned.is_empty:
-                    raise ApiError(
-                        ErrorCode.FENCED_MEMBER_EPOCH,
-                        "The streams group member is in a unknown state. The member must abandon all its tasks and "
-                        "rejoin.",
-                    )
-                return self._advance(self.target_epoch)
+                owns = self.owned is None or not self.owned.is_empty
+            case _:
+                return Heartbeat.IS_AT_TARGET if member.member_epoch == self.target_epoch else Heartbeat.IS_BEHIND
+        return Heartbeat.OWNS if owns else Heartbeat.GAVE_UP
 
     def _still_has(self, tasks: HeldTasks) -> bool:
         """Whether the member has any of them, as far as is known: it says so, or says nothing."""
