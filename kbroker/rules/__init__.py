@@ -1,7 +1,8 @@
 """Rules of one's own in Python: a broker's authorizer, logins, quotas, assignors, policies and more as callables.
 
 A node's file names them (``authorizer.class.name=python:my_rules:authorize``). This package has what they are given and
-what they answer with; docs/security/python.md has an example of each.
+what they answer with; docs/security/python.md has an example of each. How a node calls them is in
+`kbroker.node.rules`. Begin with `bases`, then `loading`.
 """
 
 from __future__ import annotations

@@ -7,5 +7,7 @@
 - Checks of whole clusters: ``history`` compares the answers that clients get, ``cluster_invariants`` looks inside.
 - The quorum alone: ``quorum``, which is five times as fast (docs/decisions/0022-two-simulated-worlds.md).
 
+Real processes and sockets are in `kbroker.testing`. Begin with ``cluster``.
+
 ``python -m kbroker.sim --scenario NAME --seed N`` runs one scenario; ``--trace`` shows every step.
 """

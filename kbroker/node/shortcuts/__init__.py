@@ -6,5 +6,6 @@ correlation id and a few fields (`template`). A recognised request is served by 
 response. Every other request, and every one that would be refused, is let through to its handler, which has all the
 rules; `cache` remembers one in a while of those for the next time.
 
-Nothing is decided here: without this package every client is told the same, for more CPU time.
+Nothing is decided here: without this package every client is told the same, for more CPU time. Begin with `cache`,
+then `template`.
 """

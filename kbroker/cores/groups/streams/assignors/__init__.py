@@ -1,4 +1,7 @@
-"""Assignors of streams groups, by the names in ``group.streams.assignors``."""
+"""Assignors of streams groups, by the names in ``group.streams.assignors``.
+
+Those of consumer and share groups are in `kbroker.cores.groups.assignors`. Begin with `spec`, then `sticky`.
+"""
 
 from __future__ import annotations
 
