@@ -80,22 +80,6 @@ def test_an_answer_that_is_of_a_later_release_ends_no_broker(tmp_path: Path, mon
     run(test)
 
 
-def test_a_broker_that_fails_to_leave_stops_all_the_same(tmp_path: Path) -> None:
-    """(Without that it serves on for ever, and so does this test.)"""
-
-    async def mistaken() -> None:
-        raise LookupError("a mistake")
-
-    async def test() -> None:
-        with pytest.raises(BaseExceptionGroup) as caught:
-            async with three_nodes(tmp_path) as cluster:
-                cluster.nodes[3].lifecycle.leave = mistaken  # type: ignore[method-assign]
-                await cluster.stop(3)
-        assert caught.group_contains(LookupError, match="a mistake")
-
-    run(test)
-
-
 def test_a_broker_that_cannot_tell_of_a_failed_directory_stops(tmp_path: Path) -> None:
     """``log.dir.failure.timeout.ms`` (KIP-858): the controller would have it lead what is lost."""
     two = {"log.dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}", "log.dir.failure.timeout.ms": "300"}

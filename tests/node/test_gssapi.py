@@ -299,7 +299,7 @@ def test_tickets_of_a_cache_are_renewed(kdc: Kdc, tmp_path: Path, caplog: pytest
         ({"sasl.kerberos.service.name": ""}, "sasl.kerberos.service.name is not set"),
         (
             {"sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](*)"},
-            "rules of Kerberos names: .*is no regular expression",
+            "rules of Kerberos names: .*is a regular expression that kbroker cannot follow",
         ),
         ({"sasl.kerberos.principal.to.local.rules": "default"}, "'default' is neither DEFAULT nor of the form"),
         ({"jaas": f"{MODULE} required useTicketCache=true;"}, "a listener needs useKeyTab=true"),

@@ -318,8 +318,9 @@ def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: 
         assert (TOPIC in cleaner.uncleanable) == uncleanable
         assert not await cleaner.clean_filthiest()
 
-    # Two dirs: with none left, the node would end.
-    scenario(tmp_path, test, log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}")
+    # Two dirs, and one for the metadata log: with none left, or without that one, the node would end.
+    dirs = {"log_dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}", "metadata_log_dir": str(tmp_path / "metadata")}
+    scenario(tmp_path, test, **dirs)
 
 
 def test_a_log_for_which_there_was_no_room_is_compacted_later(tmp_path: Path) -> None:

@@ -100,6 +100,24 @@ def test_after_a_failure_no_part_is_stopped() -> None:
     assert {"log ends", "clients starts"} <= set(course.events)
 
 
+def test_a_part_that_fails_to_stop_ends_all_the_same() -> None:
+    """(Without that a node serves on for ever, and so does this test.)"""
+    course = Course()
+
+    async def mistaken() -> None:
+        raise LookupError("a mistake")
+
+    async def test() -> None:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(course.run, course.part("one"), Part(stop=mistaken))
+                nursery.cancel_scope.cancel()
+        assert caught.group_contains(LookupError, match="a mistake")
+
+    on_mock_clock(test)
+    assert course.events[-1] == "one ends" and "one stops" not in course.events
+
+
 def test_neither_a_node_nor_its_services_change_while_it_runs(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:

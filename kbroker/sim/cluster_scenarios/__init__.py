@@ -1,7 +1,7 @@
 """The scenarios of simulated clusters. Each leaves its cluster healed, and all promises kept.
 
-A family of scenarios is a module; :mod:`~kbroker.sim.cluster_scenarios.registry` has them all under their names. Begin there,
-then with `steps`.
+A family of scenarios is a module; :mod:`~kbroker.sim.cluster_scenarios.registry` has them all under their names.
+Begin there, then with `steps`.
 """
 
 from __future__ import annotations
