@@ -85,7 +85,7 @@ STRING: Final = _Kind[str](ConfigType.STRING)
 
 
 def derived(row: object) -> Any:
-    """Returns ``row``, whose attribute has an annotated type: `kbroker.config.broker_config` makes the value."""
+    """Returns ``row``, whose value `kbroker.config.broker_config` derives; the attribute's annotation is its type."""
     return row
 
 

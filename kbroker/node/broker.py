@@ -98,6 +98,8 @@ class Broker:
         self.listeners = self._listeners.servers
         self.on_opening: list[Callable[[], object]] = []
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
+        self.log_cleaner: LogCleaner | None = None
+        """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
         self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
         self._produce_queue = WorkQueue(env)
 
@@ -228,18 +230,6 @@ class Broker:
         )
 
     @cached_property
-    def log_cleaner(self) -> LogCleaner | None:
-        """Compacts logs; None where ``log.cleaner.enable`` is false. A launch does not wait for its imports."""
-        if not self.config.log_cleaner_enable:
-            return None
-        from kbroker.node.logs.log_cleaner import CleanerSettings, LogCleaner
-
-        def settings() -> CleanerSettings:
-            return CleanerSettings.of(self._dynamic_config.with_prefix("log.cleaner."))
-
-        return LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
-
-    @cached_property
     def _quotas(self) -> NodeQuotas:
         by_rule = None if self._rules is None else self._rules.quotas(self.config, self.metadata)
         return NodeQuotas(self.config, self._dynamic_config, self.env.now, by_rule)
@@ -282,9 +272,8 @@ class Broker:
         )
 
     def _fetch_reader(self) -> FetchReader:
-        from kbroker.node.replicas.fetch_reader import (
-            FetchReader,  # with the first Fetch: a launch does not wait for it
-        )
+        # With the first Fetch: a launch does not wait for the import.
+        from kbroker.node.replicas.fetch_reader import FetchReader
 
         return FetchReader(self.replica_manager)
 
@@ -436,7 +425,12 @@ class Broker:
 
     async def _run_cleaner(self) -> None:
         await trio.sleep(CLEANER_DELAY_SECONDS)
-        assert self.log_cleaner is not None
+        from kbroker.node.logs.log_cleaner import CleanerSettings, LogCleaner
+
+        def settings() -> CleanerSettings:
+            return CleanerSettings.of(self._dynamic_config.with_prefix("log.cleaner."))
+
+        self.log_cleaner = LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
         await self.log_cleaner.run()
 
     async def _open_listeners(self, services: Services, nursery: trio.Nursery) -> None:

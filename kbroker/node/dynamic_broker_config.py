@@ -14,7 +14,6 @@ from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
-    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 logger = logging.getLogger(__name__)
 

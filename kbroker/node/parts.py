@@ -1,7 +1,7 @@
-"""Starting and stopping the parts of a node; and the parts that only properties ask for.
+"""Starting and stopping the parts of a node; the parts that only properties ask for; and the quotas of a node.
 
-Of the latter nothing is imported without the properties: each function looks at the raw ones first, and makes a part or
-returns None.
+Of optional parts nothing is imported without the properties: each function looks at the raw ones first, and makes a
+part or returns None. What counts for quotas is imported with the first quota.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Registrations:
             self._refresh(nursery)
 
     def check_log_dirs(self) -> None:
-        """Have log directories go offline whose logs the metadata, as they are before this node registers, do not know.
+        """Take log directories offline that hold logs of topics unknown to the metadata before this node registers.
 
         A quorum that has lost its log, or another with the same cluster id, has not deleted the topics that it does not
         know. ``FatalError`` if no directory is left.

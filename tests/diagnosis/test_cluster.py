@@ -71,7 +71,8 @@ def test_brokers_that_do_not_answer_are_told_once() -> None:
     silent = {1: "cannot connect to a:1: Connection refused", 2: "cannot connect to b:1: Connection refused"}
     fenced, no_answer = findings(ClusterView(NOW, brokers=brokers, silent=silent))
     assert (fenced.key, no_answer.key) == ("fenced-broker broker 1", "silent-broker broker 2")
-    assert no_answer.advice == "cannot connect to b:1: Connection refused."
+    assert no_answer.evidence == "cannot connect to b:1: Connection refused."
+    assert no_answer.advice.endswith("reaches its address: cannot connect to b:1: Connection refused.")
 
 
 def test_failed_directories() -> None:

@@ -46,7 +46,7 @@ ONE_QUERY = "compat_tests/spark/test_sink.py::test_from_topic_to_topic_and_again
 # Most properties have a quarter of their examples there: the interpreter is another one, the rules are the same.
 NOT_ON_313 = """
     console sim groups raft_metadata transactions replication share_partitions share_coordinator handlers log doctor top
-    explorer records_io schemas telemetry security spark_examples benchmarks gate test_readme.py test_*page.py
+    diagnosis explorer records_io schemas telemetry security spark_examples benchmarks gate test_readme.py test_*page.py
     test_operations.py test_docs.py test_links.py test_kips.py test_testing*.py cli/test_completion.py
     cli/test_no_secret_is_told.py cli/test_record_files.py cli/test_up.py
 """

@@ -69,7 +69,7 @@ from kbroker.cores.share_state import DeliveryState
 
 
 class LeaderEvent(Enum):
-    """An event without a member's word. (The end of a session is a RELEASE of what its member holds.)"""
+    """An event that no member has asked for. (The end of a session is a RELEASE of what its member holds.)"""
 
     ACQUIRE = "A member's fetch gets the record."
     LOCK_TIMEOUT = "The holder's lock has ended."

@@ -395,7 +395,7 @@ class SharePartition:
         return [run for run in self._runs if run.next_state is not None and run.change == change]
 
     def _apply(self, run: Run, event: Event, change: int = 0) -> None:
-        """Do with a run what the table says. ``change`` is the number of what is written, if anything is."""
+        """Apply the transition of an event to a run. ``change`` is the number of what is written, if anything is."""
         transition = TRANSITIONS.get((run.state, event))
         if transition is None or run.next_state is not None:
             raise AssertionError(f"offsets {run.first} to {run.last} are {run.state.name}: no {event.name}")

@@ -45,7 +45,7 @@ class Measured:
         self._local = 0
 
     def name(self, names: tuple[str, ...]) -> None:
-        """Its names, if they come out only when it is decoded."""
+        """Set the names, which are known once the request is decoded."""
         self._names = names
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ class Measured:
         self._completed = perf_counter_ns()
 
     def written(self, began: int, ended: int) -> None:
-        """Its response was offered to the socket first at one time, and was in it at the other."""
+        """Record the write of the response, from the first attempt to the end."""
         completed = self._completed
         began = max(began, completed)
         remote = max(0, completed - self._began - self._local)

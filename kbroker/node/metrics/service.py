@@ -62,7 +62,7 @@ class MetricsServer(HttpServer):
 
 
 class MetricsService:
-    """``bind`` and ``show`` it before the node's parts are made, and ``start`` it when they are there."""
+    """``bind`` it before the node's parts are made, ``show`` it when they are there, and ``start`` it to measure."""
 
     def __init__(self, address: tuple[str, int], env: Env, node: MeasuredNode) -> None:
         """``address`` is that of the page."""

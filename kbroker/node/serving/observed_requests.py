@@ -70,7 +70,7 @@ class RequestObserver:
         """
 
     def served(self, round: Round | None) -> None:
-        """All is done for it, but perhaps for an answer that comes later.
+        """The request is served; its answer may still come later.
 
         In a crowded round of the poller: until its end, another reply may take the place of the request's.
         """
@@ -152,7 +152,7 @@ class ObservedDispatcher(Dispatcher):
         return self._shortcuts.tallies
 
     def see_each(self, observer: RequestObserver, wanted: bool) -> None:
-        """Tell observers of each request, those of shortcuts too, from the next one on; until nobody wants that."""
+        """Note whether an observer wants to see each request, those that shortcuts serve included."""
         (self._wish_each.add if wanted else self._wish_each.discard)(observer)
         self.serve_now = self._serve_seen if self._wish_each else MethodType(_serve_now, self)
 

@@ -104,7 +104,7 @@ class WorkQueue:
     ) -> bool:
         """Go on with ``work``, which has yielded ``step`` (or None, or has not begun); ``on_done`` gets its value.
 
-        One that ``needs_answer`` is given up when the connection ends: nobody has been told that it was appended.
+        One that ``needs_answer`` is given up when the connection ends: nobody waits for it any more.
         False if too much waits already; nothing is done then.
         """
         size += REQUEST_BYTES

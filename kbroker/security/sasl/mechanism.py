@@ -50,7 +50,7 @@ class SaslServer(Protocol):
     def respond(self, token: bytes) -> bytes | Awaitable[bytes]:
         """The answer to a client's message, to be awaited if others must be asked or a thread does it.
 
-        :class:`~kbroker.security.sasl.errors.SaslError` lets the client in no more.
+        :class:`~kbroker.security.sasl.mechanism.SaslError` lets the client in no more.
         """
         ...
 
@@ -67,7 +67,7 @@ class SaslClient(Protocol):
         ...
 
     def respond(self, challenge: bytes) -> bytes:
-        """The message that follows upon the server's; :class:`~kbroker.security.sasl.errors.SaslError` if none does."""
+        """The message that follows upon the server's; `SaslError` if none does."""
         ...
 
 

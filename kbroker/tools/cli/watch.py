@@ -33,7 +33,7 @@ EXPLORER_VARIABLE: Final = "KBROKER_EXPLORER"
 
 DETAILS = """\
 A node is watched that was started with --explorer. In a terminal the space bar pauses, and q ends.
-kbroker console --explorer HOST:PORT shows the same as a page in the browser.
+kbroker console --explorer HOST:PORT shows the same as a page in the browser (extra `console`).
 """
 
 QUEUED_BYTES: Final = 32 << 20

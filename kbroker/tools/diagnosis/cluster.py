@@ -73,7 +73,8 @@ def brokers(view: ClusterView) -> Iterator[Finding]:
     for broker, problem in view.silent.items():
         if broker not in fenced:
             text = f"Broker {broker} does not answer."
-            yield Finding(Severity.ERROR, f"broker {broker}", text, problem, f"{problem}.", "silent-broker")
+            advice = f"See whether its process runs, and whether this machine reaches its address: {problem}."
+            yield Finding(Severity.ERROR, f"broker {broker}", text, f"{problem}.", advice, "silent-broker")
     for broker, directory in view.failed_dirs:
         yield Finding(
             Severity.ERROR,

@@ -90,7 +90,7 @@ class GroupWatch:
     def explain(
         self, client: Client, lagging: Sequence[LaggingPartition], at_ms: int, *, stuck_ms: int = STUCK_MS
     ) -> list[LaggingPartition]:
-        """Returns those where a record does wait, with the transactions that block them, as far as they may be seen."""
+        """Returns the partitions where a record waits, with the transactions that block them, if those may be seen."""
         explained = _with_holders(client, lagging)
         # What does not move may have nothing to wait for.
         still = [each for each in explained if each.member is None or each.stall.is_stuck(at_ms, stuck_ms)]

@@ -42,7 +42,7 @@ class LogGaps:
         return known is not None and known >= end
 
     def look(self, client: Client, spots: Mapping[Spot, int]) -> set[Spot]:
-        """Returns those of the spots (with the ends of their logs) behind which nothing is, as far as it is known now.
+        """Returns the spots that no record follows, with the ends of their logs, as far as is known now.
 
         A log whose end readers of committed records cannot have yet has something to wait for.
         """

@@ -22,7 +22,7 @@ STUCK_MS: Final = 10_000
 MAX_FINDINGS: Final = 12
 
 MOST_REMEMBERED: Final = 20_000
-"""Groups at partitions, the ones that were looked at last."""
+"""The most pairs of group and partition that are remembered."""
 
 
 class Stall(NamedTuple):
