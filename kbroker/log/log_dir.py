@@ -21,7 +21,7 @@ from kbroker.log.checkpoint_files import (
     write_offsets,
 )
 from kbroker.log.disk import Disk, DiskLock, DiskUsage
-from kbroker.log.room import Room
+from kbroker.log.full_disk import Room
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.types import TopicPartition, Uuid, random_uuid
 from kbroker.value_types import NamedTuple

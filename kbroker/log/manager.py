@@ -25,10 +25,10 @@ from kbroker.log.dirs.removals import MarkedDirectories, Removals, RemovalTask
 from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, OpeningProgress, load_logs, of_another_history
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.room import is_no_room
 from kbroker.types import TopicPartition, Uuid
 
 _OF_OTHERS = (

@@ -11,11 +11,11 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import old_formats, recovery
 from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
 from kbroker.log.disk import Disk
+from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.room import unless_full
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
 from kbroker.types import TopicPartition, Uuid

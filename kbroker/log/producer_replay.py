@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from kbroker.log.full_disk import unless_full
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.room import unless_full
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.transaction_index import AbortedTxn

@@ -16,10 +16,10 @@ from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.compaction.cleanable import log_to_clean, make_job
 from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.room import is_no_room
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch

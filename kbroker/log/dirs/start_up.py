@@ -29,6 +29,7 @@ from kbroker.log.checkpoint_files import (
 from kbroker.log.dirs.removals import MarkedDirectories
 from kbroker.log.disk import Disk, OsDisk
 from kbroker.log.file_names import SEGMENT_SUFFIXES
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import (
     DELETE_SUFFIX,
@@ -41,7 +42,6 @@ from kbroker.log.log_dir import (
 )
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.recovery import MAX_OFFSET
-from kbroker.log.room import is_no_room
 from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid
 from kbroker.value_types import NamedTuple, dataclass, field
 

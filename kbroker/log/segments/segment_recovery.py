@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.log.file_names import SET_ASIDE_SUFFIX, TEMPORARY_SUFFIX
-from kbroker.log.room import unless_full
+from kbroker.log.full_disk import unless_full
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import remove_files

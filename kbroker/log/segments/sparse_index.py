@@ -21,7 +21,7 @@ from bisect import bisect_right
 from typing import ClassVar
 
 from kbroker.log.disk import Disk, DiskFile
-from kbroker.log.room import is_no_room
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.segments.open_files import OpenFiles, OpenIndex
 
 BLOCK = 512

@@ -16,7 +16,7 @@ import trio
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
 from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker
 from kbroker.log.disk import OsDisk
-from kbroker.log.room import is_no_room
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.segments.cleaned_segment import discard_cleaned
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.logs.compaction_pool import CompactionPool

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.log_dir import LogDescription, LogDirDescription
-from kbroker.log.room import is_no_room
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.types import TopicPartition, Uuid
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kbroker.log.fake_disk import FakeDisk
-from kbroker.log.room import Room
+from kbroker.log.full_disk import Room
 
 CAPACITY = 4 << 20
 PIECE = CAPACITY // 256
