@@ -21,7 +21,7 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
-from tests.patience import LONG, LONG_MS, eventually
+from tests.patience import LONG_MS, eventually
 
 pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
 from playwright.sync_api import Dialog, Locator, Page, Route, expect
@@ -129,7 +129,7 @@ def test_an_import_and_a_replay_go_on(
     with cluster.client() as client:
         create_topics(client, [NewTopic("whole", 2, 1), NewTopic("whole-again", 2, 1)])
     file = tmp_path / "rows.csv"
-    file.write_text("key,value\n" + "".join(f"k{number % 9},{number} {LONG}\n" for number in range(ROWS)))
+    file.write_text("key,value\n" + "".join(f"k{number % 9},{number} {FILLER}\n" for number in range(ROWS)))
     page = open_page("#/topic?name=whole", url=impatient.url, expect=(502,))
     page.route("**/api/copies/piece", killing(cluster, 3))
     begin_import(page, file)
@@ -189,7 +189,7 @@ def test_an_import_goes_on_with_its_file_chosen_again(
         create_topics(client, [NewTopic("reloaded", 1, 1)])
     rows = 4000
     file = tmp_path / "rows.csv"
-    file.write_text("value\n" + "".join(f"{number} {LONG}\n" for number in range(rows)))
+    file.write_text("value\n" + "".join(f"{number} {FILLER}\n" for number in range(rows)))
     page = open_page("#/topic?name=reloaded", url=keeping.url)
     page.on("dialog", lambda dialog: dialog.accept())
     asked: list[Route] = []
