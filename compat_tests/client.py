@@ -19,6 +19,8 @@ EARLIEST = "earliest"
 """A start position for reading: an offset, or one of these two."""
 LATEST = "latest"
 MAX_TIMESTAMP = "max_timestamp"
+MAX_TRANSACTION_MS = 900_000
+"""The longest time-out of a transaction that brokers allow unless they are told otherwise."""
 
 ALL_FEATURES = frozenset(
     {

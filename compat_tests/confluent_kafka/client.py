@@ -25,6 +25,7 @@ from compat_tests.client import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    MAX_TRANSACTION_MS,
     Client,
     ClientError,
     Cluster,
@@ -219,10 +220,13 @@ class ConfluentKafkaClient(Client):
                 "max.in.flight.requests.per.connection": 5,
                 "linger.ms": 5,
                 "batch.size": batch_bytes,
-                "message.timeout.ms": int(timeout * 1000),
+                "message.timeout.ms": min(int(timeout * 1000), MAX_TRANSACTION_MS),
                 # librdkafka wants that no message outlives its transaction.
                 **(
-                    {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+                    {
+                        "transactional.id": transactional_id,
+                        "transaction.timeout.ms": min(int(timeout * 1000), MAX_TRANSACTION_MS),
+                    }
                     if transactional_id
                     else {}
                 ),

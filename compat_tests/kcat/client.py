@@ -12,6 +12,7 @@ from compat_tests.client import (
     ALL_FEATURES,
     EARLIEST,
     LATEST,
+    MAX_TRANSACTION_MS,
     Client,
     ClientError,
     Cluster,
@@ -185,11 +186,12 @@ class KcatClient(Client):
             exact = idempotent or transactional_id is not None
             options += ["-X", "acks=all", "-X", f"enable.idempotence={str(exact).lower()}"]
             options += ["-X", "linger.ms=5", "-X", f"batch.size={batch_bytes}"]
-            options += ["-X", "max.in.flight=5", "-X", f"message.timeout.ms={int(timeout * 1000)}"]
+            milliseconds = min(int(timeout * 1000), MAX_TRANSACTION_MS)
+            options += ["-X", "max.in.flight=5", "-X", f"message.timeout.ms={milliseconds}"]
             if transactional_id:
                 # librdkafka wants that no message outlives its transaction.
                 options += ["-X", f"transactional.id={transactional_id}", "-X"]
-                options += [f"transaction.timeout.ms={int(timeout * 1000)}"]
+                options += [f"transaction.timeout.ms={milliseconds}"]
             lines = [(record.key or b"") + b"\x1f" + (record.value or b"") for record in run]
             result = self._kcat(*options, stdin=b"\x1e".join(lines), timeout=timeout + 30)
             if result.returncode or _FAILED.search(result.stderr):

@@ -44,7 +44,7 @@ PRODUCER: Mapping[str, Any] = {
     **CLIENT,
     "acks": "all",
     "enable.idempotence": True,
-    "message.timeout.ms": LONG_MS,
+    "message.timeout.ms": 300_000,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 200,
 }
@@ -230,7 +230,7 @@ def send(producer: Producer, topic: str, values: Mapping[int, list[bytes]]) -> C
 def transact(servers: str, name: str, topic: str, values: Mapping[int, list[bytes]]) -> None:
     """Abort one transaction with other values, and commit one with these."""
     # A transaction may not end before its messages.
-    own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": LONG_MS}
+    own = {"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": 300_000}
     producer = Producer({**PRODUCER, **own})
     producer.init_transactions(LONG)
     producer.begin_transaction()
