@@ -212,6 +212,7 @@ class ConfluentKafkaClient(Client):
         batch_bytes: int = 16384,
         timeout: float = LONG,
     ) -> None:
+        milliseconds = min(int(timeout * 1000), MAX_TRANSACTION_MS)
         producer = Producer(
             {
                 **self._common,
@@ -220,13 +221,10 @@ class ConfluentKafkaClient(Client):
                 "max.in.flight.requests.per.connection": 5,
                 "linger.ms": 5,
                 "batch.size": batch_bytes,
-                "message.timeout.ms": min(int(timeout * 1000), MAX_TRANSACTION_MS),
+                "message.timeout.ms": milliseconds,
                 # librdkafka wants that no message outlives its transaction.
                 **(
-                    {
-                        "transactional.id": transactional_id,
-                        "transaction.timeout.ms": min(int(timeout * 1000), MAX_TRANSACTION_MS),
-                    }
+                    {"transactional.id": transactional_id, "transaction.timeout.ms": milliseconds}
                     if transactional_id
                     else {}
                 ),

@@ -59,7 +59,7 @@ class _LoginProperties(AssertionProperties):
     security_protocol = STRING(
         "PLAINTEXT", MEDIUM, OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignore_case=True)
     )
-    """How connections are secured."""
+    """Properties of the security of connections."""
     sasl_mechanism = STRING("GSSAPI", MEDIUM)
     """SASL mechanism by which the client says who it is."""
     sasl_jaas_config = PASSWORD(None, MEDIUM)
@@ -75,7 +75,7 @@ class _LoginProperties(AssertionProperties):
     sasl_kerberos_ticket_renew_window_factor = DOUBLE("0.8", LOW)
     """Share of a ticket's lifetime after which it is renewed."""
     sasl_login_callback_handler_class = CLASS(None, MEDIUM)
-    """How tokens of OAUTHBEARER are had."""
+    """Properties of tokens of OAUTHBEARER."""
     sasl_login_connect_timeout_ms = INT(None, LOW)
     """Time for a connection to a token provider."""
     sasl_login_read_timeout_ms = INT(None, LOW)
@@ -89,7 +89,7 @@ class _LoginProperties(AssertionProperties):
     sasl_login_refresh_window_jitter = DOUBLE("0.05", LOW)
     """Share of it that is left to chance."""
     sasl_login_retry_backoff_max_ms = LONG("10000", LOW)
-    """How long a token provider is tried."""
+    """Properties of the time that a token provider is tried."""
     sasl_login_retry_backoff_ms = LONG("100", LOW)
     """First wait before it is tried again."""
     sasl_oauthbearer_client_credentials_client_id = STRING(None, MEDIUM)
@@ -101,7 +101,7 @@ class _LoginProperties(AssertionProperties):
     sasl_oauthbearer_jwt_retriever_class = CLASS(
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", MEDIUM
     )
-    """How tokens are had."""
+    """Properties of tokens."""
     sasl_oauthbearer_scope = STRING(None, MEDIUM)
     """Scope that is asked for."""
     sasl_oauthbearer_sub_claim_name = STRING("sub", LOW)

@@ -20,9 +20,9 @@ class ClientMetricsProperties(Table):
     """Properties of a subscription."""
 
     interval_ms = INT("300000", MEDIUM)
-    """How often a client is to send metrics, in milliseconds."""
+    """Interval at which a client is to send metrics, in milliseconds."""
     match = LIST("", MEDIUM, ListOf())
-    """Which clients are meant: `name=regular expression` each, with the names client_id, client_instance_id,
+    """Clients that are meant: `name=regular expression` each, with the names client_id, client_instance_id,
     client_software_name, client_software_version, client_source_address, client_source_port; empty for all."""
     metrics = LIST("", MEDIUM, ListOf())
     """Beginnings of the names of the metrics wanted; `*` for all metrics, empty for none."""

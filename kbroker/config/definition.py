@@ -213,7 +213,7 @@ REQUIRED = "\0required"
 
 
 class ConfigKey(NamedTuple):
-    """One property of one scope (topic, broker, group), as a row of a `kbroker.config.table.Table` declares it.
+    """A property of one scope (topic, broker, group), as a row of a `kbroker.config.table.Table` declares it.
 
     ``default`` is text as in a properties file, None for null, or :data:`REQUIRED`. ``no_effect`` is empty
     for a property that kbroker acts on; otherwise it says why setting it changes nothing.

@@ -34,8 +34,8 @@ class ConsumerGroupProperties(Table):
     consumer_assignment_interval_ms = INT("1000", MEDIUM, Range(0))
     """Shortest time between two assignments of the group, in milliseconds."""
     consumer_heartbeat_interval_ms = INT("5000", MEDIUM, Range(1))
-    """How often members of the group are told to send heartbeats, in milliseconds; every second, if that is less, while
-    they wait for partitions."""
+    """Interval at which members of the group are told to send heartbeats, in milliseconds; every second, if that is
+    less, while they wait for partitions."""
     consumer_session_timeout_ms = INT("45000", MEDIUM, Range(1))
     """Silence after which a member is taken out of the group, in milliseconds."""
 

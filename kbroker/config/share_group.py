@@ -74,7 +74,7 @@ class ShareGroupProperties(Table):
     share_delivery_count_limit = INT("5", MEDIUM, Range(2))
     """Times that a record is delivered at most."""
     share_heartbeat_interval_ms = INT("5000", MEDIUM, Range(1))
-    """How often members of the group are told to send heartbeats, in milliseconds."""
+    """Interval at which members of the group are told to send heartbeats, in milliseconds."""
     share_isolation_level = STRING("read_uncommitted", MEDIUM, OneOf(("read_committed", "read_uncommitted")))
     """Whether members get records of transactions that are open or aborted (`read_uncommitted`) or not
     (`read_committed`)."""

@@ -24,7 +24,7 @@ class StreamsGroupProperties(Table):
     streams_assignor_name = STRING(None, MEDIUM)
     """The assignor of the group's tasks, by its name in `group.streams.assignors`."""
     streams_heartbeat_interval_ms = INT("5000", MEDIUM, Range(1))
-    """How often members of the group are told to send heartbeats, in milliseconds."""
+    """Interval at which members of the group are told to send heartbeats, in milliseconds."""
     streams_initial_rebalance_delay_ms = INT("3000", MEDIUM, Range(0))
     """Milliseconds for which the group, when new, waits for more members."""
     streams_num_standby_replicas = INT("0", MEDIUM, Range(0))

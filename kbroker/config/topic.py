@@ -10,7 +10,7 @@ class TopicProperties(Table):
     """Properties of a topic."""
 
     cleanup_policy = LIST("delete", MEDIUM, ListOf(("compact", "delete")))
-    """What happens to old segments: `delete` drops them by time and size, `compact` keeps the last record of each key,
+    """The treatment of old segments: `delete` drops them by time and size, `compact` keeps the last record of each key,
     both may be combined, an empty list keeps everything."""
     compression_gzip_level = INT("-1", MEDIUM, Range(1, 9, also=-1))
     """Level of gzip when the broker itself compresses; -1 is zlib's own default."""
@@ -21,9 +21,9 @@ class TopicProperties(Table):
     compression_type = STRING("producer", MEDIUM, OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")))
     """Codec that batches are stored in; `producer` keeps what the producer chose."""
     delete_retention_ms = LONG("86400000", MEDIUM, Range(0))
-    """How long a compacted topic keeps a tombstone after it has been cleaned once, in milliseconds."""
+    """Time that a compacted topic keeps a tombstone after it has been cleaned once, in milliseconds."""
     file_delete_delay_ms = LONG("60000", MEDIUM, Range(0))
-    """How long a removed segment's files stay on disk under a `.deleted` name, in milliseconds."""
+    """Time that a removed segment's files stay on disk under a `.deleted` name, in milliseconds."""
     flush_messages = LONG("9223372036854775807", MEDIUM, Range(1))
     """Number of records after which a partition is flushed to disk; by default left to the operating system."""
     flush_ms = LONG("9223372036854775807", MEDIUM, Range(0))
@@ -54,11 +54,11 @@ class TopicProperties(Table):
     max_message_bytes = INT("1048588", MEDIUM, Range(0))
     """Largest batch that a producer may append, after compression, in bytes."""
     message_timestamp_after_max_ms = LONG("3600000", MEDIUM, Range(0))
-    """How far a record's timestamp may lie ahead of the broker's clock, in milliseconds; only for CreateTime."""
+    """Time that a record's timestamp may lie ahead of the broker's clock, in milliseconds; only for CreateTime."""
     message_timestamp_before_max_ms = LONG("9223372036854775807", MEDIUM, Range(0))
-    """How far a record's timestamp may lie behind the broker's clock, in milliseconds; only for CreateTime."""
+    """Time that a record's timestamp may lie behind the broker's clock, in milliseconds; only for CreateTime."""
     message_timestamp_type = STRING("CreateTime", MEDIUM, OneOf(("CreateTime", "LogAppendTime")))
-    """Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`)."""
+    """Clock that stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`)."""
     min_cleanable_dirty_ratio = DOUBLE("0.5", MEDIUM, Range(0, 1))
     """Uncompacted share of a log at which the compactor takes it up."""
     min_insync_replicas = INT("1", MEDIUM, Range(1))

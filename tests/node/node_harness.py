@@ -32,7 +32,7 @@ from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.node.patient_clock import run_patiently
-from tests.patience import LONG
+from tests.patience import LONG_MS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
 
@@ -140,7 +140,7 @@ class Node:
         for connection in self.connections_of(clients, listener):
             poll = select.poll()
             poll.register(connection.stream.fileno(), select.POLLIN)
-            assert poll.poll(400 * LONG), "it never arrives"
+            assert poll.poll(LONG_MS), "it never arrives"
 
     def connections_of(self, clients: Sequence[Client], listener: str = "PLAINTEXT") -> list[Any]:
         """The node's ends of the connections of these clients, which it has let in."""

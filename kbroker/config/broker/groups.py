@@ -28,7 +28,7 @@ class GroupProperties(Table):
     group_consumer_migration_policy = STRING(
         "bidirectional", MEDIUM, OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True)
     )
-    """Which changes of a group with members are allowed: from the classic to the consumer protocol (UPGRADE), back
+    """Allowed changes of a group with members: from the classic to the consumer protocol (UPGRADE), back
     (DOWNGRADE), both (BIDIRECTIONAL) or neither (DISABLED). Empty groups may always change."""
     group_consumer_min_assignment_interval_ms = INT("0", MEDIUM, Range(0))
     """Lower limit of a group's own assignment interval, in milliseconds."""
@@ -37,11 +37,11 @@ class GroupProperties(Table):
     group_consumer_min_session_timeout_ms = INT("45000", MEDIUM, Range(1))
     """Lower limit of a group's own session timeout, in milliseconds."""
     group_consumer_regex_refresh_interval_ms = INT("600000", MEDIUM, Range(10_000), internal=True)
-    """How often the topics that match a consumer group's patterns are looked up anew, in milliseconds."""
+    """Interval at which the topics that match a consumer group's patterns are looked up anew, in milliseconds."""
     group_consumer_session_timeout_ms = INT("45000", MEDIUM, Range(1))
     """Silence after which a member is taken out of its consumer group, in milliseconds."""
     group_coordinator_append_linger_ms = INT("-1", MEDIUM, Range(-1))
-    """How long the group coordinator gathers commits of offsets, in milliseconds; -1 gathers what comes together and
+    """Time that the group coordinator gathers commits of offsets, in milliseconds; -1 gathers what comes together and
     waits for nothing, 0 gathers nothing. Other writes never wait."""
     group_coordinator_background_threads = INT(
         "2", HIGH, Range(1), no_effect="kbroker's coordinators run on the one event loop"
@@ -59,7 +59,7 @@ class GroupProperties(Table):
     group_coordinator_threads = INT("4", HIGH, Range(1), no_effect="kbroker's coordinators run on the one event loop")
     """Threads of the group coordinator."""
     group_initial_rebalance_delay_ms = INT("3000", MEDIUM)
-    """How long a new classic group waits for members before its first rebalance, in milliseconds."""
+    """Time that a new classic group waits for members before its first rebalance, in milliseconds."""
     group_max_session_timeout_ms = INT("1800000", MEDIUM)
     """Longest session timeout that a classic member may ask for, in milliseconds."""
     group_max_size = INT("2147483647", MEDIUM, Range(1))
@@ -69,7 +69,7 @@ class GroupProperties(Table):
     offset_metadata_max_bytes = INT("4096", HIGH)
     """Largest metadata text that a committed offset may carry, in bytes."""
     offsets_commit_timeout_ms = INT("5000", HIGH, Range(1), no_effect="a commit waits as long as its client does")
-    """How long a commit waits for the offsets topic's replicas, in milliseconds."""
+    """Time that a commit waits for the offsets topic's replicas, in milliseconds."""
     offsets_load_buffer_size = INT(
         "5242880", HIGH, Range(1), no_effect="a coordinator loads with reads of its own size"
     )
@@ -141,7 +141,7 @@ class ShareGroupProperties(Table):
     group_share_session_timeout_ms = INT("45000", MEDIUM, Range(1))
     """Silence after which a member is taken out of its group, in milliseconds."""
     share_coordinator_append_linger_ms = INT("-1", MEDIUM, Range(-1))
-    """How long the share coordinator gathers changes of states, in milliseconds; 0 and -1 gather nothing. Changes of a
+    """Time that the share coordinator gathers changes of states, in milliseconds; 0 and -1 gather nothing. Changes of a
     share partition that come while others of it are written go together anyway."""
     share_coordinator_cold_partition_snapshot_interval_ms = INT("300000", LOW, Range(1), internal=True)
     """Milliseconds after which the state of an idle partition is written as a whole."""
@@ -209,8 +209,8 @@ class TransactionProperties(Table):
     """Properties of transactions and idempotent producers."""
 
     add_partitions_to_txn_retry_backoff_max_ms = INT("100", HIGH, Range(0))
-    """How long, in milliseconds, a Produce request of a new transaction waits at most for the producer's last one to be
-    complete."""
+    """Time, in milliseconds, that a Produce request of a new transaction waits at most for the producer's last one to
+    be complete."""
     add_partitions_to_txn_retry_backoff_ms = INT("20", HIGH, Range(1))
     """Milliseconds between two looks whether the last transaction of a producer is complete."""
     producer_id_expiration_check_interval_ms = INT("600000", LOW, Range(1), internal=True)

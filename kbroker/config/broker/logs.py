@@ -40,7 +40,7 @@ class LogProperties(Table):
     )
     """Default of the topic property compression.type."""
     log_cleaner_backoff_ms = LONG("15000", MEDIUM, Range(0), mode=CLUSTER_WIDE)
-    """How long the compactor rests when there is nothing to do, in milliseconds."""
+    """Time that the compactor rests when there is nothing to do, in milliseconds."""
     log_cleaner_dedupe_buffer_size = LONG("134217728", MEDIUM, mode=CLUSTER_WIDE)
     """Memory for the compactor's table of keys, in bytes."""
     log_cleaner_delete_retention_ms = LONG("86400000", MEDIUM, Range(0), mode=CLUSTER_WIDE)
@@ -48,7 +48,7 @@ class LogProperties(Table):
     log_cleaner_enable = BOOLEAN("true", MEDIUM)
     """Run the compactor."""
     log_cleaner_io_buffer_load_factor = DOUBLE("0.9", MEDIUM, mode=CLUSTER_WIDE)
-    """How full the compactor's table of keys may get."""
+    """Share of the compactor's table of keys that may be filled."""
     log_cleaner_io_buffer_size = INT("524288", MEDIUM, Range(0), mode=CLUSTER_WIDE)
     """Memory for the compactor's reading and writing, in bytes."""
     log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308", MEDIUM, mode=CLUSTER_WIDE)
@@ -66,7 +66,7 @@ class LogProperties(Table):
     log_dir = LIST("/tmp/kafka-logs", HIGH, ListOf(may_be_empty=False))
     """Directory of the data when log.dirs is not given."""
     log_dir_failure_timeout_ms = LONG("30000", LOW, Range(1))
-    """How long a broker tries to tell the controller of a failed directory before it stops, in milliseconds."""
+    """Time that a broker tries to tell the controller of a failed directory before it stops, in milliseconds."""
     cordoned_log_dirs = LIST("", MEDIUM, mode=PER_BROKER)
     """Log directories that get no new partitions, `*` for all."""
     log_dirs: tuple[str, ...] = derived(LIST(None, HIGH, ListOf(may_be_empty=False, may_be_null=True)))
@@ -165,13 +165,13 @@ class ReplicationProperties(Table):
     replica_fetch_response_max_bytes = INT("10485760", MEDIUM, Range(0))
     """Bytes in one response to a follower."""
     replica_fetch_wait_max_ms = INT("500", HIGH)
-    """How long a follower's fetch may wait, in milliseconds."""
+    """Time that a follower's fetch may wait, in milliseconds."""
     replica_high_watermark_checkpoint_interval_ms = LONG("5000", HIGH)
     """Milliseconds between two writings of the high watermarks."""
     replica_lag_time_max_ms = LONG("30000", HIGH)
-    """How long a follower may be behind before it leaves the ISR, in milliseconds."""
+    """Time that a follower may be behind before it leaves the ISR, in milliseconds."""
     replica_selector_class = STRING(None, MEDIUM)
-    """What chooses the replica that a consumer reads from: the leader without it;
+    """Callable that chooses the replica that a consumer reads from: the leader without it;
     `org.apache.kafka.common.replica.RackAwareReplicaSelector`, or `python:MODULE:NAME` (KIP-392)."""
     replica_socket_receive_buffer_bytes = INT("65536", HIGH, no_effect="the operating system chooses")
     """Receive buffer of replica fetch sockets, in bytes."""

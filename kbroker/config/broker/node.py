@@ -55,7 +55,7 @@ class NodeProperties(Table):
     )
     """Threads that read and write sockets."""
     process_roles: frozenset[str] = derived(LIST(REQUIRED, HIGH, ListOf(("broker", "controller"), may_be_empty=False)))
-    """What this node does: `broker`, `controller`, or both."""
+    """The roles of this node: `broker`, `controller`, or both."""
     server_max_startup_time_ms = LONG("9223372036854775807", MEDIUM, Range(0), internal=True)
     """Time that this node may take to come up, in milliseconds; after it, the node ends."""
     unstable_api_versions_enable = BOOLEAN("false", HIGH, internal=True)
@@ -122,7 +122,7 @@ class NetworkProperties(Table):
     quota_window_size_seconds = INT("1", LOW, Range(1))
     """Seconds in a window of a client quota."""
     request_timeout_ms = INT("30000", HIGH)
-    """How long requests of this node to others may take, in milliseconds."""
+    """Time that requests of this node to others may take, in milliseconds."""
     security_inter_broker_protocol = STRING(
         "PLAINTEXT", MEDIUM, OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
     )

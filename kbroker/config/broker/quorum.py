@@ -21,7 +21,7 @@ class QuorumProperties(Table):
     controller_quorum_append_linger_ms = INT(
         "25", MEDIUM, Range(0), no_effect="changes are appended at once, and those that come together share a flush"
     )
-    """How long the leader of the metadata quorum gathers records before writing, in milliseconds."""
+    """Time that the leader of the metadata quorum gathers records before writing, in milliseconds."""
     controller_quorum_auto_join_enable = BOOLEAN("false", LOW)
     """Let a new controller add itself to the voters."""
     controller_quorum_bootstrap_servers: tuple[tuple[str, int], ...] = derived(LIST("", HIGH, ListOf()))
@@ -29,7 +29,7 @@ class QuorumProperties(Table):
     controller_quorum_election_backoff_max_ms = INT("1000", HIGH, Range(0))
     """Longest wait between two elections of the metadata quorum, in milliseconds."""
     controller_quorum_election_timeout_ms = INT("1000", HIGH, Range(0))
-    """How long a candidate waits for votes, in milliseconds."""
+    """Time that a candidate waits for votes, in milliseconds."""
     controller_quorum_fetch_max_bytes = INT("1048576", LOW, Range(1))
     """Largest fetch of metadata records, in bytes."""
     controller_quorum_fetch_snapshot_max_bytes = INT("1048576", LOW, Range(1))
@@ -37,7 +37,7 @@ class QuorumProperties(Table):
     controller_quorum_fetch_timeout_ms = INT("2000", HIGH, Range(0))
     """Milliseconds without the leader's answer after which an election begins."""
     controller_quorum_request_timeout_ms = INT("2000", MEDIUM, Range(0))
-    """How long a request of the metadata quorum may take, in milliseconds."""
+    """Time that a request of the metadata quorum may take, in milliseconds."""
     controller_quorum_retry_backoff_ms = INT("20", LOW, Range(0))
     """Wait before a failed request of the metadata quorum is sent again, in milliseconds."""
     controller_quorum_voters: tuple[QuorumVoter, ...] = derived(LIST("", HIGH, ListOf()))
@@ -48,7 +48,7 @@ class QuorumProperties(Table):
     )
     """Socket timeout of the channel from controller to brokers, in milliseconds."""
     initial_broker_registration_timeout_ms = INT("60000", MEDIUM)
-    """How long a starting broker tries to register with the controller, in milliseconds."""
+    """Time that a starting broker tries to register with the controller, in milliseconds."""
     metadata_log_dir: str = derived(STRING(None, HIGH))
     """Directory of the metadata log; by default the first of log.dirs."""
     metadata_log_max_record_bytes_between_snapshots = LONG("20971520", HIGH, Range(1))
@@ -62,8 +62,8 @@ class QuorumProperties(Table):
     )
     """Age at which the metadata log begins a new segment, in milliseconds."""
     metadata_max_idle_interval_ms = INT("500", LOW, Range(0))
-    """How often an active controller that other nodes follow writes a record without content, in milliseconds; 0 for
-    never."""
+    """Interval at which an active controller that other nodes follow writes a record without content, in milliseconds;
+    0 for never."""
     metadata_max_retention_bytes = LONG(
         "104857600", HIGH, no_effect="a snapshot takes the place of all before it at once"
     )

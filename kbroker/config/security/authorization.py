@@ -22,8 +22,8 @@ class AuthorizationProperties(Table):
     """Properties of authorization."""
 
     authorizer_class_name = STRING("", LOW, NOT_NULL)
-    """What decides who may do what: `org.apache.kafka.metadata.authorizer.StandardAuthorizer`, or `python:MODULE:NAME`.
-    Without one everybody may do all."""
+    """The authorizer, which decides who may do what: `org.apache.kafka.metadata.authorizer.StandardAuthorizer`, or
+    `python:MODULE:NAME`. Without one everybody may do all."""
     early_start_listeners = LIST(None, HIGH)
     """Listeners that may be opened before the authorizer has loaded its rules. Those of controllers always are."""
 

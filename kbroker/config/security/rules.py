@@ -33,18 +33,18 @@ class RuleProperties(Table):
     """Properties that name a callable."""
 
     alter_config_policy_class_name = CLASS(None, LOW)
-    """What judges changes of configs, as `python:MODULE:NAME`; a controller asks it (KIP-133)."""
+    """Callable that judges changes of configs, as `python:MODULE:NAME`; a controller asks it (KIP-133)."""
     create_topic_policy_class_name = CLASS(None, LOW)
-    """What judges new topics, as `python:MODULE:NAME`; a controller asks it (KIP-108)."""
+    """Callable that judges new topics, as `python:MODULE:NAME`; a controller asks it (KIP-108)."""
     client_quota_callback_class = CLASS(None, LOW)
-    """What decides on clients' quotas, as `python:MODULE:NAME`; nothing, and the quotas that are set do."""
+    """Callable that decides on clients' quotas, as `python:MODULE:NAME`; nothing, and the quotas that are set do."""
     group_streams_topology_description_plugin_class = CLASS(None, MEDIUM)
-    """What keeps the descriptions of the topologies of streams groups, as `python:MODULE:NAME` (KIP-1331)."""
+    """Callable that keeps the descriptions of the topologies of streams groups, as `python:MODULE:NAME` (KIP-1331)."""
     principal_builder_class = CLASS(DEFAULT_PRINCIPAL_BUILDER, MEDIUM, mode=PER_BROKER)
-    """What says who a connection belongs to:
+    """Callable that says who a connection belongs to:
     `org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder`, or `python:MODULE:NAME`."""
     sasl_server_callback_handler_class = CLASS(None, MEDIUM)
-    """What checks logins, as `python:MODULE:NAME`, with the prefix of a listener and a mechanism only
+    """Callable that checks logins, as `python:MODULE:NAME`, with the prefix of a listener and a mechanism only
     (`listener.name.LISTENER.plain.`), not that of GSSAPI; or one of Kafka's classes for OAUTHBEARER."""
 
 

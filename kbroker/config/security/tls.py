@@ -20,7 +20,7 @@ class TlsProperties(Table):
     ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", MEDIUM, mode=PER_BROKER)
     """Versions of TLS allowed."""
     ssl_endpoint_identification_algorithm = STRING("https", LOW, mode=PER_BROKER)
-    """How the name in a server's certificate is compared with its address."""
+    """The comparison of the name in a server's certificate with its address."""
     ssl_key_password = PASSWORD(None, MEDIUM, mode=PER_BROKER)
     """Password of the private key."""
     ssl_keystore_certificate_chain = PASSWORD(None, MEDIUM, mode=PER_BROKER)
