@@ -68,6 +68,7 @@ GSSAPI = if command -v krb5-config >/dev/null 2>&1; then \
 # --- Use --------------------------------------------------------------------------------------------------------
 
 run: $(VENV)/.core ## Start a development node on 127.0.0.1:9092 (PORT=..., ARGS='-o name=value')
+	@echo "In another terminal: $(VENV)/bin/kbroker produce hello, and $(VENV)/bin/kbroker consume hello --from start -f"
 	@exec $(VENV)/bin/kbroker start --port $(PORT) $(ARGS)
 
 demo: $(VENV)/.spark ## Flights of 2013 through kbroker into Spark, live, compared with the source data

@@ -147,6 +147,7 @@ def commands() -> str:
     """Every command with its options, from the parsers."""
     from kbroker.tools.cli import COMMANDS
     from kbroker.tools.cli.common import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+    from kbroker.tools.cli.examples import examples_of
     from kbroker.tools.cli.parser import all_parsers
 
     shared = {"--help", "--bootstrap-server", "--profile", "--command-config", "--timeout"}
@@ -201,6 +202,7 @@ def commands() -> str:
             lines += ["| | |", "| --- | --- |", *rows, ""]
         if parser.epilog:
             lines += [words(parser.epilog), ""]
+        lines += ["```sh", *examples_of(parser.prog), "```", ""]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
@@ -117,6 +118,11 @@ def test_a_port_that_is_bound_is_nobody_elses_though_nobody_listens_there() -> N
         for host in ("127.0.0.1", "0.0.0.0"):
             with pytest.raises(FatalError, match=f"cannot listen on {host}:{port}: the port is in use"):
                 await network.bind(host, port)
+        first.listen()
+        with pytest.raises(
+            FatalError, match=rf"in use by process {os.getpid()} \(.*\); --port or listeners name another"
+        ):
+            await network.bind("127.0.0.1", port)
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", port))

@@ -57,7 +57,7 @@ def test_quotas_are_set_listed_and_removed(run: Run) -> None:
     told = [run(line) for line in block.splitlines()]
     assert re.search(r"^alice +producer_byte_rate +1000000$", told[-2], re.MULTILINE)
     assert "10.0.0.7" in run(listing) and "alice" not in run(listing)
-    assert removal == "kbroker quota remove --user alice"
+    assert removal == "kbroker quota delete --user alice"
 
 
 def test_acls_are_added_and_listed_and_the_audit_log_made_louder(run: Run) -> None:

@@ -33,7 +33,7 @@ def grants(
         return len(json.loads(told))
 
     def delete() -> int:
-        return run(config, bootstrap, ("acl", "remove", *what, "--yes")).count("removed: ")
+        return run(config, bootstrap, ("acl", "delete", *what, "--yes")).count("deleted: ")
 
     return create, describe, delete
 
@@ -45,7 +45,7 @@ def keys(
 
     def change(password: str | None) -> None:
         if password is None:
-            run(config, bootstrap, ("user", "remove", user, "--mechanism", mechanism, "--yes"))
+            run(config, bootstrap, ("user", "delete", user, "--mechanism", mechanism, "--yes"))
         else:
             words = ("user", "add", user, "--mechanism", mechanism, "--iterations", "4096")
             run(config, bootstrap, words, f"{password}\n")

@@ -68,7 +68,8 @@ class Connection:
         except TimeoutError:
             raise ConnectionFailed(f"cannot connect to {self.address}: no answer") from None
         except (OSError, UnicodeError, OverflowError) as error:
-            raise ConnectionFailed(f"cannot connect to {self.address}: {_reason(error)}") from None
+            refused = isinstance(error, ConnectionRefusedError)
+            raise ConnectionFailed(f"cannot connect to {self.address}: {_reason(error)}", is_refused=refused) from None
         if security is not None:
             self._socket.settimeout(_left(deadline))
             try:

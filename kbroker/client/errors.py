@@ -19,10 +19,12 @@ class ConnectionFailed(ClientError):
     """No connection, or it was lost; worth another try when the broker had been there before.
 
     With ``perhaps_secured`` it was lost before a first answer, as by a listener with TLS or SASL that is not asked so.
+    With ``is_refused`` nothing listens at the address.
     """
 
-    def __init__(self, text: str, *, perhaps_secured: bool = False) -> None:
+    def __init__(self, text: str, *, perhaps_secured: bool = False, is_refused: bool = False) -> None:
         self.perhaps_secured = perhaps_secured
+        self.is_refused = is_refused
         super().__init__(text)
 
 

@@ -103,6 +103,8 @@ class Producer:
         self._producer_id, self._producer_epoch = self._init_producer_id() if idempotent and acks == -1 else (-1, -1)
         self.stored: dict[int, Stored] = {}
         """Partition -> what has been stored there."""
+        self._size_limit: str | None = None
+        """The largest batch that the topic allows, in words; None until somebody has to know."""
         self.refused = 0
         """The number of records that were refused."""
 
@@ -293,8 +295,23 @@ class Producer:
             self._pending.put_part_back(batch, [index for index in range(len(batch.records)) if index not in wrong])
             return None
         for index in range(len(batch.records)):
-            self._refuse(batch, index, wrong.get(index) or str(error))
+            self._refuse(batch, index, wrong.get(index) or f"{error}{self._size_of(batch, index, code)}")
         return None
+
+    def _size_of(self, batch: Batch, index: int, code: int) -> str:
+        """Returns the size of a record that is too large, and the limit, in words; "" of any other error."""
+        if code != ErrorCode.MESSAGE_TOO_LARGE:
+            return ""
+        if self._size_limit is None:
+            from kbroker.client.configs import ResourceType, describe_configs
+
+            try:
+                [limit] = describe_configs(self._client, ResourceType.TOPIC, self._topic, keys=["max.message.bytes"])
+                self._size_limit = f", and the topic allows batches of {int(limit.value or 0):,} bytes"
+            except (ClientError, ValueError):
+                self._size_limit = ""  # not everybody may know
+        record = batch.records[index]
+        return f": it has {len(record.key or b'') + len(record.value or b''):,} bytes{self._size_limit}"
 
     def _refuse(self, batch: Batch, index: int, error: str) -> None:
         self.refused += 1

@@ -7,8 +7,11 @@ address has a socket of its own, so that a client of IPv4 has an address of IPv4
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from kbroker.errors import FatalError
@@ -88,8 +91,30 @@ def canonical_host_name() -> str:
 def cannot_listen(host: str, port: int, error: OSError) -> FatalError:
     """The error of a port that cannot be had."""
     if error.errno == errno.EADDRINUSE:
-        return FatalError(f"cannot listen on {host}:{port}: the port is in use")
+        return FatalError(
+            f"cannot listen on {host}:{port}: the port is in use{_used_by(port)}; --port or listeners name another"
+        )
     return FatalError(f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
+def _used_by(port: int) -> str:
+    """Returns who listens on a TCP port of this machine, as far as Linux tells this user, in words; else ""."""
+    wanted = f"{port:04X}"
+    try:
+        sockets = set()
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and fields[1].endswith(f":{wanted}"):  # LISTEN
+                    sockets.add(f"socket:[{fields[9]}]")
+        for link in Path("/proc").glob("[0-9]*/fd/*") if sockets else ():
+            with suppress(OSError):
+                if os.readlink(link) in sockets:
+                    process = link.parent.parent
+                    return f" by process {process.name} ({(process / 'comm').read_text().strip()})"
+    except OSError:
+        pass
+    return ""
 
 
 def no_name(host: str, error: UnicodeError) -> OSError:

@@ -89,6 +89,7 @@ def test_groups(kb: Run) -> None:
     ("words", "problem"),
     [
         (["set", "topic", "c", "x=1"], "topic c: Unknown topic config name: x (INVALID_CONFIG)"),
+        (["set", "topic", "c", "retention.mss=1"], "(INVALID_CONFIG): did you mean retention.ms?"),
         (["set", "topic", "c", "retention.ms=x"], "INVALID_CONFIG"),
         (["set", "topic", "nowhere", "retention.ms=1"], "topic nowhere: there is no such topic"),
         (["describe", "topic", "nowhere"], "topic nowhere: there is no such topic"),
@@ -101,6 +102,26 @@ def test_what_cannot_be(kb: Run, words: list[str], problem: str) -> None:
     kb("topic", "create", "c", "--if-not-exists")
     found = kb("config", *words, code=1)
     assert problem in found.err and found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "stored"),
+    [
+        ("retention.ms", "1d", "86400000"),
+        ("retention.ms", "1h30m", "5400000"),
+        ("retention.ms", "-1", "-1"),
+        ("segment.bytes", "64MiB", "67108864"),
+        ("segment.bytes", "1.5MB", "1500000"),
+        ("max.message.bytes", "2000K", "2000000"),
+        ("cleanup.policy", "compact", "compact"),
+    ],
+)
+def test_values_have_units(kb: Run, name: str, given: str, stored: str) -> None:
+    kb("topic", "create", "units", "--if-not-exists")
+    kb("config", "set", "topic", "units", f"{name}={given}")
+    assert kb("config", "describe", "topic", "units", name, "--json").json[0]["value"] == stored
+    kb("topic", "create", f"units-{name}-{stored}", "-c", f"{name}={given}")
+    assert kb("config", "describe", "topic", f"units-{name}-{stored}", name, "--json").json[0]["value"] == stored
 
 
 def test_a_dry_run_sets_nothing(kb: Run) -> None:

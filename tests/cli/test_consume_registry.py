@@ -96,7 +96,7 @@ def test_the_original_records_are_exported_and_replayed(
     kb("topic", "create", "oslo", "-p", "1")
     kb("replay", orders, "oslo", "--registry", registry.url, "--filter", "$.city = Oslo")
     path = tmp_path / "oslo.jsonl"
-    kb("export", orders, "--to", str(path), "--registry", registry.url, "--filter", "$.city = Oslo")
+    kb("export", orders, str(path), "--registry", registry.url, "--filter", "$.city = Oslo")
     assert "for --filter" in kb("replay", orders, "oslo", "--registry", registry.url, code=2).err
     [exported] = map(json.loads, path.read_text().splitlines())
     [replayed] = kb("consume", "oslo", "--json").json_lines

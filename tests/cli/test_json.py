@@ -22,7 +22,7 @@ WITHOUT = {
     "completion": "it prints a script",
     "profile set": "it changes a file and says so; profile show has it",
     "profile use": "it changes a file and says so; profile show has it",
-    "profile remove": "it changes a file and says so; profile list has it",
+    "profile delete": "it changes a file and says so; profile list has it",
 }
 """Commands without ``--json``, and why; docs/commands.md says the same."""
 
@@ -37,7 +37,7 @@ def test_changes_are_told_in_json(kb: Run) -> None:
         "entity": {"user": "ann"},
         "quotas": {"producer_byte_rate": 100},
     }
-    assert kb("quota", "remove", "--user", "ann", "--json").json == {
+    assert kb("quota", "delete", "--user", "ann", "--json").json == {
         "entity": {"user": "ann"},
         "quotas": {"producer_byte_rate": None},
     }
@@ -49,7 +49,7 @@ def test_users_are_told_in_json(kb: Run, tmp_path: Path) -> None:
     both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "SCRAM-SHA-512")
     added = kb("user", "add", "ann", *both, "--password-file", str(password), "--json").json
     assert added == {"user": "ann", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"]}
-    left = kb("user", "remove", "ann", "--mechanism", "SCRAM-SHA-256", "--yes", "--json").json
+    left = kb("user", "delete", "ann", "--mechanism", "SCRAM-SHA-256", "--yes", "--json").json
     assert left == {"user": "ann", "mechanisms": ["SCRAM-SHA-512"]}
 
 

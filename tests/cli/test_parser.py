@@ -47,8 +47,11 @@ def test_without_a_choice_there_is_the_list_and_code_2(words: list[str], capsys:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["frob"], "kbroker: argument COMMAND: invalid choice: 'frob'"),
-        (["topic", "frob"], "kbroker topic: argument ACTION: invalid choice: 'frob'"),
+        (["frob"], "kbroker: there is no command 'frob' (see kbroker --help)"),
+        (["topic", "frob"], "kbroker topic: there is no action 'frob' (see"),
+        (["tpoic"], "kbroker: there is no command 'tpoic': did you mean topic? (see kbroker --help)"),
+        (["topic", "lst"], "there is no action 'lst': did you mean list?"),
+        (["topic", "create", "t", "--partition=3"], "--partition=3: did you mean --partitions?"),
         (["topic", "list", "--frob"], "kbroker topic list: unrecognized arguments: --frob"),
         (["topic", "create"], "kbroker topic create: the following arguments are required: TOPIC"),
         (

@@ -366,7 +366,11 @@ def in_a_terminal(broker: RunningBroker, *words: str, typed: bytes = b"") -> tup
 def test_a_person_is_asked(kb: Run, broker: RunningBroker) -> None:
     kb("topic", "create", "doomed")
     code, shown = in_a_terminal(broker, "topic", "delete", "doomed", typed=b"n\n")
-    assert code == 1 and "Delete topic doomed and all data? [y/N]" in shown and "nothing deleted" in shown
+    assert (
+        code == 1
+        and f"Delete topic doomed with 0 records? This is the cluster at {broker.bootstrap_servers}. [y/N]" in shown
+        and "nothing deleted" in shown
+    )
     assert "doomed" in kb("topic", "list", "--names").out
     code, shown = in_a_terminal(broker, "topic", "delete", "doomed", typed=b"y\n")
     assert code == 0 and "topic doomed deleted" in shown

@@ -50,7 +50,7 @@ def test_profiles_are_set_listed_used_and_removed(kb: Run, home: Path, tmp_path:
     assert kb("profile", "show", "prod", "--json").json["protected"] is False
     kb("profile", "use", "prod")
     assert kb("profile", "show").rows[0] == ["profile", "prod"]
-    kb("profile", "remove", "prod")
+    kb("profile", "delete", "prod")
     assert kb("profile", "show", code=1).err.count("\n") == 1
     assert [each["name"] for each in kb("profile", "list", "--json").json] == ["dev"]
 
@@ -114,7 +114,7 @@ def test_secrets_that_others_may_read_are_told_of(kb: Run, tmp_path: Path, home:
         ("profile set a --command-config /no/such", "there is no file /no/such", 1),
         ("profile use", "give a NAME, or --none", 2),
         ("profile use nobody", "there is no profile nobody", 1),
-        ("profile remove nobody", "there is no profile nobody", 1),
+        ("profile delete nobody", "there is no profile nobody", 1),
         ("profile show", "no profile is in use", 1),
     ],
 )
@@ -179,7 +179,7 @@ def test_every_command_that_changes_a_cluster_can_be_agreed_to() -> None:
     changing = set(asked) - READING
     assert {"topic create", "topic delete", "produce", "acl add", "config set", "user add", "txn abort"} <= changing
     assert [name for name in changing if "--yes" not in asked[name]._option_string_actions] == []
-    assert {name for name in READING if name.split()[-1] in ("create", "delete", "set", "add", "remove", "reset")} == {
+    assert {name for name in READING if name.split()[-1] in ("create", "delete", "set", "add", "reset")} == {
         "profile set"
     }
 

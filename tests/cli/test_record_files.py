@@ -71,63 +71,63 @@ def test_an_export_is_imported_as_it_was(
         pytest.importorskip("pyarrow")
     topic = make(f"there-and-back-{suffix}")
     path = tmp_path / f"records.{suffix}"
-    found = kb("export", topic, "--to", str(path))
+    found = kb("export", topic, str(path))
     assert re.fullmatch(rf"6 records of {topic} to {re.escape(str(path))} in .* s\n", found.out) and found.err == ""
     assert [each.name for each in tmp_path.glob("records.*")] == [path.name]
-    found = kb("import", str(path), empty)
+    found = kb("import", empty, str(path))
     assert found.out.startswith(f"6 records to {empty} in ") and found.err == ""
     assert all_of(kb, empty) == all_of(kb, topic) and len(all_of(kb, topic)) == 6
     # Once more, where the keys say.
-    kb("import", str(path), empty, "--by-key", "-q")
+    kb("import", empty, str(path), "--by-key", "-q")
     assert len(all_of(kb, empty)) == 12
 
 
 def test_an_export_of_a_part(kb: Run, make: Callable[[str], str], tmp_path: Path) -> None:
     topic, path = make("parts"), tmp_path / "part.csv"
-    told = kb("export", topic, "--to", str(path), "--filter", "$.n >= 1", "--json").json
+    told = kb("export", topic, str(path), "--filter", "$.n >= 1", "--json").json
     assert (told["looked_at"], told["written"]) == (6, 2)
     with path.open(newline="") as file:
         assert sorted(row["value"] for row in csv.DictReader(file)) == ['{"n": 1}', '{"n": 2}']
-    assert "give --force" in kb("export", topic, "--to", str(path), code=1).err
-    kb("export", topic, "--to", str(path), "--force", "-p", "1", "--from", "@1700000003", "--until", "@1700000006")
+    assert "give --force" in kb("export", topic, str(path), code=1).err
+    kb("export", topic, str(path), "--force", "-p", "1", "--from", "@1700000003", "--until", "@1700000006")
     with path.open(newline="") as file:
         [row] = csv.DictReader(file)
     assert (row["key"], row["offset"], row["value"]) == ("", "1", 'line\nwith "all", of it\r')
-    printed = kb("export", topic, "--to", "-", "--format", "jsonl")
+    printed = kb("export", topic, "-", "--format", "jsonl")
     assert len(printed.json_lines) == 6 and printed.err == ""
 
 
 def test_exports_that_cannot_be(kb: Run, make: Callable[[str], str], tmp_path: Path) -> None:
     topic = make("impossible")
-    assert "give --format csv|jsonl|parquet" in kb("export", topic, "--to", "x.bin", code=2).err
-    assert "Parquet needs a file" in kb("export", topic, "--to", "-", "--format", "parquet", code=2).err
-    assert "cannot write" in kb("export", topic, "--to", str(tmp_path / "no" / "x.csv"), code=1).err
-    assert "nothing before it" in kb("export", topic, "--to", str(tmp_path / "x.csv"), "--filter", "=", code=2).err
-    assert "nowhere" in kb("export", "nowhere", "--to", str(tmp_path / "x.csv"), "--timeout", "3", code=1).err
+    assert "give --format csv|jsonl|parquet" in kb("export", topic, "x.bin", code=2).err
+    assert "Parquet needs a file" in kb("export", topic, "-", "--format", "parquet", code=2).err
+    assert "cannot write" in kb("export", topic, str(tmp_path / "no" / "x.csv"), code=1).err
+    assert "nothing before it" in kb("export", topic, str(tmp_path / "x.csv"), "--filter", "=", code=2).err
+    assert "nowhere" in kb("export", "nowhere", str(tmp_path / "x.csv"), "--timeout", "3", code=1).err
     assert not list(tmp_path.glob("x.csv*"))
     (tmp_path / "others").write_text("theirs")
     (tmp_path / "y.csv.partial").symlink_to(tmp_path / "others")
-    kb("export", topic, "--to", str(tmp_path / "y.csv"))
+    kb("export", topic, str(tmp_path / "y.csv"))
     assert (tmp_path / "others").read_text() == "theirs" and not (tmp_path / "y.csv").is_symlink()
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "."):
-        words = ["export", topic, "--to", str(tmp_path / name), "--format", "csv", "--force"]
-        assert "is no regular file: --to - writes to standard output" in kb(*words, code=1).err
+        words = ["export", topic, str(tmp_path / name), "--format", "csv", "--force"]
+        assert "is no regular file: - writes to standard output" in kb(*words, code=1).err
 
 
 def test_two_exports_to_one_file(kb: Run, make: Callable[[str], str], tmp_path: Path) -> None:
     topic, path = make("twice"), tmp_path / "x.csv"
     with partial_file(path) as (partial, file):
         file.write(b"of the first")
-        found = kb("export", topic, "--to", str(path), "--force", code=1)
+        found = kb("export", topic, str(path), "--force", code=1)
         told = f"another export to {path} is under way: wait for its end, or name another file"
         assert (found.out, found.err) == ("", f"kbroker: {told}\n")
         file.flush()
         assert partial.read_bytes() == b"of the first" and not path.exists()
-    kb("export", topic, "--to", str(path))  # what the first left over is replaced
+    kb("export", topic, str(path))  # what the first left over is replaced
     assert path.read_bytes().startswith(b"partition,offset,") and not partial.exists()
     with partial_file(path) as (partial, file):
-        assert "give --force" in kb("export", topic, "--to", str(path), code=1).err
+        assert "give --force" in kb("export", topic, str(path), code=1).err
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -138,7 +138,7 @@ def test_an_export_that_is_given_up(
         pytest.importorskip("pyarrow")
     topic, path = make(f"given-up-{kind}"), tmp_path / f"x.{kind}"
     monkeypatch.setattr("kbroker.tools.cli.export_records._copy", _fail)
-    assert "no space" in kb("export", topic, "--to", str(path), code=1).err
+    assert "no space" in kb("export", topic, str(path), code=1).err
     assert not list(tmp_path.glob("x.*")), "nothing is left where nothing was written"
 
 
@@ -149,7 +149,7 @@ def _fail(*_: object) -> tuple[int, int]:
 def test_an_import_tells_what_it_does_not_store(kb: Run, empty: str, tmp_path: Path) -> None:
     path = tmp_path / "some.csv"
     path.write_text("partition,value,value_encoding\n0,a,\n7,b,\n0,c,base64\n1,d,text\n")
-    found = kb("import", str(path), empty, code=1)
+    found = kb("import", empty, str(path), code=1)
     assert found.out.startswith("2 records to ")
     assert found.err.splitlines() == [
         f"kbroker: line 3: topic {empty} has no partition 7",
@@ -158,10 +158,10 @@ def test_an_import_tells_what_it_does_not_store(kb: Run, empty: str, tmp_path: P
     ]
     assert [record["value"] for record in all_of(kb, empty)] == ["a", "d"]
     (tmp_path / "no.csv").write_text("city\nOslo\n")
-    assert "kbroker produce --input csv" in kb("import", str(tmp_path / "no.csv"), empty, code=1).err
-    assert "cannot read" in kb("import", str(tmp_path / "missing.jsonl"), empty, code=1).err
+    assert "kbroker produce --input csv" in kb("import", empty, str(tmp_path / "no.csv"), code=1).err
+    assert "cannot read" in kb("import", empty, str(tmp_path / "missing.jsonl"), code=1).err
     (tmp_path / "evil.csv").write_text("a\x1b[2J\nOslo\n")
-    assert "a column a\\x1b[2J: " in kb("import", str(tmp_path / "evil.csv"), empty, code=1).err
+    assert "a column a\\x1b[2J: " in kb("import", empty, str(tmp_path / "evil.csv"), code=1).err
 
 
 def test_a_replay_keeps_records_as_they_are(kb: Run, make: Callable[[str], str], empty: str) -> None:
@@ -256,8 +256,8 @@ def test_three_nodes(kb: Run, tmp_path: Path) -> None:
         lines.write_text("".join(f"k{number % 50}\tvalue {number}\n" for number in range(2000)))
         kb("produce", "one", str(lines), "--key-separator", "\\t", "-q", *there)
         path = tmp_path / "one.csv"
-        kb("export", "one", "--to", str(path), *there)
-        kb("import", str(path), "two", "-q", *there)
+        kb("export", "one", str(path), *there)
+        kb("import", "two", str(path), "-q", *there)
         kb("replay", "one", "three", "--filter", "key != k7", "-q", *there)
         assert len(kb("consume", "one", "--latest-per-key", "-q", *there).rows) == 50
         shown = {}

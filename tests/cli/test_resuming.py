@@ -100,8 +100,8 @@ def test_a_copy_goes_on_and_stores_nothing_twice(
     for name in (source, target):
         kb("topic", "create", name, "-p", "3")
     file = lines(here / "records.jsonl")
-    kb("import", str(file), source, "-q")
-    words = (command, str(file) if command == "import" else source, target, *WORDS)
+    kb("import", source, str(file), "-q")
+    words = (command, *((target, str(file)) if command == "import" else (source, target)), *WORDS)
 
     # One partition takes nothing: the others are ahead of it when its time is over.
     with broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic=target, partition=1):
@@ -126,29 +126,29 @@ def test_a_place_is_of_one_copy(kb: Run, stopping: Run, broker: RunningBroker, h
         kb("topic", "create", name, "-p", "1")
     file = lines(here / "x.jsonl")
     with broker.faults.drop("Produce", topic="one"):
-        place = place_in(stopping("import", str(file), "one", *WORDS))
+        place = place_in(stopping("import", "one", str(file), *WORDS))
         assert place == Path("kbroker-import-one.place")
-        assert place_in(stopping("import", str(file), "one", *WORDS)) == Path("kbroker-import-one-1.place")
+        assert place_in(stopping("import", "one", str(file), *WORDS)) == Path("kbroker-import-one-1.place")
         await_silence(broker)  # nobody goes on from this place: what is heard of it later would be there twice
     resumed = ("--resume", str(place))
-    told = kb("import", str(file), "two", *resumed, code=1).err
+    told = kb("import", "two", str(file), *resumed, code=1).err
     assert told == f"kbroker: {place} is the place of another copy: import x.jsonl into one\n"
-    assert "leave out --acks" in kb("import", str(file), "one", *resumed, "--acks", "1", code=1).err
-    assert "cannot read nowhere: No such file" in kb("import", str(file), "one", "--resume", "nowhere", code=1).err
+    assert "leave out --acks" in kb("import", "one", str(file), *resumed, "--acks", "1", code=1).err
+    assert "cannot read nowhere: No such file" in kb("import", "one", str(file), "--resume", "nowhere", code=1).err
     Path("bad").write_text('{"task": "import x.jsonl into one"}')
-    assert "bad: it is no place at which a copy" in kb("import", str(file), "one", "--resume", "bad", code=1).err
+    assert "bad: it is no place at which a copy" in kb("import", "one", str(file), "--resume", "bad", code=1).err
     short = here / "shorter" / "x.jsonl"
     short.parent.mkdir()
     short.write_text('{"value": "value 0"}\n')
-    told = kb("import", str(short), "one", *resumed, *WORDS, code=1).err
+    told = kb("import", "one", str(short), *resumed, *WORDS, code=1).err
     assert "records that may have been stored did not come again" in told
-    assert place_in(kb("import", str(short), "one", *resumed, *WORDS, code=1)) == place
-    kb("import", str(file), "one", *resumed, "-q")
+    assert place_in(kb("import", "one", str(short), *resumed, *WORDS, code=1)) == place
+    kb("import", "one", str(file), *resumed, "-q")
     assert sorted(values(kb, "one")) == sorted(f"value {n}" for n in range(COUNT))
     kb("topic", "delete", "one", "--yes")
     kb("topic", "create", "one", "-p", "1")
     other = ("--resume", "kbroker-import-one-1.place")
-    assert "it was made anew since" in kb("import", str(file), "one", *other, code=1).err
+    assert "it was made anew since" in kb("import", "one", str(file), *other, code=1).err
 
 
 def test_a_place_of_a_replay_is_of_the_topic_that_was_read(
@@ -156,7 +156,7 @@ def test_a_place_of_a_replay_is_of_the_topic_that_was_read(
 ) -> None:
     for name in ("read", "written"):
         kb("topic", "create", name, "-p", "1")
-    kb("import", str(lines(here / "x.jsonl")), "read", "-q")
+    kb("import", "read", str(lines(here / "x.jsonl")), "-q")
     with broker.faults.drop("Produce", topic="written"):
         place = place_in(stopping("replay", "read", "written", *WORDS))
     resumed = ("replay", "read", "written", "--resume", str(place))
@@ -171,7 +171,7 @@ def test_a_place_of_a_replay_is_of_the_topic_that_was_read(
 
 def test_a_place_is_of_one_process(kb: Run, stopping: Run, broker: RunningBroker, here: Path) -> None:
     kb("topic", "create", "held", "-p", "1")
-    words = ("import", str(lines(here / "x.jsonl")), "held", *WORDS)
+    words = ("import", "held", str(lines(here / "x.jsonl")), *WORDS)
     with broker.faults.drop("Produce", topic="held"):
         place = place_in(stopping(*words))
     with place.open("rb") as held:
@@ -188,7 +188,7 @@ def test_a_place_that_cannot_be_written(kb: Run, stopping: Run, broker: RunningB
     kb("topic", "create", "full", "-p", "1")
     (here / "kbroker-import-full.place.partial").mkdir()
     with broker.faults.drop("Produce", topic="full"):
-        told = stopping("import", str(lines(here / "x.jsonl")), "full", *WORDS, "--json")
+        told = stopping("import", "full", str(lines(here / "x.jsonl")), *WORDS, "--json")
     assert told.json["resume"] is None and told.json["unknown"] > 0, "the summary is there all the same"
     assert "cannot write kbroker-import-full.place: " in told.err and "the place where it stopped is lost" in told.err
     assert not list(here.glob("*.place"))
@@ -199,7 +199,7 @@ def test_a_replay_whose_schema_registry_is_gone_keeps_its_place(
 ) -> None:
     for name in ("decoded", "decoded-again"):
         kb("topic", "create", name, "-p", "1")
-    kb("import", str(lines(here / "x.jsonl")), "decoded", "-q")
+    kb("import", "decoded", str(lines(here / "x.jsonl")), "-q")
     whole = Sieve.sift
 
     def broken(sieve: Sieve, partition: int, record: Record) -> Decoded | None:
@@ -220,7 +220,7 @@ def test_without_producer_ids_it_is_told_what_may_come_twice(
     kb: Run, stopping: Run, broker: RunningBroker, here: Path
 ) -> None:
     kb("topic", "create", "plain", "-p", "1")
-    words = ("import", str(lines(here / "x.jsonl")), "plain", "--no-idempotence", *WORDS)
+    words = ("import", "plain", str(lines(here / "x.jsonl")), "--no-idempotence", *WORDS)
     with broker.faults.drop("Produce", when="after", topic="plain"):
         told = stopping(*words).err
     found = re.search(r"--resume (\S+); (\d+) records may be stored twice then", told)
@@ -236,8 +236,8 @@ def test_a_file_that_cannot_be_read_on(kb: Run, here: Path, monkeypatch: pytest.
     from kbroker.errors import FatalError
 
     kb("topic", "create", "rows", "-p", "1")
-    kb("import", str(lines(here / "x.jsonl")), "rows", "-q")
-    kb("export", "rows", "--to", "x.parquet", "-q")
+    kb("import", "rows", str(lines(here / "x.jsonl")), "-q")
+    kb("export", "rows", "x.parquet", "-q")
     kb("topic", "create", "again", "-p", "1")
     whole: Callable[[ParquetRecords], object] = ParquetRecords.__iter__
 
@@ -249,7 +249,7 @@ def test_a_file_that_cannot_be_read_on(kb: Run, here: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patched:
         patched.setattr(ParquetRecords, "__iter__", broken)
-        told = kb("import", "x.parquet", "again", code=1)
+        told = kb("import", "again", "x.parquet", code=1)
     assert told.out.startswith("300 records to again") and "the disk is gone" in told.err
-    kb("import", "x.parquet", "again", "--resume", str(place_in(told)))
+    kb("import", "again", "x.parquet", "--resume", str(place_in(told)))
     assert values(kb, "again") == [f"value {n}" for n in range(COUNT)]

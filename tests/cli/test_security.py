@@ -165,13 +165,13 @@ def test_rules_are_added_listed_and_removed(kb, as_user) -> None:  # type: ignor
     assert names == ["ord", "orders"]  # those that hold for it
     assert len(kb("acl", "list", "--topic", "orders", "--pattern", "literal", *admin).rows) == 2
     assert len(kb("acl", "list", "--principal", "bob", "--operation", "all", *admin).rows) == 2
-    assert "Give --yes" in kb("acl", "remove", "--topic", "orders", *admin, code=1).err
-    removed = kb("acl", "remove", "--topic", "orders", "--yes", *admin)
-    assert removed.out == "removed: User:alice may READ topic orders\n"
-    kb("acl", "remove", "--deny", "bob", "--yes", *admin)
-    assert kb("acl", "remove", "--cluster", "--yes", "--json", *admin).json == allowed
-    assert kb("acl", "remove", "--cluster", "--yes", "--json", *admin).json == []
-    assert kb("acl", "remove", "--cluster", "--yes", *admin).out == "there is no such rule\n"
+    assert "Give --yes" in kb("acl", "delete", "--topic", "orders", *admin, code=1).err
+    removed = kb("acl", "delete", "--topic", "orders", "--yes", *admin)
+    assert removed.out == "deleted: User:alice may READ topic orders\n"
+    kb("acl", "delete", "--deny", "bob", "--yes", *admin)
+    assert kb("acl", "delete", "--cluster", "--yes", "--json", *admin).json == allowed
+    assert kb("acl", "delete", "--cluster", "--yes", "--json", *admin).json == []
+    assert kb("acl", "delete", "--cluster", "--yes", *admin).out == "there is no such rule\n"
     assert kb("acl", "list", "--json", *admin).json == []
 
 
@@ -190,9 +190,9 @@ def test_what_producers_and_consumers_need_is_added_and_taken_back(kb, as_user) 
         ("transactional_id", "x", "write"),
         ("transactional_id", "x", "describe"),
     }
-    kb("acl", "remove", *options, "--yes", *admin)
+    kb("acl", "delete", *options, "--yes", *admin)
     assert {row[-1] for row in kb("acl", "list", *admin).rows[1:]} == {"read"}
-    kb("acl", "remove", "--allow", "alice", "--yes", *admin)
+    kb("acl", "delete", "--allow", "alice", "--yes", *admin)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_principals_of_a_type_of_ones_own_and_prefixed(kb, as_user) -> None:  # 
     rule = ("--allow", "Service:a", "--operation", "read", "--topic", ".", "--prefixed")
     added = kb("acl", "add", *rule, "--principal-type", "Service", *admin)
     assert added.out == "Service:a may READ each topic that begins with .\n"
-    assert "removed: Service:a" in kb("acl", "remove", *rule, "--yes", *admin).out
+    assert "deleted: Service:a" in kb("acl", "delete", *rule, "--yes", *admin).out
 
 
 def test_who_may_not_is_told_so_in_plain_words(kb, as_user) -> None:  # type: ignore[no-untyped-def]
@@ -248,7 +248,7 @@ def test_sizes_that_may_not_be_seen_are_not_zero(kb, as_user) -> None:  # type: 
     found = kb("topic", "list", "--json", "--command-config", as_user("alice"))
     assert [(topic["name"], topic["size"]) for topic in found.json] == [("seen", None)]
     assert found.err == "kbroker: sizes are not shown: they need the right to DESCRIBE the cluster\n"
-    kb("acl", "remove", *rule, "--yes", *admin)
+    kb("acl", "delete", *rule, "--yes", *admin)
     kb("topic", "delete", "seen", "--yes", *admin)
 
 
@@ -271,12 +271,12 @@ def test_users_are_added_changed_and_removed(kb, as_user, monkeypatch, tmp_path)
     ]
     assert "SASL_AUTHENTICATION_FAILED" in kb("topic", "list", "--command-config", carol, code=1).err
     assert {row[0] for row in kb("user", "list", *admin).rows[1:]} == {"admin", "alice", "carol"}
-    kb("user", "remove", "carol", "--mechanism", "SCRAM-SHA-256", "--yes", *admin)
+    kb("user", "delete", "carol", "--mechanism", "SCRAM-SHA-256", "--yes", *admin)
     assert [row[1] for row in kb("user", "list", "carol", *admin).rows[1:]] == ["SCRAM-SHA-512"]
-    removed = kb("user", "remove", "carol", "--yes", *admin)
+    removed = kb("user", "delete", "carol", "--yes", *admin)
     first, second = removed.out.splitlines()
     assert first == "user carol cannot log in with SCRAM-SHA-512 any more"
-    assert "connections.max.reauth.ms" in second and "kbroker acl remove --allow User:carol" in second
+    assert "connections.max.reauth.ms" in second and "kbroker acl delete --allow User:carol" in second
     assert "user carol: there is no such user" in kb("user", "list", "carol", *admin, code=1).err
 
 
@@ -468,8 +468,8 @@ def test_quotas_are_set_listed_and_removed(kb, as_user) -> None:  # type: ignore
     assert "not a number above 0" in kb("quota", "set", "--user", "a", "--producer-byte-rate", "0", code=2).err
     assert "--ip goes with no" in kb("quota", "list", "--user", "a", "--ip", "::1", *admin, code=2).err
     entity = ("--user", "alice", "--client-id", "default")
-    kb("quota", "remove", *entity, "--request-percentage", *admin)
-    kb("quota", "remove", *entity, *admin)
-    assert "there is no such quota for user alice" in kb("quota", "remove", *entity, *admin, code=1).err
-    kb("quota", "remove", "--ip", "default", *admin)
+    kb("quota", "delete", *entity, "--request-percentage", *admin)
+    kb("quota", "delete", *entity, *admin)
+    assert "there is no such quota for user alice" in kb("quota", "delete", *entity, *admin, code=1).err
+    kb("quota", "delete", "--ip", "default", *admin)
     assert kb("quota", "list", "--json", *admin).json == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.testing import RunningBroker
 from kbroker.tools.cli.topic_offsets import parse_topic_partitions
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kbroker.wire.messages.list_offsets import (
@@ -32,7 +33,7 @@ def test_create_list_describe_delete(kb: Run, tmp_path: Path) -> None:
     )
     fill(kb, "orders", 10, tmp_path, "-p", "1")
     head, *rows = kb("topic", "list").rows
-    assert head == ["topic", "partitions", "replicas", "messages", "size"]
+    assert head == ["topic", "partitions", "replicas", "records", "size"]
     assert ["orders", "3", "1", "10"] in [row[:4] for row in rows]
     [listed] = [entry for entry in kb("topic", "list", "--json").json if entry["name"] == "orders"]
     assert listed["messages"] == 10 and listed["partitions"] == 3 and 100 < listed["size"] < 500
@@ -42,7 +43,7 @@ def test_create_list_describe_delete(kb: Run, tmp_path: Path) -> None:
     assert [entry["end_offset"] for entry in described["partition_details"]] == [0, 10, 0]
     assert all(entry["leader"] == 1 and entry["isr"] == [1] for entry in described["partition_details"])
     text = kb("topic", "describe", "orders").out
-    assert text.startswith(f"orders  id {described['topic_id']}\n3 partitions, 1 replicas, 10 messages, ")
+    assert text.startswith(f"orders  id {described['topic_id']}\n3 partitions, 1 replicas, 10 records, ")
     assert "  retention.ms=-1\n" in text
     assert [row[:8] for row in kb("topic", "describe", "orders").rows[4:]] == [
         ["0", "1", "1", "1", "0", "0", "0", "0"],
@@ -116,10 +117,21 @@ def test_what_does_not_exist(kb: Run) -> None:
     assert "TOPIC:0,1,2" in kb("topic", "offsets", "here:x", code=2).err
 
 
-def test_nothing_is_deleted_without_a_yes(kb: Run) -> None:
+def test_the_nearest_topic_is_named(kb: Run) -> None:
+    kb("topic", "create", "shipments")
+    for words in (
+        ("topic", "describe", "shipment"),
+        ("consume", "shipment"),
+        ("topic", "alter", "shipment", "-p", "9"),
+    ):
+        assert kb(*words, code=1).err.endswith("(UNKNOWN_TOPIC_OR_PARTITION): did you mean shipments?\n")
+
+
+def test_nothing_is_deleted_without_a_yes(kb: Run, broker: RunningBroker) -> None:
     kb("topic", "create", "kept")
     assert kb("topic", "delete", "kept", code=1).err == (
-        "kbroker: Delete topic kept and all data? Give --yes to do it without being asked.\n"
+        f"kbroker: Delete topic kept with 0 records? This is the cluster at {broker.bootstrap_servers}."
+        " Give --yes to do it without being asked.\n"
     )
     assert "kept" in kb("topic", "list", "--names").out
 
@@ -130,7 +142,7 @@ def test_offsets_and_truncate(kb: Run, tmp_path: Path) -> None:
     lines.write_text("".join(f'{{"n": {n}, "at": {1000 * n}}}\n' for n in range(10)))
     kb("produce", "short", str(lines), "--timestamp-column", "at", "-p", "0")
     assert kb("topic", "offsets", "short").rows == [
-        ["topic", "partition", "start", "end", "messages"],
+        ["topic", "partition", "start", "end", "records"],
         ["short", "0", "0", "10", "10"],
         ["short", "1", "0", "0", "0"],
     ]
@@ -159,7 +171,8 @@ def test_offsets_and_truncate(kb: Run, tmp_path: Path) -> None:
 
 def test_nobody_there(kb: Run) -> None:
     found = kb("topic", "list", "-b", "127.0.0.1:1", code=1)
-    assert (found.out, found.err) == ("", "kbroker: cannot connect to 127.0.0.1:1: Connection refused\n")
+    hint = "nothing listens there; kbroker start starts a node, -b names another place"
+    assert (found.out, found.err) == ("", f"kbroker: cannot connect to 127.0.0.1:1: Connection refused: {hint}\n")
     assert kb("topic", "list", "-b", "nonsense:port", code=2).err == (
         "kbroker topic list: --bootstrap-server: 'nonsense:port' is not of the form host:port"
         " (see kbroker topic list --help)\n"

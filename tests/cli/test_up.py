@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kbroker.client import Client
 from kbroker.client.nodes import ClusterBroker, describe_cluster, describe_quorum
@@ -142,6 +144,21 @@ def test_without_restart_the_others_serve_on_and_the_exit_code_tells(tmp_path: P
         assert running.finish() == 1
 
 
+def test_the_console_shows_the_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    with up(tmp_path, "-n", "2", "--console", "0") as running:
+        running.await_ready()
+        assert running.process.stdout is not None
+        line = running.process.stdout.readline()
+        page = re.search(r"http://127.0.0.1:\d+/", line)
+        assert page is not None and running.bootstrap in line
+        with urllib.request.urlopen(page[0], timeout=LONG) as answer:
+            assert answer.status == 200
+        assert running.finish() == 0
+        with pytest.raises(OSError):
+            urllib.request.urlopen(page[0], timeout=LONG)
+
+
 def test_each_node_can_be_watched(tmp_path: Path) -> None:
     with up(tmp_path, "-n", "2", "--explorer", "0") as it:
         it.await_ready()
@@ -227,14 +244,21 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
         with up(tmp_path, "--secure") as running:
             running.await_ready()
             assert running.process.stdout is not None
-            told = [running.process.stdout.readline() for _ in range(3)]
+            told = [running.process.stdout.readline() for _ in range(4)]
             assert str(Path("data/security/client.properties")) in told[0] and "admin.properties" in told[1]
             # Whichever node is asked hears of the last one's admission a moment later than that one.
             eventually(lambda: command("admin", "cluster", "health", "--complete").returncode == 0, "healthy")
+            rdkafka = dict(
+                line.split("=", 1) for line in (security / "client.librdkafka.properties").read_text().splitlines()
+            )
+            assert "client.librdkafka.properties" in told[2]
+            assert AdminClient({**rdkafka}).list_topics(timeout=LONG).cluster_id
+            first = re.fullmatch("for example: kbroker (.*) --command-config .*admin.properties\n", told[3])
+            assert first is not None and command("admin", *first[1].split()).stderr == ""
             if start == "first":
                 assert command("client", "topic", "create", "orders", "-p", "3").returncode == 0
                 assert "CLUSTER_AUTHORIZATION_FAILED" in command("client", "acl", "list").stderr
-                assert command("admin", "acl", "remove", "--allow", "client", "--yes").returncode == 0
+                assert command("admin", "acl", "delete", "--allow", "client", "--yes").returncode == 0
             else:  # who has been given its rights once, and lost them, is not given them again
                 assert command("admin", "acl", "list", "--json").stdout == "[]\n"
                 assert "orders" in command("admin", "topic", "list").stdout

@@ -17,8 +17,9 @@ from kbroker.version import __version__
 COMMANDS = {
     "start": Command("kbroker.tools.cli.start", "start a node"),
     "up": Command("kbroker.tools.cli.up", "start a cluster of several nodes on this machine"),
-    "faults": Command("kbroker.testing.command", "start a node, or several, whose requests go wrong as told"),
     "container": Command("kbroker.tools.cli.container", "start the node that KAFKA_* environment variables describe"),
+    "faults": Command("kbroker.testing.command", "start a node, or several, whose requests go wrong as told"),
+    "console": Command("kbroker.tools.cli.console", "serve a page about a cluster, for the browser"),
     "topic": Command("kbroker.tools.cli.topic", "list, describe, create, change and delete topics", actions=True),
     "produce": Command("kbroker.tools.cli.produce", "send lines, CSV or JSON from a file or standard input to a topic"),
     "consume": Command("kbroker.tools.cli.consume", "read a topic from an offset or a time, and follow it"),
@@ -27,40 +28,50 @@ COMMANDS = {
     "replay": Command("kbroker.tools.cli.replay", "send records of a topic to another once more, at a pace"),
     "group": Command("kbroker.tools.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
     "txn": Command("kbroker.tools.cli.txn", "list and describe transactions, abort one that hangs", actions=True),
+    "cluster": Command("kbroker.tools.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
     "config": Command(
         "kbroker.tools.cli.config", "show and change configs of topics, brokers and groups", actions=True
     ),
-    "cluster": Command("kbroker.tools.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
-    "user": Command("kbroker.tools.cli.user", "list, add and remove users who log in with a password", actions=True),
-    "token": Command("kbroker.tools.cli.token", "list, make, renew and expire delegation tokens", actions=True),
-    "acl": Command("kbroker.tools.cli.acl", "list, add and remove rules about who may do what", actions=True),
-    "quota": Command("kbroker.tools.cli.quota", "list, set and remove quotas of clients", actions=True),
-    "top": Command("kbroker.tools.top.command", "show what happens in a cluster, live in a terminal"),
-    "console": Command("kbroker.tools.cli.console", "serve a page about a cluster, for the browser"),
     "profile": Command("kbroker.tools.cli.profile", "name clusters, and choose one of them", actions=True),
-    "completion": Command("kbroker.tools.cli.completion", "print a script that completes commands in a shell"),
     "client": Command(
         "kbroker.tools.cli.client", "list clients that push their metrics, and what they pushed", actions=True
     ),
+    "user": Command("kbroker.tools.cli.user", "list, add and delete users who log in with a password", actions=True),
+    "acl": Command("kbroker.tools.cli.acl", "list, add and delete rules about who may do what", actions=True),
+    "quota": Command("kbroker.tools.cli.quota", "list, set and delete quotas of clients", actions=True),
+    "token": Command("kbroker.tools.cli.token", "list, make, renew and expire delegation tokens", actions=True),
     "certs": Command(
         "kbroker.tools.cli.certs", "make certificates for nodes and clients, and an authority that signs them"
     ),
-    "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
-    "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
-    "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
-    "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
-    "watch": Command("kbroker.tools.cli.watch", "show requests and answers as they happen, explained"),
-    "decode": Command("kbroker.tools.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
-    "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
     "doctor": Command(
         "kbroker.tools.doctor.command", "say what is wrong with a cluster, a configuration or a machine, and what to do"
     ),
+    "top": Command("kbroker.tools.top.command", "show what happens in a cluster, live in a terminal"),
+    "watch": Command("kbroker.tools.cli.watch", "show requests and answers as they happen, explained"),
+    "decode": Command("kbroker.tools.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
     "bundle": Command("kbroker.tools.doctor.bundle_command", "pack what a report of a mistake needs, without secrets"),
+    "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
+    "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
     "verify-log": Command(
         "kbroker.tools.cli.verify_log", "check that everything in log directories is what it should be"
     ),
+    "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
+    "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
+    "completion": Command("kbroker.tools.cli.completion", "print a script that completes commands in a shell"),
 }
 """All commands, in the order of the help."""
+
+GROUPS = {
+    "run": "start up container faults console",
+    "topics and records": "topic produce consume export import replay",
+    "groups and transactions": "group txn",
+    "cluster": "cluster config profile client",
+    "access": "user acl quota token certs",
+    "look into": "doctor top watch decode bundle",
+    "files": "format info verify-log dump-log put-back random-uuid completion",
+}
+"""The help shows commands under these headings."""
 
 
 def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
@@ -72,7 +83,11 @@ def build_parser(words: Sequence[str] = ()) -> tuple[Parser, Sequence[str]]:
         return parser, words[2 if chosen else 1 :]
     parser = Parser(PROGRAM, "Apache Kafka's broker in Python, and a command for any Kafka cluster.")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    add_choices(parser, "COMMAND", {name: command.summary for name, command in COMMANDS.items()})
+    add_choices(
+        parser,
+        "COMMAND",
+        {heading: {name: COMMANDS[name].summary for name in names.split()} for heading, names in GROUPS.items()},
+    )
     return parser, words
 
 

@@ -16,7 +16,7 @@ from kbroker.security.authorizer.types import (
     ResourceType,
 )
 from kbroker.security.principal import USER_TYPE
-from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm, report_failures
+from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm_change, report_failures
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ DESCRIBE_CONFIGS. Examples:
   kbroker acl add --allow User:bob --consumer --topic orders --group billing
   kbroker acl add --deny User:bob --host 10.0.0.7 --topic '*'"""
 
-_REMOVE_DETAILS = """\
-It removes the rules that have all of the parts that are given, and shows them before it asks. With the same
+_DELETE_DETAILS = """\
+It deletes the rules that have all of the parts that are given, and shows them before it asks. With the same
 options as `kbroker acl add` it takes back what that has added."""
 
 
@@ -172,7 +172,7 @@ def _styles(acls: Sequence[Acl]) -> dict[int, str]:
     return {index: "red" for index, acl in enumerate(acls) if acl.permission is AclPermission.DENY}
 
 
-# --- add and remove -------------------------------------------------------------------------------------------------
+# --- add and delete -------------------------------------------------------------------------------------------------
 
 
 def _rule_arguments(parser: argparse.ArgumentParser) -> None:
@@ -305,13 +305,13 @@ def _check_topics(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--topic {name!r}: no topic can have this name: only letters, digits, '.', '_' and '-'")
 
 
-def _remove_arguments(parser: argparse.ArgumentParser) -> None:
+def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     _rule_arguments(parser)
     add_yes(parser)
     add_cluster_arguments(parser)
 
 
-def _remove(arguments: argparse.Namespace) -> int:
+def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import delete_acls, describe_acls
     from kbroker.tools.cli.output import print_json
 
@@ -326,18 +326,19 @@ def _remove(arguments: argparse.Namespace) -> int:
             return 0
         for acl in () if arguments.yes else found:
             print(_sentence(acl), file=sys.stderr if arguments.json else sys.stdout)
-        if not confirm(f"Remove {'this rule' if len(found) == 1 else f'these {len(found)} rules'}?", arguments.yes):
+        what = "this rule" if len(found) == 1 else f"these {len(found)} rules"
+        if not confirm_change(f"Delete {what}?", client, arguments):
             return 1
-        removed = delete_acls(client, filters)
+        deleted = delete_acls(client, filters)
     if arguments.json:
-        print_json([_document(acl) for acl in removed])
-    for acl in () if arguments.json else removed:
-        print(f"removed: {_sentence(acl)}")
+        print_json([_document(acl) for acl in deleted])
+    for acl in () if arguments.json else deleted:
+        print(f"deleted: {_sentence(acl)}")
     return 0
 
 
 def _filters(arguments: argparse.Namespace) -> Iterator[AclFilter]:
-    """The filters that find the rules to remove."""
+    """The filters that find the rules to delete."""
     from kbroker.security.authorizer.acls import AclFilter
 
     _check_convenience(arguments)
@@ -441,5 +442,5 @@ def _sentence(acl: Acl) -> str:
 ACTIONS = {
     "list": Action("list the rules, all or those for some resources or principals", _list_arguments, _list),
     "add": Action("allow or deny something", _add_arguments, _add, _ADD_DETAILS),
-    "remove": Action("remove rules", _remove_arguments, _remove, _REMOVE_DETAILS),
+    "delete": Action("delete rules", _delete_arguments, _delete, _DELETE_DETAILS),
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from kbroker.errors import FatalError
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
-    from kbroker.client import Client
+    from kbroker.client import Client, ClientError, ResponseError
     from kbroker.client.properties import ClientProperties
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -59,7 +60,7 @@ def cluster(arguments: argparse.Namespace, *, task: str = "") -> Iterator[Client
 
     ``task``: what the block does, told with its time if it takes long; then the block must print and ask nothing.
     """
-    from kbroker.client import Client, ConnectionFailed
+    from kbroker.client import Client, ConnectionFailed, ResponseError
     from kbroker.tools.cli.progress import progress
 
     with readable_errors():
@@ -79,7 +80,13 @@ def cluster(arguments: argparse.Namespace, *, task: str = "") -> Iterator[Client
         except ConnectionFailed as error:
             if properties is None and error.perhaps_secured:
                 raise FatalError(f"{error}; for a listener with TLS or SASL give --command-config FILE") from None
+            if error.is_refused:
+                raise FatalError(
+                    f"{error}: nothing listens there; kbroker start starts a node, -b names another place"
+                ) from None
             raise
+        except ResponseError as error:
+            raise FatalError(f"{error}{nearest_topic(client, error)}{nearest_config(error)}") from error
 
 
 def cluster_address(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]], ClientProperties | None]:
@@ -134,7 +141,10 @@ def _ask_about_protected(profile: str, arguments: argparse.Namespace) -> None:
 
     if not changes_something(arguments):
         return
-    agreed = getattr(arguments, "yes", False) or getattr(arguments, "execute", False)
+    arguments.protected = profile
+    agreed = (
+        getattr(arguments, "yes", False) or getattr(arguments, "execute", False) or getattr(arguments, "asks", False)
+    )
     if not confirm(f"The cluster of profile {profile} is protected: kbroker {name_of(arguments)}?", agreed):
         raise FatalError(f"nothing is changed: the cluster of profile {profile} is protected")
 
@@ -149,6 +159,33 @@ def _client_properties(path: Path | None) -> ClientProperties | None:
     if properties.without_effect:
         complain(f"{path}: without effect here: {', '.join(properties.without_effect)}")
     return properties
+
+
+def nearest_topic(client: Client, error: ResponseError) -> str:
+    """Returns a question that names the topic most like one that is not there; "" for any other error."""
+    from kbroker.client import ClientError
+    from kbroker.client.topics import list_topics
+    from kbroker.errors import ErrorCode
+    from kbroker.tools.cli.parser import did_you_mean
+
+    kind, _, name = error.what.partition(" ")
+    if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or kind != "topic":
+        return ""
+    try:
+        return did_you_mean([name], [topic.name for topic in list_topics(client)])
+    except ClientError:
+        return ""
+
+
+def nearest_config(error: ClientError) -> str:
+    """Returns a question that names the property most like one that topics do not have; "" for any other error."""
+    unknown = re.search(r"Unknown topic config name: ([\w.-]+)", str(error))
+    if unknown is None:
+        return ""
+    from kbroker.config.topic import TOPIC_CONFIGS
+    from kbroker.tools.cli.parser import did_you_mean
+
+    return did_you_mean([unknown[1]], TOPIC_CONFIGS)
 
 
 @contextmanager
@@ -187,9 +224,24 @@ def confirm(question: str, agreed: bool) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def confirm_change(question: str, client: Client, arguments: argparse.Namespace) -> bool:
+    """Ask a person before something in a cluster changes for good, and name the cluster; ``FatalError`` as `confirm`.
+
+    A command that asks so has `add_yes`, and is not asked about a protected cluster besides.
+    """
+    protected = getattr(arguments, "protected", "")
+    where = (
+        f"the protected cluster of profile {protected}"
+        if protected
+        else "the cluster at {}:{}".format(*client.bootstrap[0])
+    )
+    return confirm(f"{question} This is {where}.", arguments.yes)
+
+
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    """``--yes``."""
+    """``--yes``, of a command that always asks by itself (`confirm_change`)."""
     parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+    parser.set_defaults(asks=True)
 
 
 def assignment(text: str) -> list[list[int]]:
@@ -207,6 +259,34 @@ def name_value(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
+
+
+def config_value(text: str) -> tuple[str, str]:
+    """``name=value`` of a config, whose value may have a unit: ``retention.ms=7d``, ``segment.bytes=64MiB``."""
+    name, value = name_value(text)
+    return name, in_kafkas_units(name, value)
+
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kKMGT]i?)B?")
+_FACTORS: Final = {"k": 1000, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+
+
+def in_kafkas_units(name: str, value: str) -> str:
+    """Returns the value of a config as Kafka has it: `1d` of `retention.ms` in ms, `64MiB` of `segment.bytes` in bytes.
+
+    Any other value is returned as it is, for the broker to judge.
+    """
+    if name.endswith(".ms"):
+        from kbroker.client.records_io.times import parse_duration
+
+        with suppress(ValueError):
+            return str(parse_duration(value))
+    size = _SIZE.fullmatch(value) if name.endswith(".bytes") else None
+    if size is None:
+        return value
+    unit = size[2]
+    factor = 1024 ** ("KMGT".index(unit[0].upper()) + 1) if unit.endswith("i") else _FACTORS[unit]
+    return str(round(float(size[1]) * factor))
 
 
 def positive(text: str) -> int:

@@ -87,9 +87,23 @@ def _completer(path: str, action: argparse.Action) -> Callable[..., Iterable[str
         return partial(_complete_names, "profiles", action.dest)
     if name in _NAMED and path != "topic create":  # names of what is not there yet
         return partial(_complete_names, _NAMED[name], action.dest)
+    if name in ("KEY=VALUE", "KEY") or (path in ("topic create", "topic alter") and action.dest in ("config", "unset")):
+        return partial(_complete_configs, "=" if "=" in name else "")
     if name == "FILE":
         return FilesCompleter()
     return DirectoriesCompleter() if name == "DIR" else ChoicesCompleter({})
+
+
+def _complete_configs(end: str, *, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Returns names of properties of what is configured: of topics unless the line says otherwise."""
+    kind = getattr(parsed_args, "kind", "topic")
+    if kind not in ("topic", "broker", "group"):
+        return []
+    from kbroker.config import GROUP_CONFIGS
+    from kbroker.config.broker import BROKER_CONFIGS
+    from kbroker.config.topic import TOPIC_CONFIGS
+
+    return [f"{name}{end}" for name in {"topic": TOPIC_CONFIGS, "broker": BROKER_CONFIGS, "group": GROUP_CONFIGS}[kind]]
 
 
 def _complete_names(kind: str, dest: str, *, parsed_args: argparse.Namespace, **_: object) -> list[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain
+from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, in_kafkas_units
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def parse_change(text: str) -> ConfigChange:
         name = name[:-1]
     if not equals or not name:
         raise UsageError(f"{text!r} is not of the form KEY=VALUE")
-    return ConfigChange(name, operation, value)
+    return ConfigChange(name, operation, in_kafkas_units(name, value))
 
 
 def _set(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,8 @@ import logging
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -122,21 +123,29 @@ class ConsoleBeside(NamedTuple):
 
     async def run(self, broker: Broker, config: BrokerConfig) -> None:
         """Run the console until cancelled. ``FatalError`` if it does not start; the node outlives a later end."""
-        # A session of its own: Ctrl-C is for the node, which ends the console. Its standard input ends with the node,
-        # however that ends.
-        process = await trio.lowlevel.open_process(
-            self.command(broker, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        try:
-            line = await _first_line(process)
-            if not line:
-                code = await process.wait()
-                raise FatalError(f"the console did not start (exit code {code}); what it told is above")
-            print(line, flush=True)
+        await run_console(self.command(broker, config), partial(print, flush=True))
+
+
+async def run_console(command: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Run a console until cancelled, and tell where its page is.
+
+    ``FatalError`` if it does not start. Whoever runs it outlives a later end.
+    """
+    # A session of its own: Ctrl-C is for the node, which ends the console. Its standard input ends with the node,
+    # however that ends.
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        line = await _first_line(process)
+        if not line:
             code = await process.wait()
-            log.error("the console has ended with exit code %d; the node serves on without it", code)
-        finally:
-            await _end(process)
+            raise FatalError(f"the console did not start (exit code {code}); what it told is above")
+        tell(line)
+        code = await process.wait()
+        log.error("the console has ended with exit code %d; the node serves on without it", code)
+    finally:
+        await _end(process)
 
 
 async def _first_line(process: trio.Process) -> str:

@@ -54,7 +54,7 @@ _WRITTEN_AT_ONCE = 1 << 20
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``export``."""
     parser.add_argument("topic", metavar="TOPIC", help="the topic to read")
-    parser.add_argument("--to", dest="file", metavar="FILE", required=True, help="where to; - is standard output")
+    parser.add_argument("file", metavar="FILE", help="where to; - is standard output")
     add_format_argument(parser)
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     where = parser.add_argument_group("what to read")
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file; 0 once it is whole."""
     kind = format_of(arguments.file, arguments.format)
     if arguments.file == "-" and arguments.json:
-        raise UsageError("--json and --to - would write to the same place")
+        raise UsageError("--json and - would write to the same place")
     span = span_of(arguments)
     sieve = sieve_of(arguments)
     check_registry_is_used(arguments)
@@ -132,7 +132,7 @@ def _check_is_free(path: Path, *, force: bool) -> None:
         raise FatalError(f"{path} is there already: give --force to write over it")
     if path.exists() and not path.is_file():
         # A pipe or a device, such as /dev/null, would be gone afterwards, and a directory refuse it at the end.
-        raise FatalError(f"{path} is no regular file: --to - writes to standard output")
+        raise FatalError(f"{path} is no regular file: - writes to standard output")
 
 
 @contextmanager

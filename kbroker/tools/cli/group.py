@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm, report_failures
+from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, report_failures
 from kbroker.tools.cli.group_reset import RESET
 from kbroker.tools.cli.parser import Action
 from kbroker.types import TopicPartition
@@ -408,12 +408,12 @@ def _delete(arguments: argparse.Namespace) -> int:
     what = (
         f"{what} and its offsets" if not arguments.topic else f"the offsets of {what} for {', '.join(arguments.topic)}"
     )
-    if not confirm(f"Delete {what}?", arguments.yes):
-        complain("nothing deleted")
-        return 1
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
-    with cluster(arguments, task="deleting") as client:
+    with cluster(arguments) as client:
+        if not confirm_change(f"Delete {what}?", client, arguments):
+            complain("nothing deleted")
+            return 1
         partitions = choose_partitions(client, arguments.topic)
         for name in names:
             try:

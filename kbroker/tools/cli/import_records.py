@@ -31,8 +31,8 @@ Of a CSV or Parquet file that comes from elsewhere only `value` has to be there.
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``import``."""
-    parser.add_argument("file", metavar="FILE", help="what to send; - is standard input")
     parser.add_argument("topic", metavar="TOPIC", help="made by the broker if it does that on its own")
+    parser.add_argument("file", metavar="FILE", help="what to send; - is standard input")
     add_format_argument(parser)
     parser.add_argument("--by-key", action="store_true", help="to the partitions of the keys, not those of the file")
     sending = parser.add_argument_group("sending")

@@ -7,7 +7,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NoReturn
 
 from kbroker.errors import FatalError
@@ -63,6 +63,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str = "", epilog: str = "") -> None:
         self.choices_missing = ""
+        self.groups: Mapping[str, Mapping[str, str]] = {}
+        """The help shows words that the command line has to go on with under these headings."""
         self._in_turn = False
         super().__init__(
             prog=prog,
@@ -76,6 +78,10 @@ class Parser(argparse.ArgumentParser):
         """Print one line (all of the help, if nothing was chosen), and exit with code 2."""
         if message == self.choices_missing:
             self.exit(2, self.format_help())
+        kind, _, words = message.partition(": ")
+        if kind == "unrecognized arguments":
+            options = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
+            message += did_you_mean(options, self._option_string_actions)
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(  # type: ignore[override]
@@ -102,9 +108,45 @@ class Parser(argparse.ArgumentParser):
         finally:
             self._in_turn = False
 
+    def format_help(self) -> str:
+        """Returns the help: with what the command line can go on with under its headings, and with examples."""
+        sections = [super().format_help()]
+        width = max((len(word) for choices in self.groups.values() for word in choices), default=0) + 2
+        for heading, choices in self.groups.items():
+            lines = [_row(word, summary, width) for word, summary in choices.items()]
+            sections.append(f"{heading}:\n{''.join(lines)}")
+        from kbroker.tools.cli.examples import examples_of
+
+        if examples := examples_of(self.prog):
+            sections.append("examples:\n" + "".join(f"  {line}\n" for line in examples))
+        return "\n".join(sections)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Name the nearest of many choices, where the base would print all of them."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            hint = did_you_mean([str(value)], action.choices)
+            raise argparse.ArgumentError(None, f"there is no {str(action.metavar).lower()} {value!r}{hint}")
+        super()._check_value(action, value)
+
     def _takes_value(self, word: str) -> bool:
         option = self._option_string_actions.get(word)
         return word.startswith("--") and option is not None and option.nargs is None and option.const is None
+
+
+def _row(word: str, summary: str, width: int) -> str:
+    from textwrap import fill
+
+    indent = " " * (width + 2)
+    return fill(summary, _width(), initial_indent=f"  {word:<{width}}", subsequent_indent=indent) + "\n"
+
+
+def did_you_mean(words: Iterable[str], known: Iterable[str]) -> str:
+    """Returns a question that names what is most like one of the words, to be put behind an error; "" if nothing is."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    nearest = [name for word in words for name in get_close_matches(word, names, 1)]
+    return f": did you mean {nearest[0]}?" if nearest else ""
 
 
 def parser_of(name: str, command: Command, words: Sequence[str] = ()) -> Parser:
@@ -121,21 +163,27 @@ def parser_of(name: str, command: Command, words: Sequence[str] = ()) -> Parser:
     if words and words[0] in actions:
         return action_parser(name, words[0], actions[words[0]])
     parser = Parser(prog, _sentence(command.summary))
-    add_choices(parser, "ACTION", {action_name: action.summary for action_name, action in actions.items()})
+    add_choices(parser, "ACTION", {"actions": {name: action.summary for name, action in actions.items()}})
     return parser
 
 
-def add_choices(parser: Parser, metavar: str, choices: Mapping[str, str]) -> None:
-    """Words that the command line has to go on with, and what they mean; their own parsers are made when chosen."""
+def add_choices(parser: Parser, metavar: str, groups: Mapping[str, Mapping[str, str]]) -> None:
+    """Add words that the command line has to go on with, and their meanings, each under its heading in the help.
+
+    The parsers of the words are made when they are chosen.
+    """
     chosen = parser.add_subparsers(
         dest=metavar.lower(),
         metavar=metavar,
         required=True,
-        title=f"{metavar.lower()}s",
+        help=argparse.SUPPRESS,
         parser_class=argparse.ArgumentParser,
     )
-    for word, summary in choices.items():
-        chosen.add_parser(word, help=summary, add_help=False)
+    for choices in groups.values():
+        for word, summary in choices.items():
+            chosen.add_parser(word, help=summary, add_help=False)
+    parser.usage = f"%(prog)s [-h] {metavar} ..."
+    parser.groups = groups
     parser.choices_missing = f"the following arguments are required: {metavar}"
 
 

@@ -146,19 +146,19 @@ def _use(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _remove_arguments(parser: argparse.ArgumentParser) -> None:
+def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     _name_argument(parser)
     add_yes(parser)
 
 
-def _remove(arguments: argparse.Namespace) -> int:
+def _delete(arguments: argparse.Namespace) -> int:
     profiles = read_profiles()
     profile = profiles.find(arguments.name)
-    if profile.protected and not confirm(f"Profile {profile.name} is protected. Remove it?", arguments.yes):
+    if profile.protected and not confirm(f"Profile {profile.name} is protected. Delete it?", arguments.yes):
         return 1
     known = {name: each for name, each in profiles.known.items() if name != profile.name}
     write_profiles(replace(profiles, known=known, used=None if profiles.used == profile.name else profiles.used))
-    print(f"profile {profile.name} is removed")
+    print(f"profile {profile.name} is deleted")
     return 0
 
 
@@ -180,5 +180,5 @@ ACTIONS = {
     "show": Action("show one profile, or the one in use", _show_arguments, _show),
     "set": Action("make a profile, or change one", _set_arguments, _set, _DETAILS),
     "use": Action("use a profile wherever no cluster is named", _use_arguments, _use),
-    "remove": Action("remove a profile", _remove_arguments, _remove),
+    "delete": Action("delete a profile", _delete_arguments, _delete),
 }

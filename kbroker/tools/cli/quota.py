@@ -125,14 +125,14 @@ def _set(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _remove_arguments(parser: argparse.ArgumentParser) -> None:
+def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     _add_entity(parser)
     for key in _KEYS:
         parser.add_argument(f"--{key.replace('_', '-')}", action="store_true", help="only this one")
     add_cluster_arguments(parser)
 
 
-def _remove(arguments: argparse.Namespace) -> int:
+def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.quotas import alter_quotas, describe_quotas
     from kbroker.tools.cli.output import print_json
 
@@ -161,5 +161,5 @@ def _required(arguments: argparse.Namespace) -> dict[str, str | None]:
 ACTIONS = {
     "list": Action("list quotas, all or those of some clients", _list_arguments, _list),
     "set": Action("limit what clients may ask of each broker", _set_arguments, _set, _DETAILS),
-    "remove": Action("take quotas away", _remove_arguments, _remove),
+    "delete": Action("delete quotas", _delete_arguments, _delete),
 }

@@ -141,6 +141,20 @@ class SecureSetup:
         """The file with a user's client properties."""
         return self.directory / f"{user}.properties"
 
+    def librdkafka_file(self, user: str) -> Path:
+        """The file with a user's properties of librdkafka."""
+        return self.directory / f"{user}.librdkafka.properties"
+
+    def _librdkafka_properties(self, user: str, bootstrap: str) -> dict[str, str]:
+        return {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": PROTOCOL,
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": user,
+            "sasl.password": self.passwords[user],
+            "ssl.ca.location": str(self.ca_file.absolute()),
+        }
+
     def client_properties(self, user: str, bootstrap: str) -> dict[str, str]:
         """The client properties with which a user enters the cluster."""
         return {
@@ -152,10 +166,12 @@ class SecureSetup:
         }
 
     def write_client_files(self, bootstrap: str) -> None:
-        """Write the client properties of ``admin`` and ``client``."""
+        """Write the client properties of ``admin`` and ``client``, as Java's clients have them and as librdkafka."""
         for user in (ADMIN, CLIENT):
             text = format_properties(self.client_properties(user, bootstrap), f"Properties of clients, user {user}.")
             write_secret(self.client_file(user), text)
+            text = "".join(f"{name}={value}\n" for name, value in self._librdkafka_properties(user, bootstrap).items())
+            write_secret(self.librdkafka_file(user), text)
 
     def admin(self) -> ClientSecurity:
         """The way in for the super user."""

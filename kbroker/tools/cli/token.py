@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.client.records_io.times import parse_duration
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import add_cluster_arguments, add_yes, checked, cluster, confirm
+from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, confirm
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -190,8 +190,7 @@ def _renew(arguments: argparse.Namespace) -> int:
 
 def _expire_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("token", metavar="TOKEN", help="the token's id")
-    _add_period(parser, "--in", f"so long from now: {_PERIOD} (default: now, and the token is removed)")
-    add_yes(parser)
+    _add_period(parser, "--in", f"so long from now: {_PERIOD} (default: now, and the token is deleted)")
     add_cluster_arguments(parser)
 
 
@@ -201,7 +200,7 @@ def _expire(arguments: argparse.Namespace) -> int:
     period = getattr(arguments, "in")
     with cluster(arguments) as client:
         token = _found(client, arguments.token)
-        if period is None and not confirm(f"Remove token {token.token_id} of {token.owner}?", arguments.yes):
+        if period is None and not confirm(f"Delete token {token.token_id} of {token.owner}?", arguments.yes):
             return 1
         _tell(arguments, token, expire_token(client, token, period))
     return 0
@@ -230,5 +229,5 @@ ACTIONS = {
     "list": Action("list delegation tokens, without their secrets", _list_arguments, _list),
     "create": Action("make a token that logs in as a user", _create_arguments, _create, _CREATE_DETAILS),
     "renew": Action("have a token expire later", _renew_arguments, _renew, _PERIOD_DETAILS),
-    "expire": Action("remove a token, or have it expire sooner", _expire_arguments, _expire, _PERIOD_DETAILS),
+    "expire": Action("delete a token, or have it expire sooner", _expire_arguments, _expire, _PERIOD_DETAILS),
 }

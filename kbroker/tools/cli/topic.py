@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.tools.cli.common import (
@@ -12,15 +13,20 @@ from kbroker.tools.cli.common import (
     assignment,
     cluster,
     complain,
-    confirm,
-    name_value,
+    config_value,
+    confirm_change,
+    nearest_config,
     positive,
     report_failures,
 )
 from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_listing import describe_action, describe_arguments, list_action, list_arguments
 from kbroker.tools.cli.topic_offsets import offsets_action, offsets_arguments, truncate_action, truncate_arguments
-from kbroker.types import uuid_to_str
+from kbroker.types import TopicPartition, uuid_to_str
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
 
 
 def _create_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +34,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--partitions", type=positive, default=-1, metavar="N", help="(default: the broker's)")
     parser.add_argument("-r", "--replicas", type=positive, default=-1, metavar="N", help="(default: the broker's)")
     parser.add_argument(
-        "-c", "--config", type=name_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+        "-c", "--config", type=config_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     parser.add_argument(
         "--assignment",
@@ -65,7 +71,7 @@ def _create(arguments: argparse.Namespace) -> int:
                 if not arguments.json:
                     print(f"topic {name} exists already")
             else:
-                problems.append(result)
+                problems.append(f"{result}{nearest_config(result)}")
             continue
         documents.append(
             {
@@ -96,7 +102,7 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
         "--assignment", type=assignment, metavar="B:B,B:B", help="the brokers of each new partition, with --partitions"
     )
     parser.add_argument(
-        "-c", "--config", type=name_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+        "-c", "--config", type=config_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     parser.add_argument(
         "-u", "--unset", action="append", default=[], metavar="NAME", help="back to the default; may be repeated"
@@ -157,17 +163,33 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser)
 
 
+def _records(client: Client, names: Sequence[str]) -> str:
+    """Returns the number of records that topics have, in words."""
+    from kbroker.client import ResponseError
+    from kbroker.client.topics import describe_topics, list_ranges
+
+    found = [topic for topic in describe_topics(client, names).values() if not isinstance(topic, ResponseError)]
+    partitions = [TopicPartition(topic.name, each.partition) for topic in found for each in topic.partitions]
+    ranges = list_ranges(client, partitions).values()
+    count = sum(end - start for start, end in (each for each in ranges if not isinstance(each, ResponseError)))
+    unknown = sum(isinstance(each, ResponseError) for each in ranges)
+    return f"{count:,} records" + (f", and those of {unknown} partitions that cannot be read now" if unknown else "")
+
+
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.topics import delete_topics
     from kbroker.tools.cli.output import print_json
 
     names = list(dict.fromkeys(arguments.topics))
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
-    if not confirm(f"Delete {what} and all data?", arguments.yes):
-        complain("nothing deleted")
-        return 1
-    with cluster(arguments, task="deleting topics") as client:
-        results = delete_topics(client, names)
+    with cluster(arguments) as client:
+        if not arguments.yes and not confirm_change(
+            f"Delete {what} with {_records(client, names)}?", client, arguments
+        ):
+            complain("nothing deleted")
+            return 1
+        with progress("deleting topics"):
+            results = delete_topics(client, names)
     problems: list[object] = []
     documents: list[dict[str, Any]] = []
     for name in names:
@@ -186,7 +208,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 ACTIONS = {
     "list": Action(
-        "list topics with their partitions, messages and sizes",
+        "list topics with their partitions, records and sizes",
         list_arguments,
         list_action,
         "Messages are the offsets between start and end: more than there are records in a topic that is compacted or\n"

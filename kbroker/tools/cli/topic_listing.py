@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
-from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, report_failures
+from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, nearest_topic, report_failures
 from kbroker.types import TopicPartition, uuid_to_str
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def list_action(arguments: argparse.Namespace) -> int:
         print_json(summaries)
     else:
         print_table(
-            ["topic", "partitions", "replicas", "messages", "size", *(["internal"] if arguments.internal else [])],
+            ["topic", "partitions", "replicas", "records", "size", *(["internal"] if arguments.internal else [])],
             [
                 [
                     summary["name"],
@@ -55,7 +55,7 @@ def list_action(arguments: argparse.Namespace) -> int:
                 ]
                 for summary in summaries
             ],
-            numbers=("partitions", "replicas", "messages", "size"),
+            numbers=("partitions", "replicas", "records", "size"),
         )
     return 0
 
@@ -136,7 +136,8 @@ def describe_action(arguments: argparse.Namespace) -> int:
     with cluster(arguments, task="asking for topics") as client:
         found = describe_topics(client, arguments.topics)
         topics = [topic for topic in found.values() if not isinstance(topic, ResponseError)]
-        problems += [topic for topic in found.values() if isinstance(topic, ResponseError)]
+        missing = [topic for topic in found.values() if isinstance(topic, ResponseError)]
+        problems += [f"{error}{nearest_topic(client, error)}" for error in missing]
         ranges = list_ranges(client, _partitions(topics))
         sizes = _sizes(client) if topics else None
         for topic in topics:
@@ -201,7 +202,7 @@ def _print_description(document: Mapping[str, Any]) -> None:
     print(f"{document['name']}  id {document['topic_id']}" + ("  internal" if document["internal"] else ""))
     messages = "?" if document["messages"] is None else f"{document['messages']:,}"
     print(
-        f"{document['partitions']} partitions, {document['replication_factor']} replicas, {messages} messages,"
+        f"{document['partitions']} partitions, {document['replication_factor']} replicas, {messages} records,"
         f" {size(document['size'])}"
     )
     for name, value in (document["configs"] or {}).items():
@@ -217,7 +218,7 @@ def _print_description(document: Mapping[str, Any]) -> None:
             *(["elr"] if with_elr else []),
             "start",
             "end",
-            "messages",
+            "records",
             "size",
         ],
         [
@@ -234,7 +235,7 @@ def _print_description(document: Mapping[str, Any]) -> None:
             ]
             for entry in partitions
         ],
-        numbers=("partition", "leader", "start", "end", "messages", "size"),
+        numbers=("partition", "leader", "start", "end", "records", "size"),
         styles={
             index: "bold red" if entry["leader"] is None else "yellow"
             for index, entry in enumerate(partitions)

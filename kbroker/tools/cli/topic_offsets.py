@@ -12,7 +12,7 @@ from kbroker.tools.cli.common import (
     add_yes,
     cluster,
     complain,
-    confirm,
+    confirm_change,
     not_negative,
     report_failures,
 )
@@ -106,12 +106,12 @@ def _print_ranges(rows: Sequence[Mapping[str, Any]]) -> None:
     from kbroker.tools.cli.output import plain, print_table
 
     print_table(
-        ["topic", "partition", "start", "end", "messages"],
+        ["topic", "partition", "start", "end", "records"],
         [
             [row["topic"], plain(row["partition"]), row["start_offset"], row["end_offset"], row["messages"]]
             for row in rows
         ],
-        numbers=("partition", "start", "end", "messages"),
+        numbers=("partition", "start", "end", "records"),
     )
 
 
@@ -203,7 +203,8 @@ def truncate_action(arguments: argparse.Namespace) -> int:
         problems += [found for found in times.values() if isinstance(found, ResponseError)]
         wanted = _targets(known, times, arguments.before_offset)
         count = sum(target - known[partition][0] for partition, target in wanted.items())
-        if count and not confirm(f"Delete {count:,} records of {len(wanted)} partitions?", arguments.yes):
+        question = f"Delete {count:,} records of {len(wanted)} partitions?"
+        if count and not confirm_change(question, client, arguments):
             complain("nothing deleted")
             return 1
         results = delete_records(client, wanted)

@@ -12,7 +12,7 @@ from kbroker.tools.cli.common import (
     add_yes,
     checked,
     cluster,
-    confirm,
+    confirm_change,
     not_negative,
     report_failures,
 )
@@ -281,9 +281,9 @@ def _abort(arguments: argparse.Namespace) -> int:
         raise UsageError("give a transactional id, or --topic, --partition and --start-offset")
     if arguments.transactional_id is not None:
         name = arguments.transactional_id
-        if not confirm(f"Abort what {name} has open, and fence its producer?", arguments.yes):
-            return 1
         with cluster(arguments) as client:
+            if not confirm_change(f"Abort what {name} has open, and fence its producer?", client, arguments):
+                return 1
             found = abort_transaction(client, name)
         if arguments.json:
             print_json({"transactional_id": name, "state": found.state})
@@ -294,9 +294,9 @@ def _abort(arguments: argparse.Namespace) -> int:
         raise UsageError("--topic, --partition and --start-offset go together")
     partition = TopicPartition(arguments.topic, arguments.partition)
     question = f"Abort the transaction from offset {arguments.start_offset} on in {partition} alone?"
-    if not confirm(question, arguments.yes):
-        return 1
     with cluster(arguments) as client:
+        if not confirm_change(question, client, arguments):
+            return 1
         producer = abort_hanging(client, partition, arguments.start_offset)
     if arguments.json:
         print_json({"topic": partition.topic, "partition": partition.partition, "producer_id": producer.producer_id})

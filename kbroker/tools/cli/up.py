@@ -11,8 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kbroker.config.listeners import EXPLORER_LISTENER
+from kbroker.errors import FatalError
+from kbroker.tools.cli.child import module_command
 from kbroker.tools.cli.cluster_plan import (
     DEFAULT_PORT,
+    HOST,
     READY,
     NodePlan,
     plan_cluster,
@@ -20,7 +24,7 @@ from kbroker.tools.cli.cluster_plan import (
     secure_setup,
     with_explorers,
 )
-from kbroker.tools.cli.common import not_negative, positive
+from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
 from kbroker.tools.cli.data_owners import is_cluster
 from kbroker.tools.cli.start import add_overrides, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
@@ -52,7 +56,8 @@ first three are the controllers.
 
 With --secure, DIR/security gets a certificate authority, certificates, users with random passwords, and
 client properties: client.properties (for programs: all topics, groups and transactional ids) and
-admin.properties (everything); kbroker user and kbroker acl add others. The nodes' user is broker.
+admin.properties (everything), and both as librdkafka has them; kbroker user and kbroker acl add others.
+The nodes' user is broker.
 
 Once all serve, one line on standard output says where: {READY} HOST:PORT,HOST:PORT,...
 A terminal shows the nodes while they run; elsewhere, what happens to them is a line on standard
@@ -81,6 +86,14 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="with TLS, users with passwords (SCRAM) and an authorizer, for clients and between the nodes",
     )
     parser.add_argument(
+        "--console",
+        nargs="?",
+        const=8080,
+        type=not_negative,
+        metavar="PORT",
+        help="serve the console, a page about the cluster, on the loopback interface (port 8080, 0: a free one)",
+    )
+    parser.add_argument(
         "--explorer",
         nargs="?",
         const=9292,
@@ -103,10 +116,12 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.explorer is not None:
         plans = with_explorers(plans, arguments.explorer)
+    if arguments.console is not None:
+        refuse_without_console_packages()
     prepare(plans, secure)
     import trio
 
-    supervisor = Supervisor(plans, restart=arguments.restart, secure=secure)
+    supervisor = Supervisor(plans, restart=arguments.restart, secure=secure, console_port=arguments.console)
     with quiet_exit():
         trio.run(supervisor.run)
     return 1 if supervisor.failed else 0
@@ -122,8 +137,17 @@ def _default_data(secure: bool) -> Path:
 class Supervisor:
     """Starts the nodes, watches them, shows them, stops them."""
 
-    def __init__(self, plans: Sequence[NodePlan], *, restart: bool, secure: SecureSetup | None = None) -> None:
+    def __init__(
+        self,
+        plans: Sequence[NodePlan],
+        *,
+        restart: bool,
+        secure: SecureSetup | None = None,
+        console_port: int | None = None,
+    ) -> None:
+        """``console_port``: the console's on the loopback interface, None for no console."""
         self._secure = secure
+        self._console_port = console_port
         self._security = None if secure is None else secure.admin()
         self.nodes = [Node(plan) for plan in plans]
         self.failed = False
@@ -142,6 +166,7 @@ class Supervisor:
         """Until a signal, or until there is no node left."""
         import trio
 
+        self._serves = trio.Event()
         with trio.CancelScope() as everything:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._await_signals, everything)
@@ -150,6 +175,8 @@ class Supervisor:
                     async with trio.open_nursery() as nodes:
                         for node in self.nodes:
                             nodes.start_soon(self._keep, node)
+                        if self._console_port is not None:
+                            nursery.start_soon(self._run_console, self._console_port)
                 finally:
                     self._kill_all()
                 nursery.cancel_scope.cancel()
@@ -236,6 +263,7 @@ class Supervisor:
         elif all(each.state is State.SERVING for each in self.nodes):
             self._announced = True
             await self._announce()
+            self._serves.set()
 
     async def _announce(self) -> None:
         """Tell where the cluster is, and of a secure one how clients come in."""
@@ -253,7 +281,25 @@ class Supervisor:
         told = (("client", "topics, groups and transactions"), ("admin", "everything"))
         for user, rights in told:
             self._print(f"user {user} ({rights}): {secure.client_file(user)}")
-        self._print(f"for example: kbroker topic list --command-config {secure.client_file('client')}")
+        self._print(f"for librdkafka, from 2.6.1 on (confluent-kafka): {secure.librdkafka_file('client')}")
+        self._print(f"for example: kbroker topic list --command-config {secure.client_file('admin')}")
+
+    async def _run_console(self, port: int) -> None:
+        """Run the console once the cluster serves. The cluster goes on without one that fails."""
+        from kbroker.tools.cli.console_beside import run_console
+
+        await self._serves.wait()
+        command = [*module_command("kbroker"), "console", "--until-eof", "--listen", f"{HOST}:{port}"]
+        command += ["-b", self.bootstrap]
+        if self._secure is not None:
+            command += ["--command-config", str(self._secure.client_file("admin")), "--sign-in"]
+        explorers = [node.plan.properties.get(EXPLORER_LISTENER, "").removeprefix("http://") for node in self.nodes]
+        if all(explorers):
+            command += ["--explorer", ",".join(explorers)]
+        try:
+            await run_console(command, self._print)
+        except FatalError as error:
+            self._notify(str(error))
 
     def _grant(self, secure: SecureSetup) -> str:
         """Let the user of programs in; what went wrong, or an empty text."""

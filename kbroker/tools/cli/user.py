@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm, positive
+from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm_change, positive
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def _add(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _remove_arguments(parser: argparse.ArgumentParser) -> None:
+def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("user", metavar="NAME", help="the user's name")
     _add_mechanism(parser, "only this mechanism; may be repeated")
     add_yes(parser)
     add_cluster_arguments(parser)
 
 
-def _remove(arguments: argparse.Namespace) -> int:
+def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.users import describe_users, remove_credentials
 
     with cluster(arguments) as client:
@@ -93,7 +93,7 @@ def _remove(arguments: argparse.Namespace) -> int:
         if not found:
             raise FatalError(f"user {arguments.user} has no password for {_told(wanted)}")
         told = _told([each.mechanism for each in found])
-        if not confirm(f"Take {told} from user {arguments.user}?", arguments.yes):
+        if not confirm_change(f"Take {told} from user {arguments.user}?", client, arguments):
             return 1
         remove_credentials(client, found)
     if arguments.json:
@@ -103,7 +103,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     if len(found) == len(passwords):
         print(
             "connections that are open stay until connections.max.reauth.ms has passed (by default for ever); what they"
-            f" may do ends now with: kbroker acl remove --allow {shlex.quote(f'User:{arguments.user}')}"
+            f" may do ends now with: kbroker acl delete --allow {shlex.quote(f'User:{arguments.user}')}"
         )
     return 0
 
@@ -155,5 +155,5 @@ def read_password(path: Path | None, question: str) -> str:
 ACTIONS = {
     "list": Action("list users with the mechanisms they can log in with", _list_arguments, _list),
     "add": Action("add a user, or change a user's password", _add_arguments, _add, _PASSWORD_DETAILS),
-    "remove": Action("take a user's password away", _remove_arguments, _remove),
+    "delete": Action("delete a user, or one of a user's passwords", _delete_arguments, _delete),
 }
