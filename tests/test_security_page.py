@@ -69,7 +69,7 @@ def test_the_blocks_in_their_order(place: tuple[Path, dict[str, str]]) -> None:
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
         told.append(done.stdout)
     assert "two pizzas" in told[0] and "User:billing" in told[1] and told[2] == "two pizzas\n"
-    assert "removed: " in told[3] and "kafka2.pem" in told[4]
+    assert "deleted: " in told[3] and "kafka2.pem" in told[4]
 
 
 def test_the_properties_are_those_of_a_node() -> None:
