@@ -42,6 +42,7 @@ html_copy_source = False
 
 SECTIONS = {
     "Use": [
+        "docs/how_to/README",
         "docs/commands",
         "docs/configuration",
         "docs/testing",
@@ -75,6 +76,7 @@ BELOW = {
     "docs/architecture": "docs/architecture/*",
     "docs/decisions/README": "docs/decisions/0*",
     "docs/security/README": "docs/security/[a-z]*",
+    "docs/how_to/README": "docs/how_to/[a-z]*",
     "compat_tests/README": "compat_tests/*/README",
 }
 """A page of the menu -> the pages below it."""

@@ -145,7 +145,7 @@ def did_you_mean(words: Iterable[str], known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(known)
-    nearest = [name for word in words for name in get_close_matches(word, names, 1)]
+    nearest = [name for word in words for name in get_close_matches(word, names, 1, 0.7)]
     return f": did you mean {nearest[0]}?" if nearest else ""
 
 

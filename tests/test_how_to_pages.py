@@ -1,0 +1,81 @@
+"""The blocks of each page of docs/how_to/ are run in their order, as a reader would run them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from kbroker.tools.cli.cluster_plan import free_ports
+from tests.patience import LONG
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs" / "how_to").glob("*.md"))
+STEPS = re.compile(r"^<!-- (stop) -->$|^```(console|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def running(line: str, port: int, directory: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """The command of another terminal, until it is to stop."""
+    words = [sys.executable, "-m", *shlex.split(line), "--port", str(port)]
+    if "--explorer" in words:
+        words.insert(words.index("--explorer") + 1, environment["EXPLORER"])
+    process = subprocess.Popen(words, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith("kbroker ready: ")
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=2 * LONG)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
+def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
+    command = tmp_path / "bin" / "kbroker"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
+    command.chmod(0o755)
+    port, explorer = free_ports(2)
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),
+        "KBROKER_BOOTSTRAP": f"127.0.0.1:{port}",
+        "EXPLORER": str(explorer),
+    }
+    count = 0
+    with ExitStack() as terminals:
+        for stop, language, block in STEPS.findall(page.read_text("utf-8")):
+            if stop:
+                terminals.close()
+            elif language == "console":
+                terminals.enter_context(running(block, port, tmp_path, environment))
+            else:
+                text = block.replace("127.0.0.1:9092", f"127.0.0.1:{port}")
+                text = text.replace("kbroker watch", f"kbroker watch -b 127.0.0.1:{explorer}")
+                done = subprocess.run(
+                    ["sh", "-eu", "-c", text],
+                    cwd=tmp_path,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=2 * LONG,
+                )
+                assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+                count += 1
+    assert count
+
+
+def test_each_page_is_in_the_list() -> None:
+    listed = re.findall(r"\]\((\w+\.md)\)", (ROOT / "docs" / "how_to" / "README.md").read_text("utf-8"))
+    assert sorted([*listed, "README.md"]) == [page.name for page in PAGES]
