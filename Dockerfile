@@ -17,8 +17,8 @@ COPY image/opt/kafka /opt/kafka
 # write into /etc/confluent/docker and /etc/kafka.
 RUN pip install --no-cache-dir -c constraints.txt ".[$EXTRAS]" \
     && useradd --uid 1000 --create-home --home-dir /home/appuser appuser \
-    && mkdir -p /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config /etc/kafka/secrets \
-    && chown appuser:appuser /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config \
+    && mkdir -p /bitnami/kafka/data /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config /etc/kafka/secrets \
+    && chown appuser:appuser /bitnami/kafka /bitnami/kafka/data /var/lib/kafka/data /tmp/kraft-combined-logs /tmp/kafka-logs /mnt/shared/config \
     && chown -R appuser:appuser /etc/kafka /etc/confluent \
     && for tool in /opt/kafka/bin/*.sh; do ln -s "$tool" "/usr/local/bin/$(basename "$tool" .sh)"; done
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.environment import properties_from_environment, property_name, without_effect
 from kbroker.errors import FatalError
+from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.container import DEFAULTS, container_properties
+from kbroker.tools.cli.kafka_opts import with_java_options
 from tests.patience import LONG
 
 ROOT = Path(__file__).parent.parent
@@ -140,3 +145,107 @@ def test_no_cluster_of_one_by_mistake(tmp_path: Path) -> None:
     process = run_container(tmp_path, **variables, KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS=address)
     _, errors = process.communicate(timeout=2 * LONG)
     assert process.returncode == 1 and "KAFKA_CONTROLLER_QUORUM_VOTERS" in errors.splitlines()[-1]
+
+
+def test_bitnamis_variables(tmp_path: Path) -> None:
+    given = {"KAFKA_CFG_NODE_ID": "0", "KAFKA_CFG_PROCESS_ROLES": "broker,controller", "KAFKA_ENABLE_KRAFT": "yes"}
+    assert container_properties(given) == {
+        "node.id": "0",
+        "process.roles": "broker,controller",
+        "log.dirs": "/bitnami/kafka/data",
+    }
+    assert container_properties(given | {"KAFKA_CFG_LOG_DIRS": "/x"})["log.dirs"] == "/x"
+    assert "log.dirs" not in container_properties({"KAFKA_NODE_ID": "0"})
+
+
+def test_a_node_by_bitnamis_variables(tmp_path: Path) -> None:
+    variables = {f"KAFKA_CFG_{name.removeprefix('KAFKA_')}": value for name, value in node_variables(tmp_path).items()}
+    variables["KAFKA_KRAFT_CLUSTER_ID"] = variables.pop("KAFKA_CFG_CLUSTER_ID")
+    del variables["KAFKA_CFG_HEAP_OPTS"]
+    process = run_container(tmp_path, **variables)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("kbroker ready: 127.0.0.1:")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=2 * LONG)
+    assert process.returncode == 0 and "WARNING" not in errors, errors
+    assert "cluster.id=abcdefghijklmnopqrstuv" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+JAAS_FILE = """
+/* users of the listeners */
+KafkaServer {
+  org.apache.kafka.common.security.plain.PlainLoginModule required
+    username="node" password="between nodes" user_node="between nodes" user_ann="a \\"quoted\\" word";
+  org.apache.kafka.common.security.scram.ScramLoginModule required;
+};
+controller.KafkaServer { // those of the controller
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_node="x";
+};
+Client { org.apache.zookeeper.server.auth.DigestLoginModule required username="z"; };
+"""
+
+
+def test_the_files_of_kafka_opts(tmp_path: Path) -> None:
+    path = tmp_path / "jaas.conf"
+    path.write_text(JAAS_FILE)
+    environment = {"KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={path} -Djava.security.krb5.conf=/k.conf"}
+    given = {
+        "listeners": "IN://:1,CONTROLLER://:2",
+        "controller.listener.names": "CONTROLLER",
+        "listener.name.in.scram-sha-256.sasl.jaas.config": "mine",
+    }
+    found = with_java_options(given, environment)
+    assert environment["KRB5_CONFIG"] == "/k.conf"
+    lines = {name.removeprefix("listener.name.").removesuffix(".sasl.jaas.config") for name in found.keys() - given}
+    assert lines == {"in.plain", "in.scram-sha-512", "controller.plain"}
+    assert found["listener.name.in.scram-sha-256.sasl.jaas.config"] == "mine"
+    entry = parse_jaas(found["listener.name.in.plain.sasl.jaas.config"])
+    assert entry.options["user_ann"] == 'a "quoted" word' and entry.options["username"] == "node"
+    assert parse_jaas(found["listener.name.controller.plain.sasl.jaas.config"]).options == {"user_node": "x"}
+    assert without_effect(environment) == ["KAFKA_OPTS"]
+    assert without_effect({"KAFKA_OPTS": f"-Djava.security.auth.login.config={path}"}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "cannot read"),
+        ("KafkaServer {", "does not end with };"),
+        ("KafkaServer org.apache", "NAME { MODULE FLAG OPTIONS; };"),
+        ("KafkaServer { com.example.Mine required; };", "is not one of the login modules"),
+    ],
+)
+def test_files_of_kafka_opts_that_cannot_be_used(tmp_path: Path, text: str | None, problem: str) -> None:
+    path = tmp_path / "jaas.conf"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(FatalError, match=re.escape(problem)):
+        with_java_options({"listeners": "A://:1"}, {"KAFKA_OPTS": f"-Djava.security.auth.login.config={path}"})
+
+
+def test_clients_log_in_by_a_jaas_file(tmp_path: Path) -> None:
+    [port, controller] = free_ports(2)
+    (tmp_path / "jaas.conf").write_text(JAAS_FILE)
+    variables = node_variables(tmp_path) | {
+        "KAFKA_LISTENERS": f"IN://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": f"7@127.0.0.1:{controller}",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "IN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "IN",
+        "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "PLAIN",
+        "KAFKA_OPTS": f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}",
+    }
+    process = run_container(tmp_path, **variables)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("kbroker ready: 127.0.0.1:")
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+    for password, enters in (('a "quoted" word', True), ("another", False)):
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", **login, "sasl.password": password})
+        if enters:
+            assert admin.list_topics(timeout=LONG).brokers
+        else:
+            with pytest.raises(KafkaException):
+                admin.list_topics(timeout=3)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=2 * LONG)
+    assert process.returncode == 0 and "KAFKA_OPTS" not in errors, errors

@@ -29,6 +29,9 @@ NOT_PROPERTIES: Final = frozenset(
 """For the JVM and its logging (``KafkaDockerWrapper``): these never become properties."""
 
 
+_FILES_OF_JAVA: Final = re.compile(r"-Djava\.security\.(auth\.login\.config|krb5\.conf)=\S*")
+"""The options of ``KAFKA_OPTS`` that count (``tools.cli.kafka_opts``)."""
+
 IN_SECRETS: Final = {
     "KAFKA_SSL_KEYSTORE_FILENAME": "ssl.keystore.location",
     "KAFKA_SSL_TRUSTSTORE_FILENAME": "ssl.truststore.location",
@@ -37,6 +40,33 @@ IN_SECRETS: Final = {
     "KAFKA_SSL_KEY_CREDENTIALS": "ssl.key.password",
 }
 """Variables that name files of the directory of secrets: the stores, and files whose text is a password."""
+
+
+BITNAMI_PREFIX: Final = "KAFKA_CFG_"
+BITNAMI_DATA: Final = "/bitnami/kafka/data"
+_BITNAMI_ID: Final = "KAFKA_KRAFT_CLUSTER_ID"
+_BITNAMI_ALONE: Final = frozenset({"KAFKA_ENABLE_KRAFT", "KAFKA_VOLUME_DIR", "KAFKA_HOME", _BITNAMI_ID})
+"""Variables of Bitnami's image that say nothing about a node beside what its other variables say."""
+
+
+def without_dialect(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment with the variables of Bitnami's image as Apache Kafka's image has them.
+
+    `KAFKA_CFG_NUM_PARTITIONS` is `KAFKA_NUM_PARTITIONS`; with any of them, data are in ``BITNAMI_DATA`` unless a
+    variable says otherwise.
+    """
+    found = {name: value for name, value in environment.items() if not name.startswith(BITNAMI_PREFIX)}
+    dialect = {PREFIX + name.removeprefix(BITNAMI_PREFIX): environment[name] for name in environment.keys() - found}
+    if not dialect:
+        return found
+    for name in _BITNAMI_ALONE:
+        found.pop(name, None)
+    return {"KAFKA_LOG_DIRS": BITNAMI_DATA} | found | dialect
+
+
+def cluster_id_of(environment: Mapping[str, str]) -> str:
+    """Returns the id of the cluster as either image is told it; empty without one."""
+    return (environment.get("CLUSTER_ID") or environment.get(_BITNAMI_ID) or "").strip()
 
 
 def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -92,4 +122,4 @@ def property_name(variable: str) -> str:
 
 def without_effect(environment: Mapping[str, str]) -> list[str]:
     """Variables of Apache Kafka's image that mean nothing where there is no JVM, if they are set to something."""
-    return sorted(name for name in NOT_PROPERTIES if environment.get(name, "").strip())
+    return sorted(name for name in NOT_PROPERTIES if _FILES_OF_JAVA.sub("", environment.get(name, "")).strip())

@@ -7,10 +7,11 @@ do in Kafka. Words, quotes, escapes and comments are those of Java's ``StreamTok
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from itertools import takewhile
 
 
 class JaasError(ValueError):
@@ -96,7 +97,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
 
 def parse_jaas(text: str) -> JaasEntry:
     """The one entry of a value of ``sasl.jaas.config``. :class:`JaasError` for anything else, and other modules."""
-    entries = list(_entries(text))
+    entries = list(_entries(_tokens(text)))
     if not entries:
         raise JaasError("no login module is specified")
     if len(entries) > 1:
@@ -104,8 +105,34 @@ def parse_jaas(text: str) -> JaasEntry:
     return entries[0]
 
 
-def _entries(text: str) -> Iterator[JaasEntry]:
+def jaas_line(module: LoginModule, options: Mapping[str, str]) -> str:
+    """Returns a value of ``sasl.jaas.config``."""
+    words = [module.value, "required"]
+    for name, value in options.items():
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+        words.append(f'{name}="{quoted}"')
+    return f"{' '.join(words)};"
+
+
+def parse_jaas_file(text: str, wanted: Callable[[str], bool]) -> dict[str, list[JaasEntry]]:
+    """Returns the entries of each ``wanted`` context of a JAAS file: ``KafkaServer { module flag options; };``.
+
+    Other contexts may have modules that are not known here. `JaasError` for a text that is no such file.
+    """
+    found: dict[str, list[JaasEntry]] = {}
     tokens = _tokens(text)
+    for name, _ in tokens:
+        if next(tokens, None) != ("{", False):
+            raise JaasError("a context is of the form NAME { MODULE FLAG OPTIONS; };")
+        inner = list(takewhile(lambda token: token != ("}", False), tokens))
+        if next(tokens, None) != (";", False):
+            raise JaasError(f"the context {name} does not end with }};")
+        if wanted(name):
+            found[name] = list(_entries(iter(inner)))
+    return found
+
+
+def _entries(tokens: Iterator[tuple[str, bool]]) -> Iterator[JaasEntry]:
     for number, (name, _) in enumerate(tokens):
         try:
             module = LoginModule(name)

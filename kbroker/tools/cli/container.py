@@ -11,14 +11,18 @@ from typing import Final
 
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.environment import (
+    BITNAMI_DATA,
+    cluster_id_of,
     derived_properties,
     properties_from_environment,
     secret_properties,
+    without_dialect,
     without_effect,
 )
 from kbroker.errors import FatalError
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
+from kbroker.tools.cli.kafka_opts import with_java_options
 from kbroker.tools.cli.start import add_overrides, parse_overrides, serve, set_up_logging
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
@@ -50,6 +54,10 @@ KAFKA_SSL_KEYSTORE_FILENAME and KAFKA_SSL_TRUSTSTORE_FILENAME name stores in {SE
 KAFKA_SSL_KEYSTORE_CREDENTIALS, KAFKA_SSL_TRUSTSTORE_CREDENTIALS and KAFKA_SSL_KEY_CREDENTIALS files there
 whose text is a password.
 
+KAFKA_CFG_NUM_PARTITIONS=3 sets num.partitions, too, as in Bitnami's image, with data in {BITNAMI_DATA} unless
+KAFKA_CFG_LOG_DIRS says otherwise; KAFKA_KRAFT_CLUSTER_ID is the cluster's id there. Of KAFKA_OPTS, the files count that
+-Djava.security.auth.login.config and -Djava.security.krb5.conf name.
+
 This is what the image of kbroker starts with, so that a compose file for apache/kafka works with it.
 When the node serves, its log has the lines that Testcontainers waits for in Kafka's."""
 
@@ -75,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     set_up_logging(arguments.log_level)
     properties = container_properties(os.environ, arguments.config) | parse_overrides(arguments.override)
+    properties = with_java_options(properties, os.environ)
     ignored = without_effect(os.environ)
     if ignored:
         log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
@@ -85,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     config = BrokerConfig.from_properties(with_provided(properties))
     warn_about(config)
-    _format(config, os.environ.get("CLUSTER_ID", "").strip() or CONTAINER_CLUSTER_ID)
+    _format(config, cluster_id_of(os.environ) or CONTAINER_CLUSTER_ID)
     return serve(config, on_ready=lambda: _tell_ready(config))
 
 
@@ -108,6 +117,7 @@ def container_properties(
         properties = read_properties_file(config or MOUNTED_CONFIG)
     if environment.get("KAFKA_PROCESS_ROLES") == "controller" and not environment.get("KAFKA_ADVERTISED_LISTENERS"):
         environment = {name: environment[name] for name in environment if name != "KAFKA_ADVERTISED_LISTENERS"}
+    environment = without_dialect(environment)
     properties |= properties_from_environment(environment) | derived_properties(environment)
     properties |= secret_properties(environment, secrets)
     return properties or dict(DEFAULTS)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.config import read_properties_file
 from kbroker.config.properties import format_properties
 from kbroker.errors import FatalError
-from kbroker.security.sasl.jaas import LoginModule
+from kbroker.security.sasl.jaas import LoginModule, jaas_line
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles, write_secret
 from kbroker.tools.cli.data_owners import PASSWORDS
 
@@ -44,12 +44,7 @@ _RENEW_BEFORE: Final = timedelta(days=30)
 
 def login_line(mechanism: str, options: Mapping[str, str]) -> str:
     """A value of ``sasl.jaas.config`` for PLAIN or SCRAM."""
-    module = LoginModule.PLAIN if mechanism == "PLAIN" else LoginModule.SCRAM
-    words = [module.value, "required"]
-    for name, value in options.items():
-        quoted = value.replace("\\", "\\\\").replace('"', '\\"')
-        words.append(f'{name}="{quoted}"')
-    return f"{' '.join(words)};"
+    return jaas_line(LoginModule.PLAIN if mechanism == "PLAIN" else LoginModule.SCRAM, options)
 
 
 def pem_stores(ca_file: Path, key_file: Path | None = None) -> dict[str, str]:

@@ -169,7 +169,10 @@ def load_config(arguments: argparse.Namespace) -> BrokerConfig:
     for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
         if value is not None:
             raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
-    return BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config) | overrides))
+    from kbroker.tools.cli.kafka_opts import with_java_options
+
+    properties = with_java_options(read_properties_file(arguments.config) | overrides, os.environ)
+    return BrokerConfig.from_properties(with_provided(properties))
 
 
 def _http_address(text: str) -> str:
