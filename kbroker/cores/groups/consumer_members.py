@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from kbroker.cores.coordinator.result import CoordinatorRecord
-from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, ConsumerGroup, ConsumerGroupMember
+from kbroker.cores.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kbroker.cores.groups.consumer_group_records import current_record, member_record, member_removal, target_record
-from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, NOTHING_ASSIGNED
 from kbroker.cores.groups.reconciliation import OwnedPartitions
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ApiError, ErrorCode

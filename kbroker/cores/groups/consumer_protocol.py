@@ -18,7 +18,6 @@ from kbroker.cores.groups.classic_group import ClassicGroupState
 from kbroker.cores.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.consumer_group import (
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     NO_PARTITIONS,
     ConsumerGroup,
     ConsumerGroupMember,
@@ -43,7 +42,7 @@ from kbroker.cores.groups.consumer_migration import check_upgrade, creation_reco
 from kbroker.cores.groups.consumer_timers import ConsumerTimers
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.member_update import MemberUpdate, owned_partitions, regexes_resolved, resolve_regexes
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.cores.groups.records import group_metadata_record, group_metadata_tombstone
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
@@ -100,7 +99,7 @@ class ConsumerProtocol:
             names = frozenset(changed)
             for group in self.groups.consumer.values():
                 if group.is_subscribed_to_any(names):
-                    group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
+                    group.doubt_metadata()
 
     # -- requests ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from kbroker.cores.groups.assignors.spec import Assignment
-from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, ModernGroup
+from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, SubscribedGroup
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple, dataclass, field
 
@@ -69,8 +69,12 @@ NO_STATES = StatePartitions()
 
 
 @dataclass(slots=True, eq=False)
-class ShareGroup(ModernGroup[ShareGroupMember]):
+class ShareGroup(SubscribedGroup[ShareGroupMember]):
     """A share group's state."""
+
+    KIND = "share"
+    MEMBER = ShareGroupMember
+    RELEASED = MappingProxyType({"assigned": NOTHING_ASSIGNED})
 
     states: StatePartitions = NO_STATES
     states_changed_ms: int = 0

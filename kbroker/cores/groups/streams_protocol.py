@@ -16,11 +16,10 @@ from kbroker.cores.coordinator.deadlines import DeadlineQueue
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups.classic_group import ClassicGroupState
 from kbroker.cores.groups.client import ClientContext
-from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.cores.groups.consumer_members import find_static_member
 from kbroker.cores.groups.consumer_timers import ConsumerTimers
 from kbroker.cores.groups.groups import Groups
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.cores.groups.records import group_metadata_tombstone
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.streams.assignors import TASK_ASSIGNORS
@@ -81,7 +80,7 @@ class StreamsProtocol:
         names = frozenset(changed)
         for group in self._groups.streams.values():
             if group.topology is not None and not names.isdisjoint(group.topology.required_topics()):
-                group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
+                group.doubt_metadata()
 
     # -- requests ------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.modern_group import (
     FENCING_BACKOFF_MS,
     LEAVE_GROUP_MEMBER_EPOCH,
-    METADATA_REFRESH_INTERVAL_MS,
     NOTHING_ASSIGNED,
     RETRY_ASSIGNMENT_MS,
     UNSETTLED_INTERVAL_MS,
@@ -92,7 +91,7 @@ class ShareProtocol:
         names = frozenset(changed)
         for group in self._groups.share.values():
             if not names.isdisjoint(group.subscribed_names()):
-                group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
+                group.doubt_metadata()
 
     def replay(self, key: RecordKey, value: bytes | None, now_ms: int) -> None:
         """Apply a record of a share group."""
@@ -315,8 +314,7 @@ class _Step:
             self._epoch += 1
             self.records.append(group_epoch_record(group.group_id, self._epoch, metadata_hash))
             self._protocol.count_rebalance()
-        group.metadata_refresh_ms = self.now_ms + METADATA_REFRESH_INTERVAL_MS
-        group.metadata_refresh_epoch = self._epoch
+        group.trust_metadata(self.now_ms, self._epoch)
         return bump
 
     def _target(self, assignment_interval_ms: int) -> Assignment:

@@ -21,11 +21,10 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from kbroker.cores.groups.modern_group import INITIAL_EPOCH
+from kbroker.cores.groups.modern_group import ModernGroup
 from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.cores.groups.streams.tasks import NO_TASKS, NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.cores.groups.streams.topology import StreamsTopology
-from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import dataclass, field
 
 JOIN_GROUP_MEMBER_EPOCH = 0
@@ -63,6 +62,10 @@ class MemberState(IntEnum):
     """Is in the target's epoch, and waits for tasks that others have not given up yet."""
     UNKNOWN = 127
     """Written by a newer version."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +137,21 @@ class _Holders:
 
 
 @dataclass(slots=True, eq=False)
-class StreamsGroup:
-    """A streams group's state. Invariant: ``static_members`` maps an instance id to a key of ``members``."""
+class StreamsGroup(ModernGroup[StreamsGroupMember, Tasks]):
+    """A streams group's state."""
 
-    group_id: str
-    group_epoch: int = INITIAL_EPOCH
-    metadata_hash: int = 0
+    KIND = "streams"
+    MEMBER = StreamsGroupMember
+    RELEASED = MappingProxyType({"assigned": NOTHING_HELD, "pending_revocation": NOTHING_HELD})
+
     validated_topology_epoch: int = -1
     """The epoch of the topology whose topics have been found to be there; -1 if none has."""
     last_assignment_configs: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
     stored_description_topology_epoch: int = NO_DESCRIPTION
     failed_description_topology_epoch: int = NO_DESCRIPTION
-    assignment_epoch: int = INITIAL_EPOCH
-    assignment_timestamp_ms: int = 0
-    members: dict[str, StreamsGroupMember] = field(default_factory=dict)
-    static_members: dict[str, str] = field(default_factory=dict)
-    target: dict[str, Tasks] = field(default_factory=dict)
-    """By member id; a member without an entry has no target yet."""
     topology: StreamsTopology | None = None
-
     configured: ConfiguredTopology | None = None
     """The topology against the topics of ``metadata_hash``; not stored."""
-    metadata_refresh_ms: int = 0
-    """When the metadata hash is due for a check; not stored: 0 after a load and when a topic has changed."""
-    metadata_refresh_epoch: int = 0
-    """The group epoch which that check led to; above the group's where its record was lost."""
-    retry_assignment_ms: int = 0
-    """When the assignor is asked again that has failed; not stored."""
     task_offsets: dict[str, TaskOffsets] = field(default_factory=dict)
     shutdown_request_member_id: str | None = None
     """The member that asked for the whole application to shut down."""
@@ -187,25 +178,9 @@ class StreamsGroup:
         """The epoch of the topology, -1 before there is one."""
         return -1 if self.topology is None else self.topology.epoch
 
-    def member(self, member_id: str) -> StreamsGroupMember:
-        """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
-
-    def static_member(self, instance_id: str | None) -> StreamsGroupMember | None:
-        """The member of that instance id, if there is one."""
-        member_id = self.static_members.get(instance_id) if instance_id is not None else None
-        return None if member_id is None else self.members.get(member_id)
-
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic; nobody does in an empty group."""
         return bool(self.members) and self.topology is not None and topic in self.topology.source_topics
-
-    def is_metadata_expired(self, now_ms: int) -> bool:
-        """Whether the metadata hash is to be checked with the next heartbeat."""
-        return now_ms >= self.metadata_refresh_ms or self.group_epoch < self.metadata_refresh_epoch
 
     def has_active(self, task: TaskId) -> bool:
         """Whether any member has the active task, perhaps still to give it up."""
@@ -233,7 +208,7 @@ class StreamsGroup:
         old = self.members.get(member.member_id)
         if old is not None:
             self._holders.remove(old)
-            self._forget_instance(old)
+            self._forget_instance(old.member_id, old.instance_id)
         self.members[member.member_id] = member
         self._holders.put(member)
         if member.instance_id is not None:
@@ -245,17 +220,10 @@ class StreamsGroup:
         if member is None:
             return
         self._holders.remove(member)
-        self._forget_instance(member)
+        self._forget_instance(member_id, member.instance_id)
         self.task_offsets.pop(member_id, None)
         if not self.members:
             self.shutdown_request_member_id = None
-
-    def put_target(self, member_id: str, tasks: Tasks | None) -> None:
-        """Set, or with None forget, a member's target assignment."""
-        if tasks is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = tasks
 
     def put_topology(self, topology: StreamsTopology | None) -> None:
         """Set, or with None forget, the topology."""
@@ -266,8 +234,3 @@ class StreamsGroup:
     def target_of(self, member_id: str) -> Tasks:
         """The member's target assignment, nothing if it has none."""
         return self.target.get(member_id, NO_TASKS)
-
-    def _forget_instance(self, member: StreamsGroupMember) -> None:
-        # A static member that another one has replaced has lost its place already.
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
-            del self.static_members[member.instance_id]

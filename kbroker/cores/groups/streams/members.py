@@ -10,8 +10,8 @@ from operator import attrgetter
 
 from kbroker.cores.coordinator.result import CoordinatorRecord
 from kbroker.cores.groups.client import ClientContext
-from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.cores.groups.consumer_members import find_static_member, unreleased_instance
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.cores.groups.streams.group import JOIN_GROUP_MEMBER_EPOCH, StreamsGroup, StreamsGroupMember, TaskOffsets
 from kbroker.cores.groups.streams.records import current_record, member_record, member_removal, target_record
