@@ -12,9 +12,9 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from kbroker.cores.groups.assignors.spec import Assignment
-from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, SubscribedGroup, count
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, NOTHING_ASSIGNED, SubscribedGroup, count
 from kbroker.types import Uuid
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import dataclass, field, replace
 
 PartitionEpochs = Mapping[Uuid, Mapping[int, int]]
 """By topic id and partition: the member epoch in which the member got the partition."""
@@ -88,6 +88,26 @@ class ConsumerGroupMember:
         """Whether there is nothing to do for the target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
+    @property
+    def must_give_up(self) -> bool:
+        """Whether the member must give up partitions before anything else."""
+        return self.state is MemberState.UNREVOKED_PARTITIONS
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether another member may take the instance id."""
+        return self.classic is not None or self.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH
+
+    def has_all(self, owned: Mapping[Uuid, Set[int]]) -> bool:
+        """Whether the member has all of these partitions, not to be given up."""
+        return all(partitions <= self.assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
+
+    def away(self) -> ConsumerGroupMember:
+        """Return the member after it has left for a while: its partitions are kept for it."""
+        assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in self.assigned.items()}
+        epoch = LEAVE_GROUP_STATIC_MEMBER_EPOCH
+        return replace(self, member_epoch=epoch, pending_revocation=NO_PARTITIONS, assigned=assigned)
+
     def partition_epoch(self, topic_id: Uuid, partition: int) -> int | None:
         """Since which epoch the member has the partition (perhaps to be given up); None if it has not."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
@@ -113,6 +133,7 @@ class ConsumerGroup(SubscribedGroup[ConsumerGroupMember]):
 
     KIND = "consumer"
     MEMBER = ConsumerGroupMember
+    NO_TARGET = NOTHING_ASSIGNED
     RELEASED = MappingProxyType({"assigned": NO_PARTITIONS, "pending_revocation": NO_PARTITIONS})
 
     resolved_regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
@@ -155,7 +176,7 @@ class ConsumerGroup(SubscribedGroup[ConsumerGroupMember]):
         """Whether a member reads the topic."""
         return topic in self._names or any(topic in each.topics for each in self.resolved_regexes.values())
 
-    def is_subscribed_to_any(self, topics: Set[str]) -> bool:
+    def depends_on_any(self, topics: Set[str]) -> bool:
         """Whether a member reads one of the topics."""
         if not topics.isdisjoint(self._names):
             return True

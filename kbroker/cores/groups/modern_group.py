@@ -5,13 +5,13 @@ Kafka's ``ModernGroup`` (4.4). Nothing here decides: a group changes when record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from kbroker.cores.groups.assignors.spec import Assignment
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import dataclass, field, replace
 
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The epoch of a heartbeat by which a member leaves."""
@@ -56,6 +56,7 @@ class Subscriber(Member, Protocol):
 M = TypeVar("M", bound=Member)
 S = TypeVar("S", bound=Subscriber)
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Kind:
@@ -69,6 +70,8 @@ class Kind:
     """The class of members."""
     RELEASED: ClassVar[Mapping[str, object]]
     """The fields of a member that has nothing."""
+    NO_TARGET: ClassVar[Any]
+    """The target of a member that gets nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +113,31 @@ class ModernGroup(Kind, Generic[M, T]):
         """The member of that instance id, if there is one."""
         member_id = self.static_members.get(instance_id) if instance_id is not None else None
         return None if member_id is None else self.members.get(member_id)
+
+    def find_static(self, member_id: str, instance_id: str) -> M:
+        """Return the member of that instance id; `ApiError` UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
+        member = self.static_member(instance_id)
+        if member is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise ApiError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+            )
+        return member
+
+    def check_size(self, member_id: str, limit: int, instance_id: str | None = None) -> None:
+        """Refuse a new member of a full group: `ApiError` GROUP_MAX_SIZE_REACHED."""
+        is_known = member_id in self.members or self.static_member(instance_id) is not None
+        if len(self.members) >= limit and not is_known:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The {self.KIND} group has reached its maximum capacity of {limit} members.",
+            )
+
+    def depends_on_any(self, topics: Set[str]) -> bool:
+        """Whether a change of one of the topics may change the metadata hash."""
+        raise NotImplementedError
 
     def is_metadata_expired(self, now_ms: int) -> bool:
         """Whether the metadata hash is to be checked with the next heartbeat."""
@@ -182,6 +210,20 @@ class SubscribedGroup(ModernGroup[S, Assignment]):
     def _count_names(self, member: S, change: int) -> None:
         for name in member.subscribed_topic_names:
             count(self._names, name, change)
+
+
+def moved(member: D, state: Any, epoch: int, assigned: object, pending_revocation: object) -> D:
+    """Return the member after a step of its reconciliation; the same object where nothing changes."""
+    before: Any = member
+    after: D = replace(
+        before,
+        state=state,
+        member_epoch=epoch,
+        previous_member_epoch=before.member_epoch,
+        assigned=assigned,
+        pending_revocation=pending_revocation,
+    )
+    return member if after == member else after
 
 
 def count(counts: dict[str, int], key: str | None, change: int) -> None:

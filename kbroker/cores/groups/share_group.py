@@ -6,7 +6,7 @@ a group, on load and in operation alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 from types import MappingProxyType
 
@@ -38,6 +38,9 @@ class ShareGroupMember:
     client_host: str = ""
     subscribed_topic_names: frozenset[str] = frozenset()
     assigned: Assignment = field(default_factory=lambda: NOTHING_ASSIGNED)
+
+    must_give_up = False
+    """Others may read the same partitions, so nobody gives up anything first."""
 
 
 class TopicPartitions(NamedTuple):
@@ -74,6 +77,7 @@ class ShareGroup(SubscribedGroup[ShareGroupMember]):
 
     KIND = "share"
     MEMBER = ShareGroupMember
+    NO_TARGET = NOTHING_ASSIGNED
     RELEASED = MappingProxyType({"assigned": NOTHING_ASSIGNED})
 
     states: StatePartitions = NO_STATES
@@ -88,6 +92,10 @@ class ShareGroup(SubscribedGroup[ShareGroupMember]):
     def subscribed_names(self) -> Mapping[str, int]:
         """The topics that members subscribe to, with the number of those members."""
         return self._names
+
+    def depends_on_any(self, topics: Set[str]) -> bool:
+        """Whether a member subscribes to one of the topics."""
+        return not topics.isdisjoint(self._names)
 
     def put_member(self, member: ShareGroupMember) -> None:
         """Add the member, or put it in the place of its older self."""

@@ -17,15 +17,15 @@ is deleted is in no state. Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from kbroker.cores.groups.modern_group import ModernGroup
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, ModernGroup
 from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.cores.groups.streams.tasks import NO_TASKS, NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.cores.groups.streams.topology import StreamsTopology
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import dataclass, field, replace
 
 JOIN_GROUP_MEMBER_EPOCH = 0
 """The epoch of a heartbeat by which a member joins."""
@@ -94,6 +94,26 @@ class StreamsGroupMember:
         """Whether there is nothing to do for the target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
+    @property
+    def must_give_up(self) -> bool:
+        """Whether the member must give up tasks before anything else."""
+        return self.state is MemberState.UNREVOKED_TASKS
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether another member may take the instance id."""
+        return self.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH
+
+    def has_all(self, owned: Tasks) -> bool:
+        """Whether the member has all of these tasks, not to be given up."""
+        return self.assigned.contains(owned)
+
+    def away(self) -> StreamsGroupMember:
+        """Return the member after it has left for a while: its tasks are kept for it."""
+        held = HeldTasks(dict.fromkeys(self.assigned.active, 0), self.assigned.standby, self.assigned.warmup)
+        epoch = LEAVE_GROUP_STATIC_MEMBER_EPOCH
+        return replace(self, member_epoch=epoch, pending_revocation=NOTHING_HELD, assigned=held)
+
     def active_task_epoch(self, task: tuple[str, int]) -> int | None:
         """Since which epoch the member has the active task (perhaps to be given up); None if it has not."""
         task_id = TaskId(*task)
@@ -142,6 +162,7 @@ class StreamsGroup(ModernGroup[StreamsGroupMember, Tasks]):
 
     KIND = "streams"
     MEMBER = StreamsGroupMember
+    NO_TARGET = NO_TASKS
     RELEASED = MappingProxyType({"assigned": NOTHING_HELD, "pending_revocation": NOTHING_HELD})
 
     validated_topology_epoch: int = -1
@@ -181,6 +202,10 @@ class StreamsGroup(ModernGroup[StreamsGroupMember, Tasks]):
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic; nobody does in an empty group."""
         return bool(self.members) and self.topology is not None and topic in self.topology.source_topics
+
+    def depends_on_any(self, topics: Set[str]) -> bool:
+        """Whether the topology requires one of the topics."""
+        return self.topology is not None and not topics.isdisjoint(self.topology.required_topics())
 
     def has_active(self, task: TaskId) -> bool:
         """Whether any member has the active task, perhaps still to give it up."""
