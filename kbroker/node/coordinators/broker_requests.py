@@ -48,12 +48,10 @@ class Question(Protocol):
     @property
     def identity(self) -> Any:
         """The key that assigns an answer in the response to this question."""
-        ...
 
     @property
     def subject(self) -> Any:
         """Two questions of one identity may share a request if their subjects are equal; None: they never may."""
-        ...
 
 
 Q = TypeVar("Q", bound=Question)

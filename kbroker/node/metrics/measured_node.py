@@ -44,18 +44,14 @@ class MeasuredNode(Protocol):
     @property
     def opening(self) -> OpeningProgress | None:
         """The progress of opening the logs; None once they are open."""
-        ...
 
     @property
     def listeners(self) -> Sequence[Listener]:
         """The listeners that are open."""
-        ...
 
     def pool_for(self, purpose: str) -> PeerPool:
         """Return connections to other brokers for one purpose."""
-        ...
 
     @property
     def coordinators(self) -> Coordinators | None:
         """The coordinators; None on a node without the broker role."""
-        ...
