@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -17,7 +16,7 @@ from typing import TypeVar
 import trio
 
 from kbroker.handlers.forwarding import NotForwarded
-from kbroker.node.peers.peer_pool import PeerPool
+from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.runtime.env import Network
@@ -32,8 +31,6 @@ MAX_FORWARDED = 8
 
 MAX_WAITING = 1000
 """Clients' requests that wait for their turn, for ``request.timeout.ms`` at most."""
-
-logger = logging.getLogger(__name__)
 
 
 class Purpose(enum.Enum):
@@ -65,7 +62,6 @@ class ControllerChannels:
         }
         self._turn = trio.Semaphore(MAX_FORWARDED)
         self._waiting = 0
-        self._last_errors: dict[Purpose, str] = {}
 
     async def ask(self, request: Request[R], purpose: Purpose, timeout: float | None = None) -> R | None:
         """The active controller's answer to a request of this node; None if it cannot be had.
@@ -111,15 +107,9 @@ class ControllerChannels:
             return None
         self.turn_to(leader)
         try:
-            response = await self._pools[purpose].ask(leader.id, request, version, fit=for_version, timeout=timeout)
-        except Exception as error:
-            message = f"the active controller {leader.id} cannot be asked: {error}"
-            if message != self._last_errors.get(purpose):
-                self._last_errors[purpose] = message  # logged once, however often it is tried
-                logger.info("%s", message)
+            return await self._pools[purpose].ask(leader.id, request, version, fit=for_version, timeout=timeout)
+        except NoAnswer:
             return None
-        self._last_errors.pop(purpose, None)
-        return response
 
     def _address_of(self, node_id: int) -> VoterEndpoint | None:
         return None if self._asked is None else self._asked.address

@@ -162,8 +162,7 @@ class BrokerRequests(Generic[Q]):
         kind = self._kind
         try:
             response = await self._peers.ask(broker_id, kind.request(questions), least_version=kind.min_version)
-        except NoAnswer as error:
-            logger.info("%s: %s", kind.name, error)
+        except NoAnswer:
             return {}
         answers = kind.answers(response)
         code = _refusal(response, answers)

@@ -5,7 +5,6 @@ Kafka's ``NetworkPartitionMetadataClient`` (4.4): the group coordinator needs th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.wire.messages.list_offsets import ListOffsetsRequest
-
-logger = logging.getLogger(__name__)
 
 PORTION = 500
 """Partitions of a request."""
@@ -72,10 +69,10 @@ async def ask_leaders(peers: PeerPool, by_leader: Mapping[int, Sequence[TopicPar
                     for each in topic.partitions:
                         key = TopicPartition(topic.name, each.partition_index)
                         found[key] = ErrorCode.of(each.error_code) or each.offset
-        except NoAnswer as error:
-            logger.info("latest-offsets: %s", error)
-            if isinstance(error, NoAnswerInTime):
-                found.update(dict.fromkeys(asked[begin:], ErrorCode.REQUEST_TIMED_OUT))
+        except NoAnswerInTime:
+            found.update(dict.fromkeys(asked[begin:], ErrorCode.REQUEST_TIMED_OUT))
+        except NoAnswer:
+            pass
 
     async with trio.open_nursery() as nursery:
         for leader, asked in by_leader.items():

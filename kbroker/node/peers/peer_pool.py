@@ -7,17 +7,20 @@ request would cost too much (`replicas.replica_fetcher`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from kbroker.wire.errors import WireError
+from kbroker.wire.errors import EncodeError, WireError
 
 if TYPE_CHECKING:
     from kbroker.node.peers.peer import Peer
     from kbroker.runtime.env import Network
     from kbroker.wire.schema import Request
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -26,7 +29,7 @@ MOST_IDLE = 4
 
 
 class NoAnswer(OSError):
-    """The text says which node gives no answer, and why."""
+    """The text says which node gives no answer, and why. The pool has logged it."""
 
 
 class NoAnswerInTime(NoAnswer):
@@ -50,6 +53,7 @@ class PeerPool:
         self._timeout = timeout
         self._idle: dict[int, list[Peer]] = {}
         self._under_way: dict[trio.CancelScope, int] = {}
+        self._last_problems: dict[int, str] = {}
 
     async def ask(
         self,
@@ -65,6 +69,25 @@ class PeerPool:
 
         ``fit`` makes of a request what a version can express. ``timeout`` in seconds takes the place of the pool's.
         """
+        try:
+            response = await self._ask(node_id, request, version, least_version, fit, timeout)
+        except NoAnswer as error:
+            if self._last_problems.get(node_id) != str(error):  # logged once, however often it is tried
+                self._last_problems[node_id] = str(error)
+                logger.info("%s: %s", self._client_id, error)
+            raise
+        self._last_problems.pop(node_id, None)
+        return response
+
+    async def _ask(
+        self,
+        node_id: int,
+        request: Request[R],
+        version: int | None,
+        least_version: int,
+        fit: Callable[[Request[R], int], Request[R]] | None,
+        timeout: float | None,
+    ) -> R:
         address = self._address_of(node_id)
         if address is None:
             await trio.lowlevel.checkpoint()
@@ -83,7 +106,7 @@ class PeerPool:
         with scope:
             try:
                 response, _ = await peer.ask_versioned(type(request), make, version)
-            except (OSError, WireError, UnsupportedByPeer) as error:
+            except (OSError, WireError, EncodeError, UnsupportedByPeer) as error:
                 raise NoAnswer(f"{name}: {error}") from error
             finally:
                 is_awaited = self._under_way.pop(scope, None) is not None

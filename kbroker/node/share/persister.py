@@ -169,8 +169,7 @@ class SharePersister:
         answers.update(dict.fromkeys(items, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         try:
             response = await self._peers.ask(broker_id, question.request(group_id, items))
-        except NoAnswer as error:
-            logger.info("%s: %s", question.name, error)
+        except NoAnswer:
             return
         told = answers_of(question, group_id, response)
         answers.update((key, answer) for key, answer in told if key in items)
