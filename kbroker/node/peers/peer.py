@@ -6,16 +6,13 @@ import itertools
 import math
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import trio
 
 from kbroker.node.peers.client_stream import ClientStream
 from kbroker.runtime.env import Network
 from kbroker.wire.schema import Request
-
-if TYPE_CHECKING:
-    from kbroker.runtime.env import Network
 
 R = TypeVar("R")
 
