@@ -83,6 +83,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
         self.env = env
+        self._pools: list[PeerPool] = []
         self.security = NodeSecurity(config, env)
         self._acls = make_authorizer(config)
         """The authorizer that ACLs are for."""
@@ -131,10 +132,11 @@ class Broker:
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def pool_for(self, purpose: str) -> PeerPool:
-        """Return connections to other brokers for one purpose."""
+        """Return connections to other brokers for one purpose; they end with this node."""
         config = self.config
         client_id, timeout = f"broker-{config.node_id}-{purpose}", config.request_timeout_ms / 1000
-        return PeerPool(self.security.to_brokers, client_id, self.address_of, timeout)
+        self._pools.append(PeerPool(self.security.to_brokers, client_id, self.address_of, timeout))
+        return self._pools[-1]
 
     # What is made once the disks may be touched
 
@@ -375,6 +377,8 @@ class Broker:
             raise
         finally:
             self._listeners.close()
+            for pool in self._pools:
+                pool.close()
             if parts:
                 await self._close_logs(failed)
 

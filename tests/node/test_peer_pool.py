@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -21,11 +22,11 @@ class Counted:
 
     def __init__(self) -> None:
         self._network = RealEnv(seed=1).network
-        self.streams: list[trio.SocketStream] = []
+        self.streams: list[Any] = []
 
-    async def connect(self, host: str, port: int) -> object:
+    async def connect(self, host: str, port: int) -> Any:
         stream = await self._network.connect(host, port)
-        self.streams.append(stream)  # type: ignore[arg-type]
+        self.streams.append(stream)
         return stream
 
 
@@ -57,6 +58,20 @@ def test_a_connection_is_used_again_until_the_other_end_closes_it(tmp_path: Path
         assert isinstance(refused.value.__cause__, PeerRefused)
         assert str(refused.value) == f"node 1 at {address[0]}:{address[1]}: nobody listens there"
         assert not Peer(network, "127.0.0.1", 1, client_id="x").is_open  # type: ignore[arg-type]
+
+    run(test)
+
+
+def test_connections_to_others_end_with_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        network = Counted()
+        async with running_node(tmp_path) as node:
+            monkeypatch.setattr(node.broker.security, "to_brokers", network)
+            pool = node.broker.pool_for("test")
+            await pool.ask(1, DescribeClusterRequest())
+            (stream,) = network.streams
+        with pytest.raises(OSError, match=r"closed|Bad file"):
+            stream.send(b"x")
 
     run(test)
 

@@ -87,10 +87,6 @@ class LeaderOffsets:
                 if not isinstance(offset, ErrorCode) and offset >= 0:
                     self._told[key] = _Told(offset, now)
 
-    def close(self) -> None:
-        """End the connections that are kept from one scrape to the next."""
-        self._peers.close()
-
     async def _missing(self, keys: Iterable[Key]) -> dict[int, list[TopicPartition]]:
         """The partitions to be asked about, by their leaders."""
         now = self._env.now()

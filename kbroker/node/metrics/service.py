@@ -145,8 +145,6 @@ class MetricsService:
             await trio.sleep_forever()
         finally:
             trio.lowlevel.remove_instrument(self.counts.loop)
-            if self.counts.leader_offsets is not None:
-                self.counts.leader_offsets.close()
 
     def _progress(self) -> str:
         """The progress of opening the logs, for people; empty once that is done."""

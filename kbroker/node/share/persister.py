@@ -102,10 +102,6 @@ class SharePersister:
         """Read states without their batches."""
         return await self._ask(READ_SUMMARY, group_id, leader_epochs)
 
-    def close(self) -> None:
-        """End the connections that are kept."""
-        self._peers.close()
-
     async def _ask(
         self, question: StateQuestion[T, R], group_id: str, items: Mapping[SharePartitionKey, T]
     ) -> dict[SharePartitionKey, R | ErrorCode]:
