@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.clients import LoadError
-from kbroker.sim.classic_member import (
+from kbroker.sim.classic_group_clients import (
     ASSIGNOR,
     assigned,
     heartbeat_request,

@@ -161,6 +161,14 @@ class ErrorCode(IntEnum):
             return cls.UNKNOWN_SERVER_ERROR
 
 
+def name_of(code: int) -> str:
+    """Return Kafka's name of an error code; ``ERROR_1234`` for one that is newer than this package."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"ERROR_{code}"
+
+
 class ApiError(Exception):
     """An error that a client is to see: the code, and a message where the API has a field for one.
 

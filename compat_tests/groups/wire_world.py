@@ -11,7 +11,7 @@ from typing import Any
 
 from compat_tests.coordinators import await_group_coordinators
 from compat_tests.raw_socket import RawSocket
-from kbroker.sim.classic_member import subscription
+from kbroker.sim.classic_group_clients import subscription
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -8,7 +8,7 @@ from compat_tests.brokers import Broker
 from compat_tests.groups.wire_world import EMPTY_ASSIGNMENT
 from compat_tests.reports.asked import LATEST, Asked
 from compat_tests.reports.committed import commit, delete, fetched, new_group
-from kbroker.sim.classic_member import subscription
+from kbroker.sim.classic_group_clients import subscription
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

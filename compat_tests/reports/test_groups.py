@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.reports.asked import Asked
 from compat_tests.reports.committed import commit, fetched, new_group, stage
-from kbroker.sim.classic_member import subscription
+from kbroker.sim.classic_group_clients import subscription
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest

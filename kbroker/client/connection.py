@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut, name_of
+from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut
+from kbroker.errors import name_of
 from kbroker.version import __version__
 from kbroker.wire.conversation import RESPONSE_LIMIT, Conversation
 from kbroker.wire.errors import WireError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, name_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,14 +72,6 @@ def known(answers: Mapping[K, V | ResponseError]) -> dict[K, V]:
             raise answer
         found[key] = answer
     return found
-
-
-def name_of(code: int) -> str:
-    """Kafka's name of an error code; ``ERROR_1234`` for one that is newer than this package."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"ERROR_{code}"
 
 
 def explain(code: int) -> str:

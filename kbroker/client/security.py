@@ -46,7 +46,6 @@ class Asked(Protocol):
 
     def request(self, request: Request[R], deadline: float) -> R:
         """The answer to a request; ``ClientError`` if there is none before the deadline."""
-        ...
 
 
 class ClientSecurity:

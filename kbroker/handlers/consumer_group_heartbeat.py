@@ -5,8 +5,7 @@ Served: 0 to 1. 1: regular expressions matched by the broker; the client makes i
 
 from __future__ import annotations
 
-from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, require_group
 from kbroker.handlers.context import RequestContext

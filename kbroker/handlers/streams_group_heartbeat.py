@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kbroker.cores.groups.consumer_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import allowed_names, may_on_cluster, require_group
 from kbroker.handlers.consumer_group_heartbeat import check_not_blank

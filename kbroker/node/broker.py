@@ -47,6 +47,7 @@ from kbroker.node.parts import (
     make_tokens,
     run_parts,
 )
+from kbroker.node.peers.peer_pool import PeerPool
 from kbroker.node.registrations import Registrations, previous_epoch
 from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.node.security.security import NodeSecurity
@@ -82,6 +83,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, env: Env) -> None:
         self.config = config
         self.env = env
+        self._pools: list[PeerPool] = []
         self.security = NodeSecurity(config, env)
         self._acls = make_authorizer(config)
         """The authorizer that ACLs are for."""
@@ -128,6 +130,13 @@ class Broker:
         broker = self.metadata.image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoints.get(self.config.inter_broker_listener_name)
         return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def pool_for(self, purpose: str) -> PeerPool:
+        """Return connections to other brokers for one purpose; they end with this node."""
+        config = self.config
+        client_id, timeout = f"broker-{config.node_id}-{purpose}", config.request_timeout_ms / 1000
+        self._pools.append(PeerPool(self.security.to_brokers, client_id, self.address_of, timeout))
+        return self._pools[-1]
 
     # What is made once the disks may be touched
 
@@ -204,11 +213,10 @@ class Broker:
         made = make_coordinators(
             self.config,
             self.env,
-            self.security.to_brokers,
             self.replica_manager,
             self._dynamic_config,
             self._producer_ids,
-            self.address_of,
+            self.pool_for,
             NO_OWN_ASSIGNORS if self._rules is None else self._rules.assignors,
         )
         if self._rules is not None:
@@ -224,8 +232,7 @@ class Broker:
             lambda: self.services,
             self.replica_manager,
             self.coordinators.groups,
-            self.security.to_brokers,
-            self.address_of,
+            self.pool_for,
             self.metadata.subscribe,
         )
 
@@ -370,6 +377,8 @@ class Broker:
             raise
         finally:
             self._listeners.close()
+            for pool in self._pools:
+                pool.close()
             if parts:
                 await self._close_logs(failed)
 

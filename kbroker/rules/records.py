@@ -162,19 +162,15 @@ class Cluster(Protocol):
     @property
     def node_id(self) -> int:
         """The node that asks."""
-        ...
 
     def brokers(self) -> list[int]:
         """The ids of the brokers that serve, in order."""
-        ...
 
     def topics(self) -> list[str]:
         """The names of all topics."""
-        ...
 
     def leaders(self, topic: str) -> list[int | None]:
         """The leader of each partition of a topic, None where there is none; empty if there is no such topic."""
-        ...
 
 
 class _NoCluster:

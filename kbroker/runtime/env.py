@@ -41,23 +41,18 @@ class Stream(Protocol):
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
         """Bytes read; 0 when the peer has closed."""
-        ...
 
     def send(self, data: Buffer) -> int:
         """Bytes taken, at least 1."""
-        ...
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int:
         """Vectored ``send``."""
-        ...
 
     def send_more(self, buffers: Sequence[Buffer]) -> int:
         """``sendmsg`` of bytes that more will follow at once, so they need not leave alone."""
-        ...
 
     def sendfile(self, fd: int, position: int, length: int) -> int:
         """File bytes taken; 0 when the file ends before ``position + 1``."""
-        ...
 
     async def wait_readable(self) -> None: ...
 
@@ -73,7 +68,6 @@ class StreamListener(Protocol):
 
     def listen(self) -> None:
         """Take connections from now on; :class:`FatalError` when another process has come to listen there."""
-        ...
 
     async def accept(self) -> Stream: ...
 
@@ -88,21 +82,17 @@ class Poller(Protocol):
 
     def register(self, stream: Any, callback: Callable[[], None]) -> None:
         """Have ``callback()`` called whenever there is something to read (or the end), until ``unregister``."""
-        ...
 
     def unregister(self, stream: Any) -> None: ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
         """Have ``callback()`` called at a time (``Env.now``) while ``run`` runs: it may wake a task, and no more."""
-        ...
 
     def call_off(self, deadline: Deadline) -> None:
         """Do not call it, if it has not been called."""
-        ...
 
     async def run(self) -> None:
         """The work, until cancelled."""
-        ...
 
 
 class Network(Protocol):
@@ -110,15 +100,12 @@ class Network(Protocol):
 
     def poller(self) -> Poller | None:
         """A new poller, or ``None`` where each stream is to be waited for by its own task."""
-        ...
 
     async def bind(self, host: str, port: int) -> StreamListener:
         """Bind a port (0 picks a free one); :class:`FatalError` when it cannot be had."""
-        ...
 
     async def connect(self, host: str, port: int) -> Stream:
         """Connect to a peer; ``OSError`` when that fails."""
-        ...
 
 
 class DiskReads:
@@ -147,34 +134,27 @@ class Env(Protocol):
 
     def now(self) -> float:
         """Monotonic seconds: for durations and deadlines, the clock of ``trio.current_time``."""
-        ...
 
     def wall_clock_ms(self) -> int:
         """Milliseconds since 1970, as in record timestamps; may jump."""
-        ...
 
     async def run_blocking(self, fn: Callable[..., T], *args: Any) -> T:
         """Run long file work off the event loop (here: in a thread)."""
-        ...
 
     async def run_long(self, fn: Callable[[], T]) -> T:
         """Run file work that may take minutes, and that is told by its caller to stop, off the event loop.
 
         Its threads give Python's lock to the event loop in ``short_turns``.
         """
-        ...
 
     def in_memory(self, fd: int, position: int, length: int) -> bool:
         """Whether reading these file bytes would not wait for a disk, as far as can be told cheaply."""
-        ...
 
     def read_now(self, fd: int, position: int, length: int) -> bytearray | None:
         """Read bytes of a file if all of them are there and no disk has to be waited for; None if not."""
-        ...
 
     def read_ahead(self, fd: int, position: int, length: int) -> None:
         """Bring file bytes into the page cache; waits for the disk, so it is for ``run_blocking``."""
-        ...
 
 
 def can_sendfile() -> bool:

@@ -38,11 +38,9 @@ class ObservedCluster(Protocol):
     @property
     def serving(self) -> Sequence[SimNode]:
         """Nodes that have come up."""
-        ...
 
     def fail(self, failure: BaseException, cause: BaseException | None = None) -> None:
         """End the scenario."""
-        ...
 
 
 class ClusterInvariants:

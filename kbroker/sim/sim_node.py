@@ -42,11 +42,9 @@ class NodeObserver(Protocol):
 
     def watch(self, node: SimNode, broker: Broker) -> None:
         """The node serves."""
-        ...
 
     def forget(self, node: SimNode) -> None:
         """The node's life is over."""
-        ...
 
 
 class NodeWorld(Protocol):
@@ -67,26 +65,21 @@ class NodeWorld(Protocol):
     @property
     def ids(self) -> Sequence[int]:
         """The brokers."""
-        ...
 
     @property
     def controller_ids(self) -> Sequence[int]:
         """The voters."""
-        ...
 
     @property
     def properties(self) -> Mapping[str, str]:
         """Properties of every node."""
-        ...
 
     @property
     def metadata_version(self) -> int:
         """The level that nodes are formatted at."""
-        ...
 
     def fail(self, failure: BaseException, cause: BaseException | None = None) -> None:
         """End the scenario."""
-        ...
 
 
 class SimNode:

@@ -149,33 +149,24 @@ class SimStream:
         raise NotImplementedError("files of a simulated disk have no descriptors")
 
     async def wait_readable(self) -> None:
-        assert self._reader is None, "two tasks wait to read"
-        if self.closed:
-            raise trio.ClosedResourceError
-        if self.is_readable:
-            await trio.lowlevel.checkpoint()
-            return
-        self._reader = trio.lowlevel.current_task()
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            self._reader = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-        if self.closed:
-            raise trio.ClosedResourceError
+        await self._wait("_reader", self.is_readable)
 
     async def wait_writable(self) -> None:
-        assert self._writer is None, "two tasks wait to write"
+        has_room = self._broken is not None or self.on_way + self.other._unread_bytes < WINDOW
+        await self._wait("_writer", has_room)
+
+    async def _wait(self, who: str, is_ready: bool) -> None:
+        """Wait as ``_reader`` or ``_writer`` until the other side wakes this one, unless there is no need to."""
+        assert getattr(self, who) is None, "two tasks wait for the same"
         if self.closed:
             raise trio.ClosedResourceError
-        if self._broken is not None or self.on_way + self.other._unread_bytes < WINDOW:
+        if is_ready:
             await trio.lowlevel.checkpoint()
             return
-        self._writer = trio.lowlevel.current_task()
+        setattr(self, who, trio.lowlevel.current_task())
 
         def abort(_: Any) -> trio.lowlevel.Abort:
-            self._writer = None
+            setattr(self, who, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)

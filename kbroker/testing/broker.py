@@ -221,13 +221,11 @@ class RunningBroker(Accessible):
 
         RuntimeError when the broker is down.
         """
-        import trio
 
-        node, token = self._serving()
-        try:
-            return trio.from_thread.run_sync(function, node, trio_token=token)
-        except trio.RunFinishedError:
-            raise RuntimeError("the broker is not running") from None
+        async def call(node: Broker) -> T:
+            return function(node)
+
+        return self.in_broker_async(call)
 
     def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
         """Call a coroutine function (of Trio) in the broker's thread (see :meth:`in_broker`)."""

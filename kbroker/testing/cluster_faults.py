@@ -39,15 +39,12 @@ class FaultyCluster(Protocol):
     @property
     def controller(self) -> FaultyNode:
         """The active controller, waited for while there is none."""
-        ...
 
     def node(self, node_id: int) -> FaultyNode:
         """The node with this id; ``KeyError`` if there is none."""
-        ...
 
     def client(self) -> AbstractContextManager[Client]:
         """A client of the nodes that run."""
-        ...
 
 
 class ClusterHost:

@@ -21,15 +21,12 @@ class BrokerInThread(Protocol):
     @property
     def is_running(self) -> bool:
         """Whether it serves."""
-        ...
 
     def in_broker(self, function: Callable[[Broker], T]) -> T:
         """Run ``function(node)`` in the broker's thread."""
-        ...
 
     def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
         """Run a coroutine function in the broker's thread."""
-        ...
 
 
 class LocalHost:

@@ -12,8 +12,8 @@ import pytest
 from kbroker.client.records_io.record_filter import parse_filter
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.console import add_arguments
+from kbroker.tools.console.api.records import spark_code
 from kbroker.tools.console.application import STATIC
-from kbroker.tools.console.spark_code import spark_code
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "console.md").read_text("utf-8")

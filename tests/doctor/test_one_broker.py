@@ -16,7 +16,7 @@ from kbroker.client.groups import commit_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.quotas import alter_quotas
 from kbroker.client.topics import NewTopic, delete_topics
-from kbroker.sim.classic_member import ASSIGNOR, join_request, shares, subscription, sync_request
+from kbroker.sim.classic_group_clients import ASSIGNOR, join_request, shares, subscription, sync_request
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles

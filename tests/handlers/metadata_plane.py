@@ -25,7 +25,7 @@ from kbroker.raft_metadata.image import ControllerImage, Endpoint
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
-from kbroker.sim.quorum.memory_store import MemoryStore
+from kbroker.sim.quorum.disk import MemoryStore
 from kbroker.types import Uuid, uuid_from_str
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.headers import RequestHeader

@@ -12,7 +12,14 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.sim.classic_member import ASSIGNOR, heartbeat_request, join_request, shares, subscription, sync_request
+from kbroker.sim.classic_group_clients import (
+    ASSIGNOR,
+    heartbeat_request,
+    join_request,
+    shares,
+    subscription,
+    sync_request,
+)
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest
 from tests.handlers.principals import ByName, connect_as, under

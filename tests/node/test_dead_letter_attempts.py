@@ -15,7 +15,7 @@ import trio.testing
 
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer import Peer
+from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
 from kbroker.node.share import dead_letters
 from kbroker.node.share.dead_letter_producers import LetterProducers
 from kbroker.node.share.dead_letters import DeadLetterQueue
@@ -40,8 +40,7 @@ class Queue:
             name = DLQ if group_id == SOURCE.group_id else f"dlq.{group_id}"
             return SimpleNamespace(dead_letter_topic=name, dead_letter_copy=False)
 
-        network, address_of = broker.env.network, broker.address_of
-        self.queue = DeadLetterQueue(broker.services, network, address_of, of_group, self.traffic)
+        self.queue = DeadLetterQueue(broker.services, broker.pool_for, of_group, self.traffic)
 
     async def put(
         self,
@@ -123,13 +122,13 @@ def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has
         async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
             calls = []
 
-            async def produce(peer: Any, request: Any) -> Any:
+            async def produce(pool: Any, leader: int, request: Any, *, timeout: float) -> Any:
                 calls.append(request)
-                assert request.timeout_ms / 1000 < dead_letters._ANSWER_SECONDS
+                assert request.timeout_ms / 1000 < timeout
                 parts = [PartitionProduceResponse(index=0, error_code=answer)]
                 return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
 
-            monkeypatch.setattr("kbroker.node.peers.peer.Peer.ask", produce)
+            monkeypatch.setattr(PeerPool, "ask", produce)
             assert await queue.put() == (LETTERS, [])
             assert len(calls) == sent
             lost = [line for line in caplog.messages if "without a dead letter" in line]
@@ -214,17 +213,17 @@ def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monke
 
     async def scenario() -> None:
         async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            ask = Peer.ask
+            ask = PeerPool.ask
             lost: list[object] = []
 
-            async def lose_first(peer: Peer, request: Any) -> Any:
-                answer = await ask(peer, request)
+            async def lose_first(pool: PeerPool, leader: int, request: Any, **how: Any) -> Any:
+                answer = await ask(pool, leader, request, **how)
                 if isinstance(request, ProduceRequest) and not lost:
                     lost.append(answer)
-                    raise OSError("the connection was reset")
+                    raise NoAnswer("the connection was reset")
                 return answer
 
-            monkeypatch.setattr(Peer, "ask", lose_first)
+            monkeypatch.setattr(PeerPool, "ask", lose_first)
             assert await queue.put() == (LETTERS, [])
             assert lost and written(node) == 2
             assert await queue.put() == (LETTERS, [])

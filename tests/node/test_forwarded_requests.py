@@ -227,9 +227,9 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_for_its_request_alone(
             mistakes("create_topics", bad)
             request = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
             active, broker = await cluster.controller_client(1), await cluster.node(2).connect()
-            heartbeats = cluster.nodes[2].metadata.client.channels._channels[Purpose.STANDING]
-            await cluster.until(lambda: bool(heartbeats._idle))  # not while one is on its way
-            (kept,) = heartbeats._idle
+            heartbeats = cluster.nodes[2].metadata.client.channels._pools[Purpose.STANDING]
+            await cluster.until(lambda: any(heartbeats._idle.values()))  # not while one is on its way
+            ((kept,),) = heartbeats._idle.values()
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             await expect_only_an_error(cluster, lambda: active.ask(request, 5), code)
             await expect_only_an_error(cluster, lambda: broker.ask(request, 5), code)

@@ -17,8 +17,7 @@ from kbroker.node.controller.metadata_snapshots import MetadataSnapshots
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
-from kbroker.sim.quorum.disk import SimSnapshots
-from kbroker.sim.quorum.memory_store import MemoryStore
+from kbroker.sim.quorum.disk import MemoryStore, SimSnapshots
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import NoOpRecord
 from tests.node.node_harness import run

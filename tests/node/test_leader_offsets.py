@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from kbroker.node.metrics.leader_offsets import FRESH_SECONDS, KEPT_SECONDS, SCRAPE_SECONDS, LeaderOffsets
-from kbroker.node.peers import peer
+from kbroker.node.peers.peer_pool import NoAnswer
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -25,44 +25,31 @@ NODE, OTHER, THIRD, GONE = 1, 2, 3, 4
 class World:
     """Topics "t2" and "t3" are led by the nodes of these numbers, "t4" by one without an address, "t1" by this one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.asked: list[tuple[int, list[str]]] = []
         self.ends = {"t2": 20, "t3": 30}
         self.hangs: set[int] = set()
         self.fails: set[int] = set()
-        monkeypatch.setattr(peer.PeerPool, "take", lambda pool, broker_id, address: Peer(self, broker_id))
         topics = SimpleNamespace(partition=lambda topic, index: SimpleNamespace(leader=int(topic[1:])))
         image: Any = SimpleNamespace(topics=topics)
         env: Any = SimpleNamespace(now=trio.current_time)
-        network: Any = None
-        self.offsets = LeaderOffsets(
-            env, network, NODE, lambda node: None if node == GONE else ("host", node), lambda: image
-        )
+        pool: Any = self
+        self.offsets = LeaderOffsets(env, pool, NODE, lambda: image)
+
+    async def ask(self, node: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        if node == GONE:
+            raise NoAnswer
+        names = [topic.name for topic in request.topics]
+        self.asked.append((node, names))
+        if node in self.hangs:
+            await trio.sleep_forever()
+        if node in self.fails:
+            raise NoAnswer
+        return ListOffsetsResponse(topics=[_answer(name, self.ends[name]) for name in names])
 
     async def scrape(self, *topics: str) -> list[int | None]:
         await self.offsets.look_up([*((topic, 0) for topic in topics), None])
         return [self.offsets.high_watermark(topic, 0) for topic in topics]
-
-
-class Peer:
-    is_open = True
-
-    def __init__(self, world: World, node: int) -> None:
-        self._world, self._node = world, node
-        self.host, self.port = "host", node
-
-    async def ask(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        world = self._world
-        names = [topic.name for topic in request.topics]
-        world.asked.append((self._node, names))
-        if self._node in world.hangs:
-            await trio.sleep_forever()
-        if self._node in world.fails:
-            raise OSError
-        return ListOffsetsResponse(topics=[_answer(name, world.ends[name]) for name in names])
-
-    def close(self) -> None:
-        pass
 
 
 def _answer(name: str, end: int) -> ListOffsetsTopicResponse:
@@ -73,9 +60,9 @@ def run(test: Callable[[], Any]) -> None:
     trio.run(test, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_each_leader_is_asked_and_not_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_leader_is_asked_and_not_again_at_once() -> None:
     async def test() -> None:
-        world = World(monkeypatch)
+        world = World()
         topics: Sequence[str] = ("t1", "t2", "t3", "t4")
         assert await world.scrape(*topics) == [None, 20, 30, None]
         assert sorted(world.asked) == [(OTHER, ["t2"]), (THIRD, ["t3"])]
@@ -90,11 +77,11 @@ def test_each_leader_is_asked_and_not_again_at_once(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "fails"])
-def test_a_leader_that_does_not_answer_holds_up_no_scrape(monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+def test_a_leader_that_does_not_answer_holds_up_no_scrape(trouble: str) -> None:
     """Others' answers are there, and its own for a while."""
 
     async def test() -> None:
-        world = World(monkeypatch)
+        world = World()
         assert await world.scrape("t2", "t3") == [20, 30]
         getattr(world, trouble).add(OTHER)
         world.ends["t3"] = 31
@@ -110,9 +97,9 @@ def test_a_leader_that_does_not_answer_holds_up_no_scrape(monkeypatch: pytest.Mo
     run(test)
 
 
-def test_two_scrapes_at_once_ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_scrapes_at_once_ask_once() -> None:
     async def test() -> None:
-        world = World(monkeypatch)
+        world = World()
         async with trio.open_nursery() as nursery:
             for _ in range(2):
                 nursery.start_soon(world.scrape, "t2")

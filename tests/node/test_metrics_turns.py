@@ -19,7 +19,7 @@ from kbroker.handlers.fair_share import PARTS
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.lag_figures import transactional_ids
 from kbroker.node.metrics.node_metrics import NodeMetrics
-from kbroker.node.metrics.page import LINES, MetricsPage
+from kbroker.node.metrics.service import LINES, MetricsPage
 from kbroker.node.serving import long_request
 from kbroker.node.serving.reply_queue import encoded_frame
 from kbroker.observe.metrics.dialect import Dialect

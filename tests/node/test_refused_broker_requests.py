@@ -28,28 +28,19 @@ PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 LOGGER = "kbroker.node.coordinators.broker_requests"
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, kind: Any, question: Any, response: Any, times: int) -> list[Any]:
+def answered(kind: Any, question: Any, response: Any, times: int) -> list[Any]:
     """The outcome of a question when the other broker answers this, each of so many times."""
     answers: list[Any] = []
 
-    class Peer:
-        host, port = "there", 1
+    async def ask(*_: object, **__: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        return response
 
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        async def ask_versioned(self, *_: object) -> tuple[Any, int]:
-            await trio.lowlevel.checkpoint()
-            return response, 1
-
-        def close(self) -> None: ...
-
-    monkeypatch.setattr("kbroker.node.peers.peer.Peer", Peer)
-    config: Any = SimpleNamespace(node_id=1, request_timeout_ms=30_000)
-    network: Any = None
+    pool: Any = SimpleNamespace(ask=ask, give_up=None)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            requests = BrokerRequests[Any](kind, network, config, nursery.start_soon, lambda _: ("there", 1))
+            requests = BrokerRequests[Any](kind, lambda _: pool, nursery.start_soon)
             for _ in range(times):
                 requests.ask(2, question(answers.append))
             while len(answers) < times:
@@ -64,27 +55,25 @@ def answered(monkeypatch: pytest.MonkeyPatch, kind: Any, question: Any, response
     ("code", "told"), [(DENIED, ErrorCode.INVALID_TXN_STATE), (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR)]
 )
 def test_a_refusal_to_add_partitions_is_the_error_of_each(
-    code: ErrorCode, told: ErrorCode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    code: ErrorCode, told: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOGGER)
     producer = ProducerIdAndEpoch(7, 0)
     response = AddPartitionsToTxnResponse(error_code=code)
-    answers = answered(
-        monkeypatch, MEMBERSHIP, lambda done: MembershipQuestion("id", producer, PARTITIONS, True, done), response, 2
-    )
+    answers = answered(MEMBERSHIP, lambda done: MembershipQuestion("id", producer, PARTITIONS, True, done), response, 2)
     assert answers == [dict.fromkeys(PARTITIONS, told)] * 2
     (record,) = caplog.records
     assert record.message == f"add-partitions: broker 2 refuses the requests of this broker: {code.name}"
 
 
-def test_refused_markers_are_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_markers_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, LOGGER)
     api = write_txn_markers
     denied = [api.WritableTxnMarkerPartitionResult(partition_index=index, error_code=DENIED) for index in (0, 1)]
     topics = [api.WritableTxnMarkerTopicResult(name="t", partitions=denied)]
     response = api.WriteTxnMarkersResponse(markers=[api.WritableTxnMarkerResult(producer_id=7, topics=topics)])
     marker = TransactionMarker(7, 0, True, 0, 2)
-    answers = answered(monkeypatch, MARKERS, lambda done: MarkerQuestion(marker, PARTITIONS, done), response, 3)
+    answers = answered(MARKERS, lambda done: MarkerQuestion(marker, PARTITIONS, done), response, 3)
     assert answers == [dict.fromkeys(PARTITIONS, DENIED)] * 3
     (record,) = caplog.records
     assert "transaction-markers: broker 2 refuses" in record.message

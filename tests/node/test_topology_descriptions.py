@@ -26,8 +26,7 @@ from kbroker.rules import (
     SourceNode,
     TopologyDescription,
 )
-from kbroker.rules.descriptions import from_json, to_json
-from kbroker.rules.file_locks import FileLocks, Overtaken
+from kbroker.rules.descriptions import FileLocks, Overtaken, from_json, to_json
 from kbroker.wire.messages import streams_group_describe as sd
 from kbroker.wire.messages import streams_group_topology_description_update as du
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest

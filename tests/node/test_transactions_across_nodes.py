@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ import trio.testing
 from kbroker.cores.transactions.coordinator import TransactionCoordinator
 from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
-from kbroker.node.coordinators.broker_requests import MARKERS, MOST_CONNECTIONS, BrokerRequests, MarkerQuestion
+from kbroker.node.coordinators.broker_requests import MARKERS, MOST_UNDER_WAY, BrokerRequests, MarkerQuestion
+from kbroker.node.peers.peer_pool import PeerPool
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -211,10 +211,8 @@ def marker_requests(
     """Requests for markers to brokers that are all at one address."""
     return BrokerRequests(
         MARKERS,
-        peers,  # type: ignore[arg-type]
-        SimpleNamespace(node_id=1, request_timeout_ms=30_000),  # type: ignore[arg-type]
+        lambda purpose: PeerPool(peers, purpose, lambda broker_id: address, 30.0),  # type: ignore[arg-type]
         nursery.start_soon,
-        lambda broker_id: address,
     )
 
 
@@ -312,11 +310,11 @@ def test_a_question_does_not_wait_for_the_answer_to_another() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             requests = marker_requests(nursery, peers, ("there", 1))
-            for producer_id in range(2 * MOST_CONNECTIONS):
+            for producer_id in range(2 * MOST_UNDER_WAY):
                 marker = TransactionMarker(producer_id, 0, True, 0, 2)
                 requests.ask(2, MarkerQuestion(marker, [TopicPartition("t", 0)], lambda errors: None))
                 await trio.testing.wait_all_tasks_blocked()
-                assert peers.count == min(producer_id + 1, MOST_CONNECTIONS)
+                assert peers.count == min(producer_id + 1, MOST_UNDER_WAY)
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock())

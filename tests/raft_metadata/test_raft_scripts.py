@@ -51,8 +51,7 @@ from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import encode_snapshot
 from kbroker.raft_metadata.raft.types import RaftConfig, Ready
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
-from kbroker.sim.quorum.disk import SimSnapshots
-from kbroker.sim.quorum.memory_store import MemoryStore
+from kbroker.sim.quorum.disk import MemoryStore, SimSnapshots
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import NoOpRecord
 

@@ -14,7 +14,7 @@ from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotStore, encode_snapshot
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterNode, VoterSet, VoterSetHistory
-from kbroker.sim.quorum.memory_store import MemoryStore
+from kbroker.sim.quorum.disk import MemoryStore
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records import control
 from kbroker.wire.records.metadata import NoOpRecord

@@ -209,7 +209,7 @@ def _asks_by_one_channel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def as_one(self: ControllerChannels, *args: Any) -> None:
         begin(self, *args)
-        self._channels = dict.fromkeys(self._channels, next(iter(self._channels.values())))
+        self._pools = dict.fromkeys(self._pools, next(iter(self._pools.values())))
 
     monkeypatch.setattr(ControllerChannels, "__init__", as_one)
 

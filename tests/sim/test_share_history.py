@@ -11,8 +11,8 @@ from kbroker.cores.share_coordinator.records import Snapshot, Update
 from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
 from kbroker.cores.share_state import SharePartitionKey, StateBatch
 from kbroker.sim.history import History
+from kbroker.sim.share_groups import LoggedStates
 from kbroker.sim.share_history import Hold, Late, ShareHistory
-from kbroker.sim.share_states import LoggedStates
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid
 

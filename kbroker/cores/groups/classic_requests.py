@@ -19,7 +19,6 @@ from kbroker.cores.groups.consumer_group import (
     ConsumerGroupMember,
     MemberState,
 )
-from kbroker.cores.groups.consumer_members import check_group_size, find_static_member, subscribe_static
 from kbroker.cores.groups.consumer_migration import decode_subscription, encode_assignment, may_downgrade_replacing
 from kbroker.cores.groups.consumer_protocol import ConsumerProtocol
 from kbroker.cores.groups.member_update import MemberUpdate, owned_partitions
@@ -56,7 +55,7 @@ class ClassicRequestsToConsumerGroup:
         instance_id = request.group_instance_id
         is_unknown = not request.member_id
         member_id = request.member_id or self._consumer.new_member_id()
-        check_group_size(group, member_id, instance_id, settings)
+        group.check_size(member_id, settings.consumer_max_size, instance_id)
         names = [protocol.name for protocol in request.protocols]
         if not group.supports_classic_protocols(request.protocol_type, names):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -68,9 +67,9 @@ class ClassicRequestsToConsumerGroup:
         if instance_id is None:
             member = group.members.get(member_id) or ConsumerGroupMember(member_id)
         elif is_unknown:
-            member = subscribe_static(group, member_id, instance_id, is_classic=True, records=records)
+            member = self._consumer.subscribe_static(group, member_id, instance_id, records, is_classic=True)
         else:
-            member = find_static_member(group, member_id, instance_id)
+            member = group.find_static(member_id, instance_id)
         replaced = group.static_member(instance_id)
         downgrades = replaced is not None and may_downgrade_replacing(group, replaced, settings)
 
@@ -232,7 +231,7 @@ def _find(
     if instance_id is None:
         member = group.member(member_id)
     else:
-        member = find_static_member(group, member_id, instance_id)
+        member = group.find_static(member_id, instance_id)
     if member.classic is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
     if generation_id != member.member_epoch:
@@ -244,7 +243,7 @@ def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerG
     if identity.group_instance_id is None:
         return group.member(identity.member_id)
     if identity.member_id:
-        return find_static_member(group, identity.member_id, identity.group_instance_id)
+        return group.find_static(identity.member_id, identity.group_instance_id)
     # An administrator removes a static member by its instance id (KIP-345).
     member = group.static_member(identity.group_instance_id)
     if member is None:

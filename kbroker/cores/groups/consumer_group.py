@@ -12,12 +12,10 @@ from enum import Enum, IntEnum
 from types import MappingProxyType
 
 from kbroker.cores.groups.assignors.spec import Assignment
-from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, ModernGroup, count
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, NOTHING_ASSIGNED, SubscribedGroup, count
 from kbroker.types import Uuid
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import dataclass, field, replace
 
-LEAVE_GROUP_STATIC_MEMBER_EPOCH = -2
-"""The epoch of a heartbeat by which a static member leaves for a while; its place is kept."""
 PartitionEpochs = Mapping[Uuid, Mapping[int, int]]
 """By topic id and partition: the member epoch in which the member got the partition."""
 
@@ -50,6 +48,10 @@ class MemberState(IntEnum):
     """Is in the target's epoch, and waits for partitions that others have not given up yet."""
     UNKNOWN = 127
     """Written by a newer version."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,26 @@ class ConsumerGroupMember:
         """Whether there is nothing to do for the target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
+    @property
+    def must_give_up(self) -> bool:
+        """Whether the member must give up partitions before anything else."""
+        return self.state is MemberState.UNREVOKED_PARTITIONS
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether another member may take the instance id."""
+        return self.classic is not None or self.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH
+
+    def has_all(self, owned: Mapping[Uuid, Set[int]]) -> bool:
+        """Whether the member has all of these partitions, not to be given up."""
+        return all(partitions <= self.assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
+
+    def away(self) -> ConsumerGroupMember:
+        """Return the member after it has left for a while: its partitions are kept for it."""
+        assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in self.assigned.items()}
+        epoch = LEAVE_GROUP_STATIC_MEMBER_EPOCH
+        return replace(self, member_epoch=epoch, pending_revocation=NO_PARTITIONS, assigned=assigned)
+
     def partition_epoch(self, topic_id: Uuid, partition: int) -> int | None:
         """Since which epoch the member has the partition (perhaps to be given up); None if it has not."""
         epoch = self.assigned.get(topic_id, {}).get(partition)
@@ -102,14 +124,18 @@ class ResolvedRegex:
 
 
 @dataclass(slots=True, eq=False)
-class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
+class ConsumerGroup(SubscribedGroup[ConsumerGroupMember]):
     """A consumer group's state.
 
-    Invariants: ``static_members`` maps an instance id to a key of ``members``. Each partition that a member has
-    (``assigned`` or ``pending_revocation``) has that member for its owner, so it has no other.
+    Invariant: each partition that a member has (``assigned`` or ``pending_revocation``) has that member for its owner,
+    so it has no other.
     """
 
-    static_members: dict[str, str] = field(default_factory=dict)
+    KIND = "consumer"
+    MEMBER = ConsumerGroupMember
+    NO_TARGET = NOTHING_ASSIGNED
+    RELEASED = MappingProxyType({"assigned": NO_PARTITIONS, "pending_revocation": NO_PARTITIONS})
+
     resolved_regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     has_partition_metadata_record: bool = False
     """A record of Kafka 4.0 is there, which the next change of the group removes."""
@@ -135,11 +161,6 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
-    def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
-        """The member of that instance id, if there is one."""
-        member_id = self.static_members.get(instance_id) if instance_id is not None else None
-        return None if member_id is None else self.members.get(member_id)
-
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
         """The member's target assignment; of a static member, that of the one it replaces."""
         member_id: str | None = member.member_id
@@ -155,7 +176,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         """Whether a member reads the topic."""
         return topic in self._names or any(topic in each.topics for each in self.resolved_regexes.values())
 
-    def is_subscribed_to_any(self, topics: Set[str]) -> bool:
+    def depends_on_any(self, topics: Set[str]) -> bool:
         """Whether a member reads one of the topics."""
         if not topics.isdisjoint(self._names):
             return True
@@ -239,9 +260,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
             return
         self._discount(member)
         self._disown(member)
-        # A static member that another one has replaced has lost its place already.
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
+        self._forget_instance(member_id, member.instance_id)
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """Set the topics that a regular expression matches; None forgets them."""

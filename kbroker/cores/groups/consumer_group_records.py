@@ -20,8 +20,13 @@ from kbroker.cores.groups.consumer_group import (
     PartitionEpochs,
     ResolvedRegex,
 )
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH
-from kbroker.cores.groups.record_maker import coordinator_record
+from kbroker.cores.groups.record_maker import (
+    CommonRecords,
+    coordinator_record,
+    read_partitions,
+    with_epochs,
+    write_partitions,
+)
 from kbroker.types import Uuid
 from kbroker.value_types import replace
 from kbroker.wire.records import consumer_group as rec
@@ -66,19 +71,10 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorReco
     return coordinator_record(rec.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
-    """The epoch that the target assignment was made for, and when."""
-    value = rec.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return coordinator_record(rec.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> CoordinatorRecord:
     """The member's target assignment."""
     value = rec.ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            rec.TopicPartition(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
-            for topic_id in sorted(assignment)
-        ]
+        topic_partitions=write_partitions(rec.TopicPartition, assignment)
     )
     return coordinator_record(rec.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
@@ -109,17 +105,15 @@ def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
     return coordinator_record(rec.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
-_OF_MEMBER = (
-    rec.ConsumerGroupCurrentMemberAssignmentKey,
+_COMMON = CommonRecords(
+    rec.ConsumerGroupMetadataKey,
+    rec.ConsumerGroupTargetAssignmentMetadataKey,
+    rec.ConsumerGroupTargetAssignmentMetadataValue,
     rec.ConsumerGroupTargetAssignmentMemberKey,
+    rec.ConsumerGroupCurrentMemberAssignmentKey,
     rec.ConsumerGroupMemberMetadataKey,
 )
-"""Keys of a member's records, in the order in which they are removed; Kafka refuses another one."""
-
-
-def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Everything of a member."""
-    return [coordinator_record(key(group_id=group_id, member_id=member_id), None) for key in _OF_MEMBER]
+target_epoch_record, member_removal = _COMMON.target_epoch_record, _COMMON.member_removal
 
 
 def group_removal(group: ConsumerGroup, member_ids: Iterable[str] | None = None) -> list[CoordinatorRecord]:
@@ -152,99 +146,61 @@ def _topic_partitions(partitions: PartitionEpochs) -> list[rec.TopicPartitions]:
 
 
 def replay(groups: dict[str, ConsumerGroup], key: Any, value: bytes | None) -> None:
-    """Apply one record to the groups; a group begins with its first value and ends with its epoch's tombstone.
-
-    A tombstone without a value before it changes nothing. `WireError` for a value that cannot be read.
-    """
-    group = groups.get(key.group_id)
+    """Apply one record to the groups. `WireError` for a value that cannot be read."""
+    group = _COMMON.replay(groups, key, value, ConsumerGroup)
     if group is None:
-        if value is None:
-            return
-        group = groups[key.group_id] = ConsumerGroup(key.group_id)
+        return
     match key:
-        case rec.ConsumerGroupCurrentMemberAssignmentKey():
-            _replay_current(group, key.member_id, value)
-        case rec.ConsumerGroupTargetAssignmentMemberKey():
-            _replay_target(group, key.member_id, value)
-        case rec.ConsumerGroupMemberMetadataKey():
-            _replay_member(group, key.member_id, value)
-        case rec.ConsumerGroupMetadataKey():
-            if value is None:
-                del groups[key.group_id]
-                return
-            metadata, _ = decode_versioned(rec.ConsumerGroupMetadataValue, value)
-            group.group_epoch, group.metadata_hash = metadata.epoch, metadata.metadata_hash
-        case rec.ConsumerGroupTargetAssignmentMetadataKey():
-            if value is None:
-                group.assignment_epoch, group.assignment_timestamp_ms = NO_ASSIGNMENT_EPOCH, 0
-                return
-            target, _ = decode_versioned(rec.ConsumerGroupTargetAssignmentMetadataValue, value)
-            group.assignment_epoch = target.assignment_epoch
-            group.assignment_timestamp_ms = target.assignment_timestamp
-        case rec.ConsumerGroupRegularExpressionKey():
-            _replay_regex(group, key.regular_expression, value)
         case rec.ConsumerGroupPartitionMetadataKey():
             group.has_partition_metadata_record = value is not None
+        case rec.ConsumerGroupRegularExpressionKey():
+            regex = None
+            if value is not None:
+                read, _ = decode_versioned(rec.ConsumerGroupRegularExpressionValue, value)
+                regex = ResolvedRegex(frozenset(read.topics), read.version, read.timestamp)
+            group.put_regex(key.regular_expression, regex)
+        case _ if value is not None:
+            _replay_value(group, key, value)
 
 
-def _replay_current(group: ConsumerGroup, member_id: str, value: bytes | None) -> None:
-    member = group.members.get(member_id)
-    if value is None:
-        if member is not None:
-            group.put_member(
-                replace(
-                    member,
-                    member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
-                    previous_member_epoch=LEAVE_GROUP_MEMBER_EPOCH,
-                    assigned=NO_PARTITIONS,
-                    pending_revocation=NO_PARTITIONS,
-                )
-            )
-        return
+def _replay_value(group: ConsumerGroup, key: Any, value: bytes) -> None:
+    match key:
+        case rec.ConsumerGroupMetadataKey():
+            metadata, _ = decode_versioned(rec.ConsumerGroupMetadataValue, value)
+            group.group_epoch, group.metadata_hash = metadata.epoch, metadata.metadata_hash
+        case rec.ConsumerGroupTargetAssignmentMemberKey():
+            target, _ = decode_versioned(rec.ConsumerGroupTargetAssignmentMemberValue, value)
+            group.put_target(key.member_id, read_partitions(target.topic_partitions))
+        case rec.ConsumerGroupMemberMetadataKey():
+            group.put_member(_with_fields(group.member_or_new(key.member_id), value))
+        case rec.ConsumerGroupCurrentMemberAssignmentKey():
+            group.put_member(_with_current(group.member_or_new(key.member_id), value))
+
+
+def _with_current(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:
     current, _ = decode_versioned(rec.ConsumerGroupCurrentMemberAssignmentValue, value)
-    try:
-        state = MemberState(current.state)
-    except ValueError:
-        state = MemberState.UNKNOWN
     # A static member that is away has epoch -2; its partitions count as assigned in epoch 0.
     default_epoch = max(current.member_epoch, 0)
-    group.put_member(
-        replace(
-            member if member is not None else ConsumerGroupMember(member_id),
-            member_epoch=current.member_epoch,
-            previous_member_epoch=current.previous_member_epoch,
-            state=state,
-            assigned=_partition_epochs(current.assigned_partitions, default_epoch),
-            pending_revocation=_partition_epochs(current.partitions_pending_revocation, default_epoch),
-        )
+    return replace(
+        member,
+        member_epoch=current.member_epoch,
+        previous_member_epoch=current.previous_member_epoch,
+        state=MemberState(current.state),
+        assigned=_partition_epochs(current.assigned_partitions, default_epoch),
+        pending_revocation=_partition_epochs(current.partitions_pending_revocation, default_epoch),
     )
 
 
 def _partition_epochs(topics: list[rec.TopicPartitions], default_epoch: int) -> PartitionEpochs:
     if not topics:
         return NO_PARTITIONS
-    result: dict[Uuid, dict[int, int]] = {}
-    for topic in topics:
-        epochs = topic.assignment_epochs
-        if epochs is None or len(epochs) != len(topic.partitions):
-            epochs = [default_epoch] * len(topic.partitions)
-        result[Uuid(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
-    return result
+    return {
+        Uuid(topic.topic_id): dict(with_epochs(topic.partitions, topic.assignment_epochs, default_epoch))
+        for topic in topics
+    }
 
 
-def _replay_target(group: ConsumerGroup, member_id: str, value: bytes | None) -> None:
-    if value is None:
-        group.put_target(member_id, None)
-        return
-    target, _ = decode_versioned(rec.ConsumerGroupTargetAssignmentMemberValue, value)
-    assignment = {Uuid(each.topic_id): frozenset(each.partitions) for each in target.topic_partitions}
-    group.put_target(member_id, assignment)
-
-
-def _replay_member(group: ConsumerGroup, member_id: str, value: bytes | None) -> None:
-    if value is None:
-        group.remove_member(member_id)
-        return
+def _with_fields(member: ConsumerGroupMember, value: bytes) -> ConsumerGroupMember:
     metadata, _ = decode_versioned(rec.ConsumerGroupMemberMetadataValue, value)
     classic = None
     if metadata.classic_member_metadata is not None:
@@ -252,26 +208,15 @@ def _replay_member(group: ConsumerGroup, member_id: str, value: bytes | None) ->
             metadata.classic_member_metadata.session_timeout_ms,
             tuple((each.name, bytes(each.metadata)) for each in metadata.classic_member_metadata.supported_protocols),
         )
-    member = group.members.get(member_id)
-    group.put_member(
-        replace(
-            member if member is not None else ConsumerGroupMember(member_id),
-            instance_id=metadata.instance_id,
-            rack_id=metadata.rack_id,
-            client_id=metadata.client_id,
-            client_host=metadata.client_host,
-            rebalance_timeout_ms=metadata.rebalance_timeout_ms,
-            subscribed_topic_names=frozenset(metadata.subscribed_topic_names),
-            subscribed_topic_regex=metadata.subscribed_topic_regex,
-            server_assignor=metadata.server_assignor,
-            classic=classic,
-        )
+    return replace(
+        member,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        subscribed_topic_names=frozenset(metadata.subscribed_topic_names),
+        subscribed_topic_regex=metadata.subscribed_topic_regex,
+        server_assignor=metadata.server_assignor,
+        classic=classic,
     )
-
-
-def _replay_regex(group: ConsumerGroup, regex: str, value: bytes | None) -> None:
-    if value is None:
-        group.put_regex(regex, None)
-        return
-    resolved, _ = decode_versioned(rec.ConsumerGroupRegularExpressionValue, value)
-    group.put_regex(regex, ResolvedRegex(frozenset(resolved.topics), resolved.version, resolved.timestamp))

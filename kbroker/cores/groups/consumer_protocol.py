@@ -8,42 +8,32 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kbroker.config import GroupConfig
 from kbroker.cores.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult
+from kbroker.cores.groups import consumer_group_records
 from kbroker.cores.groups.assignors.spec import NamedTopicsAssignor
 from kbroker.cores.groups.classic_group import ClassicGroupState
 from kbroker.cores.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.consumer_group import (
-    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-    NO_PARTITIONS,
     ConsumerGroup,
     ConsumerGroupMember,
-    MemberState,
-    PartitionEpochs,
 )
 from kbroker.cores.groups.consumer_group_records import (
-    current_record,
     group_epoch_record,
     group_removal,
-    member_removal,
     regex_tombstone,
-    target_epoch_record,
-)
-from kbroker.cores.groups.consumer_members import (
-    check_group_size,
-    check_member_epoch,
-    find_static_member,
-    subscribe_static,
 )
 from kbroker.cores.groups.consumer_migration import check_upgrade, creation_records, downgraded, may_downgrade, upgraded
-from kbroker.cores.groups.consumer_timers import ConsumerTimers
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.member_update import MemberUpdate, owned_partitions, regexes_resolved, resolve_regexes
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
+from kbroker.cores.groups.modern_protocol import ModernProtocol
+from kbroker.cores.groups.record_maker import write_partitions
 from kbroker.cores.groups.records import group_metadata_record, group_metadata_tombstone
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
@@ -61,8 +51,10 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-class ConsumerProtocol:
-    """Moves consumer groups. ``group_config`` gives a group's own times."""
+class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerGroupMember]):
+    """Moves consumer groups."""
+
+    RECORDS = consumer_group_records
 
     def __init__(
         self,
@@ -73,34 +65,22 @@ class ConsumerProtocol:
         rng: random.Random,
         own_assignors: Mapping[str, NamedTopicsAssignor],
     ) -> None:
-        self.groups = groups
+        super().__init__(groups, groups.consumer, settings, group_config, MetadataHasher())
         self._own_assignors = own_assignors
         self.classic = classic
-        self.settings = settings
-        self.group_config = group_config
-        self.hasher = MetadataHasher()
-        self.timers = ConsumerTimers()
         self._rng = rng
         self._new_topics_version = -1
         self._resolving: set[str] = set()
 
-    # -- the topics ----------------------------------------------------------------------------
-
-    @property
-    def topics(self) -> CoordinatorMetadataImage:
-        """The latest image."""
-        return self.hasher.image
+    def _session_timeout_ms(self, group_id: str) -> int:
+        return self.group_config(group_id).consumer_session_timeout_ms
 
     def on_topics(self, image: CoordinatorMetadataImage, changed: Collection[str], has_new: bool) -> None:
         """Follow the metadata: groups that subscribe to a changed topic check their hash with the next heartbeat."""
         self.hasher.update(image, changed)
         if has_new or self._new_topics_version < 0:
             self._new_topics_version = image.version
-        if changed:
-            names = frozenset(changed)
-            for group in self.groups.consumer.values():
-                if group.is_subscribed_to_any(names):
-                    group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
+        self.doubt_metadata(changed)
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -159,24 +139,14 @@ class ConsumerProtocol:
         rebalance: bool = False,
     ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         """``rebalance`` makes a new target even if the request has no reason for one."""
-        settings, config = self.settings(), self.group_config(group.group_id)
-        check_group_size(group, request.member_id, request.instance_id, settings)
+        config = self.group_config(group.group_id)
+        group.check_size(request.member_id, self.settings().consumer_max_size, request.instance_id)
         owned = None
         if request.topic_partitions is not None:
             owned = owned_partitions([(Uuid(each.topic_id), each.partitions) for each in request.topic_partitions])
         member_id = request.member_id or self.new_member_id()
         joins = request.member_epoch == 0
-        if request.instance_id is None:
-            member = group.members.get(member_id)
-            if member is None:
-                member = ConsumerGroupMember(member_id) if joins else group.member(member_id)
-            check_member_epoch(member, request.member_epoch, owned)
-        elif joins:
-            member = subscribe_static(group, member_id, request.instance_id, is_classic=False, records=records)
-        else:
-            member = find_static_member(group, member_id, request.instance_id)
-            check_member_epoch(member, request.member_epoch, owned)
-
+        member: ConsumerGroupMember = self.find_member(group, member_id, request, owned, records)
         update = self.update(group, member, _with_request(member, request, client), records, now_ms)
         names_changed = update.store_member()
         is_resolving = self.is_resolving(group.group_id)
@@ -184,9 +154,9 @@ class ConsumerProtocol:
         update.refresh_metadata(names_changed or regex_resolved or update.changes_assignor() or rebalance)
         target_epoch, target = update.update_target(config.consumer_assignment_interval_ms)
         if update.reconcile(target_epoch, target, owned, names_changed or regex_changed):
-            self._schedule_rebalance(group, update.new, now_ms)
+            self.schedule_rebalance(group.group_id, update.new, now_ms)
         updated = update.new
-        self.timers.schedule("session", group.group_id, member_id, now_ms + config.consumer_session_timeout_ms)
+        self.schedule_session(group.group_id, member_id, now_ms)
 
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
@@ -198,28 +168,17 @@ class ConsumerProtocol:
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         is_full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         if joins or is_full or updated.assigned != member.assigned:
-            response.assignment = _wire_assignment(updated.assigned)
+            response.assignment = Assignment(
+                topic_partitions=write_partitions(ResponseTopicPartitions, updated.assigned)
+            )
         return CoordinatorResult(response, records, on_stored=self.when_stored(update, client))
 
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int
     ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
-        group_id = request.group_id
-        group = self.groups.consumer_group(group_id)
+        group = self.groups.consumer_group(request.group_id)
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
-        if request.instance_id is None:
-            return self.fence(group, [group.member(request.member_id)], response, now_ms)
-        member = find_static_member(group, request.member_id, request.instance_id)
-        if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
-            return self.fence(group, [member], response, now_ms)
-        # It comes back within its session, under a new member id: its partitions are kept for it.
-        away = replace(
-            member,
-            member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
-            pending_revocation=NO_PARTITIONS,
-            assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
-        )
-        return CoordinatorResult(response, [current_record(group_id, away)])
+        return self.leave_static(group, request, response, now_ms)
 
     # -- shared with classic members -----------------------------------------------------------
 
@@ -278,50 +237,26 @@ class ConsumerProtocol:
 
         return resolve
 
-    def _schedule_rebalance(self, group: ConsumerGroup, member: ConsumerGroupMember, now_ms: int) -> None:
-        if member.classic is not None:
-            return
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            self.timers.schedule_rebalance(
-                group.group_id, member.member_id, member.member_epoch, now_ms + member.rebalance_timeout_ms
-            )
-        else:
-            self.timers.cancel("rebalance", group.group_id, member.member_id)
-
     def fence(
         self, group: ConsumerGroup, members: Collection[ConsumerGroupMember], response: R, now_ms: int
     ) -> CoordinatorResult[R]:
         """Take members out; the group becomes classic where only classic members are left."""
         if not members:
             return CoordinatorResult(response)
-        group_id = group.group_id
         if may_downgrade(group, members, self.settings()):
             records, on_stored = self.downgrade(group, members, None, rebalance=True, now_ms=now_ms)
             return CoordinatorResult(response, records, on_stored=on_stored)
-        records = []
-        for member in members:
-            records += member_removal(group_id, member.member_id)
-        leaving: dict[str, int] = {}
-        for member in members:
-            if member.subscribed_topic_regex:
-                leaving[member.subscribed_topic_regex] = leaving.get(member.subscribed_topic_regex, 0) + 1
+        return super().fence(group, members, response, now_ms)
+
+    def _epoch_without(
+        self, group: ConsumerGroup, members: Collection[ConsumerGroupMember], epoch: int
+    ) -> list[CoordinatorRecord]:
+        leaving = Counter(member.subscribed_topic_regex for member in members if member.subscribed_topic_regex)
         dropped = [regex for regex, count in leaving.items() if group.regexes.get(regex) == count]
-        records += [regex_tombstone(group_id, regex) for regex in dropped]
+        records = [regex_tombstone(group.group_id, regex) for regex in dropped]
         metadata_hash = self.hasher.group_hash(group.subscribed_topics(members, None, dropped))
-        epoch = group.group_epoch + 1
-        records.append(group_epoch_record(group_id, epoch, metadata_hash))
-        if len(members) == len(group.members):
-            # Nobody is left to make a target for. Without a time, the next member's target waits for no interval.
-            records.append(target_epoch_record(group_id, epoch, 0))
-
-        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
-            # Only now: a member stays in if its removal could not be stored, and then its timers must go on.
-            now = self.groups.consumer.get(group_id)
-            gone = [each.member_id for each in members if now is None or each.member_id not in now.members]
-            self.timers.cancel_members(group_id, gone)
-            return CoordinatorResult(None)
-
-        return CoordinatorResult(response, records, on_stored=stored)
+        records.append(group_epoch_record(group.group_id, epoch, metadata_hash))
+        return records
 
     def downgrade(
         self,
@@ -364,74 +299,19 @@ class ConsumerProtocol:
 
         return records, stored
 
-    # -- time ----------------------------------------------------------------------------------
 
-    def next_deadline(self) -> int | None:
-        """When `on_deadline` is next due, in ms; None if never."""
-        return self.timers.next_deadline()
-
-    def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
-        """Handle one deadline that has come; None when there is none (left)."""
-        due = self.timers.pop_due(now_ms)
-        if due is None:
-            return None
-        timer, epoch = due
-        group = self.groups.consumer.get(timer.group_id)
-        member = None if group is None else group.members.get(timer.member_id)
-        if group is None or member is None or (timer.kind == "rebalance" and member.member_epoch != epoch):
-            return CoordinatorResult(None)
-        logger.info("group %s: member %s is fenced, its %s time is over", timer.group_id, timer.member_id, timer.kind)
-        try:
-            result = self.fence(group, [member], None, now_ms)
-        except ApiError as error:
-            logger.error("group %s: member %s cannot be fenced: %s", timer.group_id, timer.member_id, error)
-            return CoordinatorResult(None)
-        return self.timers.again_unless_stored(timer, epoch, result)
-
-    def on_loaded(self, now_ms: int) -> None:
-        """Replay has rebuilt the groups: their members get a full session to be heard of again."""
-        for group_id, group in self.groups.consumer.items():
-            timeout_ms = self.group_config(group_id).consumer_session_timeout_ms
-            for member in group.members.values():
-                self.timers.schedule("session", group_id, member.member_id, now_ms + timeout_ms)
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    deadline_ms = now_ms + member.rebalance_timeout_ms
-                    self.timers.schedule_rebalance(group_id, member.member_id, member.member_epoch, deadline_ms)
+_OPTIONAL = ("instance_id", "rack_id", "server_assignor", "subscribed_topic_regex")
+"""The fields of a heartbeat that are None where they are as in the last one."""
 
 
 def _with_request(
     member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: ClientContext
 ) -> ConsumerGroupMember:
-    """The member with the fields of the request; a heartbeat has only those that differ from the last one."""
-    changes: dict[str, object] = {}
-    if request.instance_id is not None:
-        changes["instance_id"] = request.instance_id
-    if request.rack_id is not None:
-        changes["rack_id"] = request.rack_id
+    """Return the member with the fields of the request; a heartbeat has only those that differ from the last one."""
+    changes: dict[str, Any] = {name: value for name in _OPTIONAL if (value := getattr(request, name)) is not None}
     if request.rebalance_timeout_ms != -1:
         changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
-    if request.server_assignor is not None:
-        changes["server_assignor"] = request.server_assignor
     if request.subscribed_topic_names is not None:
         changes["subscribed_topic_names"] = frozenset(request.subscribed_topic_names)
-    if request.subscribed_topic_regex is not None:
-        changes["subscribed_topic_regex"] = request.subscribed_topic_regex
-    if member.client_id != client.client_id:
-        changes["client_id"] = client.client_id
-    if member.client_host != client.client_host:
-        changes["client_host"] = client.client_host
-    if member.classic is not None:
-        changes["classic"] = None
-    if not changes:
-        return member
-    updated = replace(member, **changes)  # type: ignore[arg-type]
+    updated = replace(member, client_id=client.client_id, client_host=client.client_host, classic=None, **changes)
     return member if updated == member else updated
-
-
-def _wire_assignment(assigned: PartitionEpochs) -> Assignment:
-    return Assignment(
-        topic_partitions=[
-            ResponseTopicPartitions(topic_id=topic_id, partitions=sorted(assigned[topic_id]))
-            for topic_id in sorted(assigned)
-        ]
-    )

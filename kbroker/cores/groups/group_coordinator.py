@@ -100,9 +100,9 @@ class GroupCoordinator:
         """The next image of the topics: ``changed`` names those that differ, ``has_new`` says that some are new."""
         self._consumer.on_topics(image, changed, has_new)
         if self._streams_if_any is not None:
-            self._streams_if_any.on_topics(changed)
-        if self._share_if_any is not None and changed:
-            self._share_if_any.on_topics(changed)
+            self._streams_if_any.doubt_metadata(changed)
+        if self._share_if_any is not None:
+            self._share_if_any.doubt_metadata(changed)
 
     @property
     def _streams(self) -> StreamsProtocol:

@@ -33,12 +33,7 @@ from kbroker.cores.groups.consumer_group_records import (
     target_epoch_record,
     target_record,
 )
-from kbroker.cores.groups.modern_group import (
-    METADATA_REFRESH_INTERVAL_MS,
-    NOTHING_ASSIGNED,
-    RETRY_ASSIGNMENT_MS,
-    UNSETTLED_INTERVAL_MS,
-)
+from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, RETRY_ASSIGNMENT_MS, UNSETTLED_INTERVAL_MS
 from kbroker.cores.groups.reconciliation import OwnedPartitions, Reconciliation
 from kbroker.cores.groups.regex import compile_topic_regex
 from kbroker.cores.groups.settings import GroupSettings
@@ -143,8 +138,7 @@ class MemberUpdate:
         if bump or metadata_hash != group.metadata_hash:
             self.group_epoch += 1
             self.records.append(group_epoch_record(group.group_id, self.group_epoch, metadata_hash))
-        group.metadata_refresh_ms = self.now_ms + METADATA_REFRESH_INTERVAL_MS
-        group.metadata_refresh_epoch = self.group_epoch
+        group.trust_metadata(self.now_ms, self.group_epoch)
         if group.has_partition_metadata_record:
             self.records.append(partition_metadata_tombstone(group.group_id))
 
@@ -289,8 +283,7 @@ def regexes_resolved(
     if bump or metadata_hash != group.metadata_hash:
         epoch = group.group_epoch + 1
         records.append(group_epoch_record(group.group_id, epoch, metadata_hash))
-        group.metadata_refresh_ms = now_ms + METADATA_REFRESH_INTERVAL_MS
-        group.metadata_refresh_epoch = epoch
+        group.trust_metadata(now_ms, epoch)
     return records
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Set
 
 from kbroker.cores.groups.assignors.spec import Assignment
 from kbroker.cores.groups.consumer_group import NO_PARTITIONS, ConsumerGroupMember, MemberState, PartitionEpochs
+from kbroker.cores.groups.modern_group import moved
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.value_types import dataclass, replace
+from kbroker.value_types import dataclass
 
 OwnedPartitions = Mapping[Uuid, Set[int]]
 """The partitions that a member's heartbeat names, by topic id; None where it names none."""
@@ -79,8 +80,8 @@ class Reconciliation:
         for topic_id in gone:
             pending[topic_id] = {**pending.get(topic_id, {}), **member.assigned[topic_id]}
         if self._still_has(pending):
-            return self._moved(MemberState.UNREVOKED_PARTITIONS, member.member_epoch, assigned, pending)
-        return self._moved(member.state, member.member_epoch, assigned, member.pending_revocation)
+            return moved(self.member, MemberState.UNREVOKED_PARTITIONS, member.member_epoch, assigned, pending)
+        return moved(self.member, member.state, member.member_epoch, assigned, member.pending_revocation)
 
     def _advance(self, member_epoch: int) -> ConsumerGroupMember:
         """Give up the partitions that are not in the target; after that, take those of the target that are free."""
@@ -106,24 +107,10 @@ class Reconciliation:
                 else:
                     waits = True
         if to_revoke and self._still_has(to_revoke):
-            return self._moved(MemberState.UNREVOKED_PARTITIONS, member_epoch, assigned, to_revoke)
+            return moved(self.member, MemberState.UNREVOKED_PARTITIONS, member_epoch, assigned, to_revoke)
         for topic_id, partitions in to_assign.items():
             epochs = assigned.setdefault(topic_id, {})
             for partition in partitions:
                 epochs[partition] = self.target_epoch
         state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-        return self._moved(state, self.target_epoch, assigned, NO_PARTITIONS)
-
-    def _moved(
-        self, state: MemberState, epoch: int, assigned: PartitionEpochs, pending_revocation: PartitionEpochs
-    ) -> ConsumerGroupMember:
-        member = self.member
-        moved = replace(
-            member,
-            state=state,
-            member_epoch=epoch,
-            previous_member_epoch=member.member_epoch,
-            assigned=assigned,
-            pending_revocation=pending_revocation,
-        )
-        return member if moved == member else moved
+        return moved(self.member, state, self.target_epoch, assigned, NO_PARTITIONS)

@@ -6,12 +6,12 @@ a group, on load and in operation alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 from types import MappingProxyType
 
 from kbroker.cores.groups.assignors.spec import Assignment
-from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, ModernGroup
+from kbroker.cores.groups.modern_group import NOTHING_ASSIGNED, SubscribedGroup
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple, dataclass, field
 
@@ -38,6 +38,9 @@ class ShareGroupMember:
     client_host: str = ""
     subscribed_topic_names: frozenset[str] = frozenset()
     assigned: Assignment = field(default_factory=lambda: NOTHING_ASSIGNED)
+
+    must_give_up = False
+    """Others may read the same partitions, so nobody gives up anything first."""
 
 
 class TopicPartitions(NamedTuple):
@@ -69,8 +72,13 @@ NO_STATES = StatePartitions()
 
 
 @dataclass(slots=True, eq=False)
-class ShareGroup(ModernGroup[ShareGroupMember]):
+class ShareGroup(SubscribedGroup[ShareGroupMember]):
     """A share group's state."""
+
+    KIND = "share"
+    MEMBER = ShareGroupMember
+    NO_TARGET = NOTHING_ASSIGNED
+    RELEASED = MappingProxyType({"assigned": NOTHING_ASSIGNED})
 
     states: StatePartitions = NO_STATES
     states_changed_ms: int = 0
@@ -84,6 +92,10 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
     def subscribed_names(self) -> Mapping[str, int]:
         """The topics that members subscribe to, with the number of those members."""
         return self._names
+
+    def depends_on_any(self, topics: Set[str]) -> bool:
+        """Whether a member subscribes to one of the topics."""
+        return not topics.isdisjoint(self._names)
 
     def put_member(self, member: ShareGroupMember) -> None:
         """Add the member, or put it in the place of its older self."""

@@ -53,7 +53,6 @@ class FetchResult(Protocol):
     @property
     def names(self) -> Sequence[str | None]:
         """Topic names; None for an unknown topic id."""
-        ...
 
     @property
     def results(self) -> Sequence[PartitionData]: ...

@@ -15,12 +15,9 @@ class KeptAcls(Protocol):
 
     async def find(self, wanted: AclFilter) -> Sequence[Acl]:
         """The ACLs that a filter finds."""
-        ...
 
     async def create(self, acls: Sequence[Acl], requester: Requester) -> list[ApiError | None]:
         """Add ACLs; the error of each."""
-        ...
 
     async def delete(self, filters: Sequence[AclFilter], requester: Requester) -> list[list[Acl] | ApiError]:
         """Remove ACLs; for each filter those that are gone."""
-        ...

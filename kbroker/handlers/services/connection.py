@@ -47,23 +47,18 @@ class Connection(Protocol):
     @property
     def is_asked_more(self) -> bool:
         """Whether a request of another API waits behind the Fetch that is being served."""
-        ...
 
     def reauthenticated(self, *, by_token: bool) -> None:
         """The client has authenticated again (KIP-368), by a delegation token or without one."""
-        ...
 
     async def flush(self) -> None:
         """Write all replies so far."""
-        ...
 
     async def mute(self, seconds: float) -> None:
         """Write all replies that are in order, and read nothing for this time."""
-        ...
 
     def replace_unsent(self, reply: bytes, response: object, version: int) -> None:
         """Send ``response`` instead of ``reply``, which was queued in the poller's present round."""
-        ...
 
     async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises).
@@ -74,4 +69,3 @@ class Connection(Protocol):
         True if the authorizer's rules have changed meanwhile. Fetch and ShareFetch ask for their right again then;
         requests of groups go on with what was allowed when they began, as all delayed operations of Apache Kafka do.
         """
-        ...

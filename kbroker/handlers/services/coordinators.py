@@ -35,19 +35,15 @@ class Coordinator(Protocol[C]):
 
     def partition_for(self, key: str) -> int | None:
         """The partition whose leader coordinates a key; None before the topic exists."""
-        ...
 
     def now_ms(self) -> int:
         """The coordinator's time, which no jump of the wall clock changes."""
-        ...
 
     def loaded_core(self, key: str) -> C:
         """The core that coordinates a key. ``ApiError``, also COORDINATOR_LOAD_IN_PROGRESS."""
-        ...
 
     async def until_loaded(self, key: str) -> None:
         """Wait while the core that coordinates a key is being loaded. ``ApiError`` NOT_COORDINATOR."""
-        ...
 
     def run(
         self,
@@ -59,15 +55,12 @@ class Coordinator(Protocol[C]):
         outcome: Later[R] | None = None,
     ) -> Later[R]:
         """Run a step; its response once its records are committed. ``ApiError`` if it is refused at once."""
-        ...
 
     async def read(self, key: str, question: Callable[[C], R]) -> R:
         """A core's answer, once all that the core knows is committed. ``ApiError``."""
-        ...
 
     async def read_all(self, question: Callable[[C], R]) -> list[R]:
         """`read`, of all cores of this node."""
-        ...
 
 
 class Descriptions(Protocol):
@@ -76,27 +69,21 @@ class Descriptions(Protocol):
     @property
     def counts(self) -> Mapping[str, int]:
         """Calls of the keeper, and rounds of cleaning, for metrics."""
-        ...
 
     def is_wanted(self, group_id: str, result: StreamsHeartbeatResult) -> bool:
         """Whether the member whose heartbeat had this result is to send the description."""
-        ...
 
     async def push(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
         """Have the description of a member stored. ``ApiError``."""
-        ...
 
     async def attach(self, entry: DescribedGroup, stored_epoch: int) -> None:
         """Add the description to a group that is described, and the status of it."""
-        ...
 
     async def delete(self, group_id: str) -> None:
         """Delete what is kept of a group that is to be deleted. ``ApiError``."""
-        ...
 
     async def before_join(self, group_id: str) -> None:
         """Delete what is kept of an empty streams group that a classic member is about to take the place of."""
-        ...
 
 
 class Groups(Coordinator[GroupCoordinator], Protocol):
@@ -107,15 +94,12 @@ class Groups(Coordinator[GroupCoordinator], Protocol):
 
     def settings(self) -> GroupSettings:
         """The node's properties of groups, as they are now."""
-        ...
 
     def group_config(self, group_id: str) -> GroupConfig:
         """The configs in force for a group."""
-        ...
 
     async def latest_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | ErrorCode]:
         """The ends of partitions, wherever they are led, or the reasons why they are not known."""
-        ...
 
 
 class Transactions(Coordinator[TransactionCoordinator], Protocol):
@@ -132,7 +116,6 @@ class Transactions(Coordinator[TransactionCoordinator], Protocol):
         patience_ms: int,
     ) -> None:
         """Run a step after other changes of the id; ``outcome`` gets its response or any error."""
-        ...
 
     def add_partitions(
         self,
@@ -145,7 +128,6 @@ class Transactions(Coordinator[TransactionCoordinator], Protocol):
         patience_ms: int,
     ) -> None:
         """Add partitions to a transaction that this node coordinates."""
-        ...
 
     def add_or_verify(
         self,
@@ -155,15 +137,12 @@ class Transactions(Coordinator[TransactionCoordinator], Protocol):
         add: bool,
     ) -> Later[dict[TopicPartition, ErrorCode]]:
         """Ask the transaction's coordinator, wherever that is, about partitions, or to add them."""
-        ...
 
     def knows(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         """Whether this node coordinates the id, and the partition is in its open transaction."""
-        ...
 
     def backoff(self) -> Later[None]:
         """Done when a coordinator may be asked again."""
-        ...
 
 
 class Markers(Protocol):
@@ -176,7 +155,6 @@ class Markers(Protocol):
         on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
     ) -> None:
         """Append a marker to partitions that this node leads; ``on_done`` hears each one's error."""
-        ...
 
 
 class ProducerIds(Protocol):
@@ -184,8 +162,6 @@ class ProducerIds(Protocol):
 
     async def ensure(self) -> None:
         """Have at least one at hand. ``ApiError`` COORDINATOR_LOAD_IN_PROGRESS."""
-        ...
 
     async def next_id(self) -> int:
         """A new one. ``ApiError`` as `ensure`."""
-        ...

@@ -33,8 +33,6 @@ class LoginTap(Protocol):
         Of a frame that is no request of ``api_keys`` only the size is shown: it may be a token without a header.
         ``connection`` takes the place of the client's connection.
         """
-        ...
 
     def login_failed(self, connection: ShownConnection) -> None:
         """A client that logged in with this ``connection`` is not let in, or has gone."""
-        ...

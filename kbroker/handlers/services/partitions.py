@@ -43,40 +43,32 @@ class Partition(Protocol):
     @property
     def log(self) -> PartitionLog:
         """The log, made when it is first asked for. ``ApiError`` KAFKA_STORAGE_ERROR if its disk has failed."""
-        ...
 
     @property
     def has_log(self) -> bool:
         """Whether the log exists already."""
-        ...
 
     @property
     def must_flush(self) -> bool:
         """Whether ``flush.messages`` asks for a flush before what was appended may be acknowledged."""
-        ...
 
     @property
     def high_watermark(self) -> int:
         """The exclusive end of what is committed."""
-        ...
 
     @property
     def high_watermark_lags(self) -> bool:
         """Whether it is from before this leader's epoch."""
-        ...
 
     @property
     def last_stable_offset(self) -> int:
         """The exclusive end of what read_committed may see."""
-        ...
 
     def acknowledges_at_once(self, required_acks: int) -> bool:
         """Whether an append with ``acks`` of 1 or -1 waits for nothing."""
-        ...
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """``ApiError`` if a client believes in another leader epoch (-1: in none)."""
-        ...
 
     def append(
         self,
@@ -86,38 +78,30 @@ class Partition(Protocol):
         verification_guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Append as leader, then wake whoever waits. ``ApiError`` for a refused batch."""
-        ...
 
     def gather(self, records: memoryview, required_acks: int, now_ms: int, round: Round) -> Placed | None:
         """Judge a batch now and, if it is small, have it written with others of the round at its end.
 
         None, or ``ApiError``: nothing has happened, and `append` has to see the batch.
         """
-        ...
 
     async def flush(self) -> None:
         """Make the log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
-        ...
 
     def storage_failed(self, error: BaseException) -> None:
         """An operation on the log has failed: its log directory goes offline."""
-        ...
 
     def low_watermark(self) -> int:
         """The least log start offset of the replicas whose brokers live."""
-        ...
 
     def check_follower(self, replica: int, broker_epoch: int) -> None:
         """``ApiError`` for a fetch by a stranger, or by an earlier life of a broker."""
-        ...
 
     def follower_fetched(self, replica: int, fetch_offset: int, log_start_offset: int, broker_epoch: int = -1) -> None:
         """Note a follower's progress; the high watermark may follow, and the ISR."""
-        ...
 
     def preferred_read_replica(self, fetch_offset: int, select: ReplicaSelector, listener: str) -> int:
         """The follower that a consumer had better read from; -1 if that is this leader."""
-        ...
 
 
 class ThrottledReplication(Protocol):
@@ -127,7 +111,6 @@ class ThrottledReplication(Protocol):
 
     def now_ms(self) -> int:
         """The time by which they count."""
-        ...
 
 
 class DescribedLogDirs(Protocol):
@@ -135,7 +118,6 @@ class DescribedLogDirs(Protocol):
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Each directory with its logs: those of some partitions, or all for None."""
-        ...
 
 
 class LogMover(Protocol):
@@ -143,7 +125,6 @@ class LogMover(Protocol):
 
     def alter(self, topic: str, index: int, path: str) -> None:
         """Have a replica's log moved to another directory. ``ApiError``."""
-        ...
 
 
 class ReplicaFetchers(Protocol):
@@ -151,7 +132,6 @@ class ReplicaFetchers(Protocol):
 
     async def until_clear(self) -> frozenset[int]:
         """Wait a moment if the metadata name leaders that seem to be dead; the brokers there was reason to wait for."""
-        ...
 
 
 class Partitions(Protocol):
@@ -162,7 +142,6 @@ class Partitions(Protocol):
     @property
     def partitions(self) -> Mapping[tuple[str, int], Partition]:
         """The partitions of the node, by topic and index."""
-        ...
 
     @property
     def log_dirs(self) -> DescribedLogDirs: ...
@@ -176,41 +155,32 @@ class Partitions(Protocol):
     @property
     def fetchers(self) -> ReplicaFetchers | None:
         """The fetchers of followed partitions; None on a node without other nodes."""
-        ...
 
     def get_partition(self, topic: str, partition: int) -> Partition:
         """``ApiError`` UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER if others have it."""
-        ...
 
     def get_leader(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
         """A partition that is led here; ``ApiError`` as `get_partition`, and if it is not, or in another epoch."""
-        ...
 
     def topic_id(self, name: str) -> Uuid | None:
         """The id of a topic, by the metadata."""
-        ...
 
     def topic_name(self, topic_id: Uuid) -> str | None:
         """The name of a topic, by the metadata."""
-        ...
 
     def exists(self, topic: str, partition: int) -> bool:
         """Whether the metadata knows the partition."""
-        ...
 
     def start_soon(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
         """Start a task that lives with the node and must not fail."""
-        ...
 
     def watch_produce(
         self, appends: Sequence[Appended], on_complete: Callable[[Results], None], timeout_ms: int
     ) -> None:
         """Have ``on_complete`` called with None or an error for each partition, once all is replicated or cannot be."""
-        ...
 
     def delete_records(self, topic: str, index: int, offset: int) -> int:
         """Move the log start offset; where it is now. ``ApiError``."""
-        ...
 
 
 class FetchReader(Protocol):
@@ -218,4 +188,3 @@ class FetchReader(Protocol):
 
     async def fetch(self, params: FetchParams, view: FetchView, connection: Connection) -> FetchResult:
         """Read the partitions of a view; if that is less than ``min_bytes``, wait for events and read again."""
-        ...

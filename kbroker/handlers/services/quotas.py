@@ -19,11 +19,9 @@ class RequestMeter(Protocol):
 
     def cap_fetch(self, max_bytes: int) -> int:
         """At most ``max_bytes``: so many that not every answer is throttled."""
-        ...
 
     def fetched(self, size: int) -> int:
         """Count an answer of so many bytes. Milliseconds of throttling: the client is to get no records then."""
-        ...
 
 
 class MutationQuota(Protocol):
@@ -31,12 +29,10 @@ class MutationQuota(Protocol):
 
     def record(self, partitions: int) -> None:
         """Count changes of so many partitions. ``ApiError`` THROTTLING_QUOTA_EXCEEDED if there may be none now."""
-        ...
 
     @property
     def throttle_ms(self) -> int:
         """Milliseconds that the client is to wait, from now on."""
-        ...
 
 
 class DispatchedMeter(RequestMeter, Protocol):
@@ -44,23 +40,18 @@ class DispatchedMeter(RequestMeter, Protocol):
 
     def start(self) -> None:
         """Work for the request goes on."""
-        ...
 
     def stop(self) -> None:
         """Others work from now on."""
-        ...
 
     async def run(self, work: Awaitable[T]) -> T:
         """The outcome of a handler's coroutine, whose work is measured."""
-        ...
 
     def finish(self, api_key: int, request: object, response: object, size: int) -> int:
         """Count a request of ``size`` bytes that has been served; the milliseconds that its client is throttled."""
-        ...
 
     def close(self) -> None:
         """The answer is encoded."""
-        ...
 
 
 class Quotas(Protocol):
@@ -69,22 +60,18 @@ class Quotas(Protocol):
     @property
     def state(self) -> object:
         """Another object after each change."""
-        ...
 
     def limits(self, principal: KafkaPrincipal, client_id: str | None) -> ClientLimits | None:
         """The quotas of a client; None if it has none."""
-        ...
 
     def meter(self, limits: ClientLimits) -> DispatchedMeter:
         """A meter of one request, from now on."""
-        ...
 
     def mutations(self, requester: Requester, strict_since: int) -> MutationQuota | None:
         """The quota of a request that changes topics; None if its client has none.
 
         From version ``strict_since`` on changes beyond it are refused; before, the client is throttled afterwards.
         """
-        ...
 
 
 class NodeQuotas(Protocol):
@@ -93,12 +80,10 @@ class NodeQuotas(Protocol):
     @property
     def clients(self) -> Quotas | None:
         """Returns the quotas of users and client ids; None if there is none."""
-        ...
 
     @property
     def connections(self) -> ConnectionRates | None:
         """Returns the limits of connections' rates; None if there is none."""
-        ...
 
 
 class ConnectionRates(Protocol):
@@ -106,8 +91,6 @@ class ConnectionRates(Protocol):
 
     def wait_ms(self, listener: str) -> int:
         """Count a connection. For how long its listener is to wait with it."""
-        ...
 
     def refusal_ms(self, listener: str, address: str) -> int:
         """Count a connection from an address: 0 if it may be had. Else for how long to keep it before it is closed."""
-        ...

@@ -22,7 +22,6 @@ class LongSteps(Protocol):
 
     async def turn(self) -> None:
         """Wait until the caller may make a step that takes long."""
-        ...
 
 
 class WorkQueue(Protocol):
@@ -34,11 +33,9 @@ class WorkQueue(Protocol):
     @property
     def waiting(self) -> Collection[str]:
         """The addresses of clients whose next request of this kind has to wait its turn."""
-        ...
 
     async def wait_for_room(self, peer: str) -> None:
         """Wait, before more is read from a client, while too much waits and some of it is the client's."""
-        ...
 
     def add(
         self,
@@ -54,4 +51,3 @@ class WorkQueue(Protocol):
 
         ``work`` yields functions and Laters of any type, and goes on with the result of each.
         """
-        ...

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -17,7 +16,7 @@ from typing import TypeVar
 import trio
 
 from kbroker.handlers.forwarding import NotForwarded
-from kbroker.node.peers.peer import GivenUp, Peer
+from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.runtime.env import Network
@@ -27,16 +26,11 @@ from kbroker.wire.schema import Request
 
 R = TypeVar("R")
 
-MAX_IDLE = 4
-"""Open connections that are kept for the next request, of each purpose."""
-
 MAX_FORWARDED = 8
 """Clients' requests under way to the controller at a time. Kafka's brokers have one (``maxInFlightRequests``)."""
 
 MAX_WAITING = 1000
 """Clients' requests that wait for their turn, for ``request.timeout.ms`` at most."""
-
-logger = logging.getLogger(__name__)
 
 
 class Purpose(enum.Enum):
@@ -60,19 +54,21 @@ class ControllerChannels:
         self._node_id = node_id
         self._leader = leader
         self._request_timeout = request_timeout
-        self._channels = {
-            purpose: ControllerChannel(network, f"to-controller-{node_id}-{purpose.value}") for purpose in Purpose
+        self._asked: Node | None = None
+        """The node that was the active controller when it was last asked."""
+        self._pools = {
+            purpose: PeerPool(network, f"to-controller-{node_id}-{purpose.value}", self._address_of, request_timeout)
+            for purpose in Purpose
         }
         self._turn = trio.Semaphore(MAX_FORWARDED)
         self._waiting = 0
-        self._last_errors: dict[Purpose, str] = {}
 
     async def ask(self, request: Request[R], purpose: Purpose, timeout: float | None = None) -> R | None:
         """The active controller's answer to a request of this node; None if it cannot be had.
 
         ``timeout`` in seconds; ``request.timeout.ms`` if it is None.
         """
-        return await self._ask(request, None, purpose, self._request_timeout if timeout is None else timeout)
+        return await self._ask(request, None, purpose, timeout)
 
     async def forward(self, request: Request[R], version: int | None = None) -> R | None:
         """:meth:`ask` for a client, in this version or the latest.
@@ -80,7 +76,7 @@ class ControllerChannels:
         :class:`NotForwarded` if its turn does not come within ``request.timeout.ms``, or too many wait for theirs.
         """
         async with self._clients_turn():
-            return await self._ask(request, version, Purpose.CLIENTS, self._request_timeout)
+            return await self._ask(request, version, Purpose.CLIENTS, None)
 
     @asynccontextmanager
     async def _clients_turn(self) -> AsyncIterator[None]:
@@ -105,97 +101,34 @@ class ControllerChannels:
         finally:
             self._waiting -= 1
 
-    async def _ask(self, request: Request[R], version: int | None, purpose: Purpose, timeout: float) -> R | None:
+    async def _ask(self, request: Request[R], version: int | None, purpose: Purpose, timeout: float | None) -> R | None:
         leader = self._leader()
         if leader is None or leader.id == self._node_id:
             return None
+        self.turn_to(leader)
         try:
-            response = await self._channels[purpose].ask(leader.address, request, version, timeout)
-        except Exception as error:
-            message = f"the active controller {leader.id} cannot be asked: {error}"
-            if message != self._last_errors.get(purpose):
-                self._last_errors[purpose] = message  # logged once, however often it is tried
-                logger.info("%s", message)
+            return await self._pools[purpose].ask(leader.id, request, version, fit=for_version, timeout=timeout)
+        except NoAnswer:
             return None
-        self._last_errors.pop(purpose, None)
-        return response
 
-    def turn_to(self, address: VoterEndpoint) -> None:
-        """The active controller is at ``address`` now: give up what is under way to another."""
-        for channel in self._channels.values():
-            channel.turn_to(address)
+    def _address_of(self, node_id: int) -> VoterEndpoint | None:
+        return None if self._asked is None else self._asked.address
 
-    def close(self) -> None:
-        """End the idle connections."""
-        for channel in self._channels.values():
-            channel.close()
-
-
-class ControllerChannel:
-    """Sends requests of one purpose, each on a connection of its own while it is under way."""
-
-    def __init__(self, network: Network, client_id: str) -> None:
-        self._network = network
-        self._client_id = client_id
-        self._address: VoterEndpoint | None = None
-        self._idle: list[Peer] = []
-        self._under_way: set[trio.CancelScope] = set()
-
-    async def ask(self, address: VoterEndpoint, request: Request[R], version: int | None, timeout: float) -> R:
-        """The controller's response to a request in this version or the latest; what ``Peer.ask`` raises."""
-        self.turn_to(address)
-        peer = self._take()
-        if peer is None:
-            peer = Peer(self._network, address.host, address.port, client_id=self._client_id)
-        scope = trio.CancelScope(deadline=trio.current_time() + timeout)
-        self._under_way.add(scope)
-        try:
-            with scope:
-                response, _ = await peer.ask_versioned(
-                    type(request), lambda chosen: for_version(request, chosen), version
-                )
-        except BaseException:
-            peer.close()
-            raise
-        finally:
-            self._under_way.discard(scope)
-        if scope.cancelled_caught:
-            peer.close()
-            if address != self._address:
-                raise GivenUp("another is active now")
-            raise OSError("it does not answer in time")
-        if address == self._address and len(self._idle) < MAX_IDLE:
-            self._idle.append(peer)
-        else:
-            peer.close()
-        return response
-
-    def turn_to(self, address: VoterEndpoint) -> None:
-        """The active controller is at ``address`` now: requests that wait for another's answer raise :class:`GivenUp`.
+    def turn_to(self, leader: Node) -> None:
+        """Give up what is under way to the last active controller, if it is not this one.
 
         A controller that is cut off would let a heartbeat wait for half a minute, and the new one would fence its
         broker.
         """
-        if address != self._address:
-            self._address = address
-            self.close()
-            for scope in self._under_way:
-                scope.cancel()
-
-    def _take(self) -> Peer | None:
-        """An idle connection that is still open: a request must not be lost because the other end was started anew."""
-        while self._idle:
-            peer = self._idle.pop()
-            if peer.is_open:
-                return peer
-            peer.close()
-        return None
+        last, self._asked = self._asked, leader
+        if last is not None and last != leader:
+            for pool in self._pools.values():
+                pool.give_up(last.id)
 
     def close(self) -> None:
         """End the idle connections."""
-        for peer in self._idle:
-            peer.close()
-        self._idle.clear()
+        for pool in self._pools.values():
+            pool.close()
 
 
 def for_version(request: R, version: int) -> R:

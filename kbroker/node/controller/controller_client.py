@@ -301,7 +301,7 @@ class ControllerClient:
         """The active controller may be another: give up requests that are under way to the last one."""
         leader = self._leader()
         if leader is not None and self._opened is not None:
-            self._opened.turn_to(leader.address)
+            self._opened.turn_to(leader)
 
     def close(self) -> None:
         """End the idle connections."""

@@ -70,7 +70,6 @@ class QuorumOwner(RaftOwner, Protocol):
 
     def on_quorum_failed(self) -> None:
         """The replica does nothing any more. Must not wait; may come more than once."""
-        ...
 
 
 class Quorum:

@@ -44,11 +44,9 @@ class RaftOwner(Protocol):
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """All below ``high_watermark`` is committed. Must not wait."""
-        ...
 
     def on_role_changed(self) -> None:
         """Role, epoch or leader have changed. Must not wait. Comes before the rest of the ``Ready``."""
-        ...
 
 
 class RaftRunner:

@@ -1,8 +1,8 @@
 """Requests of transactions to other brokers: markers for the partitions that they lead, and their coordinators.
 
-Each broker has up to ``MOST_CONNECTIONS`` connections, each with a task that lives while it has questions to send. An
-answer may take as long as replication or the end of another transaction, and later questions must not wait for it.
-Questions that arrive while all connections are busy share the next request.
+Up to ``MOST_UNDER_WAY`` requests of a kind are under way to a broker. An answer may take as long as replication or the
+end of another transaction, and later questions must not wait for it. Questions that arrive meanwhile share the next
+request.
 """
 
 from __future__ import annotations
@@ -11,31 +11,23 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-import trio
-
 from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
+from kbroker.node.peers.peer_pool import NoAnswer
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
-from kbroker.wire.errors import WireError
-from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.config import BrokerConfig
     from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
-    from kbroker.node.peers.peer import Peer
-    from kbroker.runtime.env import Network
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 10.0
-"""An idle connection is closed after this time."""
-
-MOST_CONNECTIONS = 4
-"""Upper bound of the connections to one broker, for questions of one kind."""
+MOST_UNDER_WAY = 4
+"""Upper bound of the requests to one broker, for questions of one kind."""
 
 _ABORTABLE = {ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE}
 """Clients are not told that one broker has no permission at another (``AddPartitionsToTxnManager``): a producer aborts
@@ -56,12 +48,10 @@ class Question(Protocol):
     @property
     def identity(self) -> Any:
         """The key that assigns an answer in the response to this question."""
-        ...
 
     @property
     def subject(self) -> Any:
         """Two questions of one identity may share a request if their subjects are equal; None: they never may."""
-        ...
 
 
 Q = TypeVar("Q", bound=Question)
@@ -102,48 +92,36 @@ class MembershipQuestion(NamedTuple):
 
 
 class _Kind(NamedTuple, Generic[Q]):
-    """The request of one kind of question: its API, and how questions are encoded and answers read."""
+    """The request of one kind of question: how questions are encoded and answers read."""
 
     name: str
-    api_key: int
-    """The API's messages are imported with the first question: a single node never sends one."""
     min_version: int
     request: Callable[[Sequence[Q]], Any]
+    """Imports the API's messages: a single node never sends one."""
     answers: Callable[[Any], Mapping[tuple[Any, TopicPartition], int]]
     unreachable: ErrorCode
     """The error that a question gets if no answer arrives."""
 
 
 class _Line(Generic[Q]):
-    """The questions that wait for one broker, and the tasks that send them."""
+    """The questions that wait for one broker."""
 
-    __slots__ = ("idle", "queue", "tasks", "under_way")
+    __slots__ = ("queue", "tasks")
 
     def __init__(self) -> None:
         self.queue: list[Q] = []
         self.tasks = 0
-        self.idle: list[trio.Event] = []
-        """Tasks without a question; the most recently busy one is last."""
-        self.under_way: set[trio.CancelScope] = set()
+        """Tasks that send them."""
 
 
 class BrokerRequests(Generic[Q]):
-    """Asks questions of one kind. ``address`` gives where a broker is, None if that is not known."""
+    """Asks questions of one kind."""
 
-    def __init__(
-        self,
-        kind: _Kind[Q],
-        network: Network,
-        config: BrokerConfig,
-        start_soon: Callable[..., None],
-        address: Callable[[int], tuple[str, int] | None],
-    ) -> None:
+    def __init__(self, kind: _Kind[Q], pool_for: PoolFor, start_soon: Callable[..., None]) -> None:
         self._kind = kind
-        self._network = network
-        self._client_id = f"broker-{config.node_id}-{kind.name}"
-        self._timeout = config.request_timeout_ms / 1000
+        self._peers = pool_for(kind.name)
+        self.give_up = self._peers.give_up
         self._start_soon = start_soon
-        self._address = address
         self._lines: dict[int, _Line[Q]] = {}
         self._refused_by: dict[int, ErrorCode] = {}
         """Brokers that refused the last request as a whole, and why."""
@@ -154,53 +132,21 @@ class BrokerRequests(Generic[Q]):
         if line is None:
             line = self._lines[broker_id] = _Line()
         line.queue.append(question)
-        if line.idle:
-            line.idle.pop().set()
-        elif line.tasks < MOST_CONNECTIONS:
+        if line.tasks < MOST_UNDER_WAY:
             line.tasks += 1
             self._start_soon(self._work_off, broker_id, line)
 
-    def give_up(self, broker_id: int) -> None:
-        """End the requests to a broker that is fenced or was restarted; their questions get the error ``unreachable``.
-
-        A broker that hangs or is cut off does not refuse requests, and others may lead its partitions long before
-        ``request.timeout.ms`` is over.
-        """
-        line = self._lines.get(broker_id)
-        if line is not None:
-            for scope in line.under_way:
-                scope.cancel()
-
     async def _work_off(self, broker_id: int, line: _Line[Q]) -> None:
-        from kbroker.node.peers.peer import Peer
-
-        peer: Peer | None = None
         try:
-            while True:
-                while line.queue:
-                    address = self._address(broker_id)
-                    if peer is not None and (peer.host, peer.port) != address:
-                        peer.close()
-                        peer = None
-                    if peer is None and address is not None:
-                        peer = Peer(self._network, *address, client_id=self._client_id)
-                    questions = _compatible(line.queue)
-                    errors = await self._exchange(broker_id, line, peer, questions)
-                    for question in questions:
-                        self._answer(question, errors)
-                wanted = trio.Event()
-                line.idle.append(wanted)
-                with trio.move_on_after(IDLE_SECONDS):
-                    await wanted.wait()
-                if not wanted.is_set():
-                    line.idle.remove(wanted)
-                    return
+            while line.queue:
+                questions = _compatible(line.queue)
+                errors = await self._exchange(broker_id, questions)
+                for question in questions:
+                    self._answer(question, errors)
         finally:
             line.tasks -= 1
-            if not line.tasks and self._lines.get(broker_id) is line:
+            if not line.tasks:
                 del self._lines[broker_id]
-            if peer is not None:
-                peer.close()
 
     def _answer(self, question: Q, errors: Mapping[tuple[Any, TopicPartition], int]) -> None:
         found = {
@@ -212,39 +158,19 @@ class BrokerRequests(Generic[Q]):
         except Exception:
             logger.exception("%s: the answer could not be dealt with", self._kind.name)
 
-    async def _exchange(
-        self, broker_id: int, line: _Line[Q], peer: Peer | None, questions: Sequence[Q]
-    ) -> Mapping[tuple[Any, TopicPartition], int]:
+    async def _exchange(self, broker_id: int, questions: Sequence[Q]) -> Mapping[tuple[Any, TopicPartition], int]:
         kind = self._kind
-        if peer is None:
-            await trio.lowlevel.checkpoint()
-            return {}
-        from kbroker.node.peers.peer import UnsupportedByPeer
-
-        def make(version: int) -> Any:
-            if version < kind.min_version:
-                raise UnsupportedByPeer(f"version {version} is too old")
-            return kind.request(questions)
-
-        reason: object = "no answer in time, or the broker was fenced"
-        scope = trio.move_on_after(self._timeout)
-        line.under_way.add(scope)
         try:
-            with scope:
-                response, _ = await peer.ask_versioned(API_KEYS[kind.api_key].request, make)
-                answers = kind.answers(response)
-                code = _refusal(response, answers)
-                self._log_refusal(broker_id, code)
-                if code and not answers:
-                    told = _ABORTABLE.get(code, code)
-                    return {(each.identity, partition): told for each in questions for partition in each.partitions}
-                return answers
-        except (OSError, WireError, UnsupportedByPeer) as error:
-            reason = error
-        finally:
-            line.under_way.discard(scope)
-        logger.info("%s: broker at %s:%d: %s", kind.name, peer.host, peer.port, reason)
-        return {}
+            response = await self._peers.ask(broker_id, kind.request(questions), least_version=kind.min_version)
+        except NoAnswer:
+            return {}
+        answers = kind.answers(response)
+        code = _refusal(response, answers)
+        self._log_refusal(broker_id, code)
+        if code and not answers:
+            told = _ABORTABLE.get(code, code)
+            return {(each.identity, partition): told for each in questions for partition in each.partitions}
+        return answers
 
     def _log_refusal(self, broker_id: int, code: ErrorCode) -> None:
         """Log that a broker refuses requests as a whole, once until it takes one or gives another reason."""
@@ -356,7 +282,6 @@ def _membership_answers(response: AddPartitionsToTxnResponse) -> dict[tuple[Any,
 
 MARKERS = _Kind(
     "transaction-markers",
-    27,  # WriteTxnMarkers
     1,
     _markers_request,
     _markers_answers,
@@ -364,7 +289,6 @@ MARKERS = _Kind(
 )
 MEMBERSHIP = _Kind(
     "add-partitions",
-    24,  # AddPartitionsToTxn
     4,
     _membership_request,
     _membership_answers,

@@ -32,19 +32,15 @@ class ShardOwner(Protocol[C]):
 
     def now_ms(self) -> int:
         """The time by which the cores count."""
-        ...
 
     def reload(self, shard: Shard[C]) -> None:
         """Begin again from the log, which may hold what the core does not know."""
-        ...
 
     def failed(self, shard: Shard[C]) -> None:
         """Log the exception that is being handled, and `reload`."""
-        ...
 
     def after_step(self, shard: Shard[C]) -> None:
         """Begin the work that the core asks for besides its records, such as markers."""
-        ...
 
 
 class CoordinatorSteps(Generic[C]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig
@@ -21,8 +20,9 @@ from kbroker.value_types import NamedTuple
 from kbroker.wire.compression import CompressionType
 
 if TYPE_CHECKING:
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.raft_metadata.image import MetadataImage
-    from kbroker.runtime.env import Env, Network
+    from kbroker.runtime.env import Env
 
 
 class Coordinators(NamedTuple):
@@ -36,23 +36,20 @@ class Coordinators(NamedTuple):
 def make_coordinators(
     config: BrokerConfig,
     env: Env,
-    network: Network,
     replica_manager: ReplicaManager,
     dynamic_config: DynamicBrokerConfig,
     producer_ids: ProducerIdAllocator,
-    address_of: Callable[[int], tuple[str, int] | None],
+    pool_for: PoolFor,
     own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
 ) -> Coordinators:
-    """The coordinators of one broker; ``address_of`` gives the address of another broker, ``network`` reaches it."""
+    """Return the coordinators of one broker."""
     group_settings = GroupSettings.from_config(config)
     groups = GroupDriver(
         env=env,
         replica_manager=replica_manager,
         settings=lambda: group_settings,
         group_config=lambda image, group_id: group_config(image, config, group_id),
-        network=network,
-        address_of=address_of,
-        request_timeout_ms=config.request_timeout_ms,
+        peers=pool_for("latest-offsets"),
         linger_ms=config.group_coordinator_append_linger_ms,
         codec=CompressionType(config.offsets_topic_compression_codec),
         own_assignors=own_assignors,
@@ -68,7 +65,7 @@ def make_coordinators(
         settings=transaction_settings,
         producer_ids=producer_ids,
         markers=markers,
-        remote_markers=BrokerRequests(MARKERS, network, config, replica_manager.start_soon, address_of),
-        remote_coordinators=BrokerRequests(MEMBERSHIP, network, config, replica_manager.start_soon, address_of),
+        remote_markers=BrokerRequests(MARKERS, pool_for, replica_manager.start_soon),
+        remote_coordinators=BrokerRequests(MEMBERSHIP, pool_for, replica_manager.start_soon),
     )
     return Coordinators(groups, transactions, markers)

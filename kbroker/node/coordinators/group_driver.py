@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from kbroker.cores.share_state import Persister
     from kbroker.handlers.services.coordinators import Descriptions
     from kbroker.node.coordinators.coordinator_shard import Shard
+    from kbroker.node.peers.peer_pool import PeerPool
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, TopicImage
-    from kbroker.runtime.env import Env, Network
+    from kbroker.runtime.env import Env
     from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -46,17 +47,14 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         replica_manager: ReplicaManager,
         settings: Callable[[], GroupSettings],
         group_config: Callable[[MetadataImage, str], GroupConfig],
-        network: Network,
-        address_of: Callable[[int], tuple[str, int] | None],
-        request_timeout_ms: int,
+        peers: PeerPool,
         linger_ms: int,
         codec: CompressionType = CompressionType.NONE,
         own_assignors: OwnAssignors = NO_OWN_ASSIGNORS,
     ) -> None:
         """``group_config`` computes the configs in force for a group from a metadata image.
 
-        ``network`` reaches other brokers, where ``address_of`` says. ``linger_ms`` is
-        ``group.coordinator.append.linger.ms``, ``codec`` is ``offsets.topic.compression.codec``.
+        ``linger_ms`` is ``group.coordinator.append.linger.ms``, ``codec`` is ``offsets.topic.compression.codec``.
         """
         super().__init__(env, replica_manager)
         self._steps.linger_ms = linger_ms
@@ -68,10 +66,8 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         self._group_configs: dict[str, GroupConfig] = {}
         self._image: Any = None
         self._topics: ImageTopics | None = None
-        self._network = network
-        self._address_of = address_of
+        self._peers = peers
         self._own_assignors = own_assignors
-        self._request_timeout_ms = request_timeout_ms
         self.share_persister: Callable[[], Persister] | None = None
         """The way to the share coordinator, made with its first use."""
         self.descriptions: Descriptions | None = None
@@ -153,12 +149,9 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         """The ends of partitions, wherever they are led, or the reasons why they are not known."""
         if not partitions:
             return {}
-        from kbroker.node.coordinators.latest_offsets import LatestOffsets
+        from kbroker.node.coordinators.latest_offsets import latest_offsets
 
-        asking = LatestOffsets(
-            self._network, self._manager, lambda: self._image, self._address_of, self._request_timeout_ms
-        )
-        return await asking.of(partitions)
+        return await latest_offsets(partitions, self._image, self._manager, self._peers)
 
     def _follow_configs_and_topics(self, delta: MetadataDelta, image: MetadataImage) -> None:
         before, self._image = self._image, image

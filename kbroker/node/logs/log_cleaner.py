@@ -64,11 +64,9 @@ class Compactor(Protocol):
 
     def compact(self, job: CompactionJob, bytes_per_second: float) -> Awaitable[CompactionResult]:
         """Make a round (:func:`kbroker.log.compaction.compactor.compact`), and raise what it raises."""
-        ...
 
     async def close_idle(self) -> None:
         """There is nothing to do for a while."""
-        ...
 
 
 class InlineCompactor:

@@ -6,18 +6,20 @@ of most groups needs another broker's answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from kbroker.errors import ErrorCode
+from kbroker.node.coordinators.latest_offsets import Found, ask_leaders
 from kbroker.node.metrics.figures import STRIDE
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.node.peers.peer import Peer, PeerPool
+    from kbroker.node.peers.peer_pool import PeerPool
     from kbroker.raft_metadata.image import MetadataImage
-    from kbroker.runtime.env import Env, Network
-    from kbroker.wire.messages.list_offsets import ListOffsetsResponse
+    from kbroker.runtime.env import Env
 
 SCRAPE_SECONDS: Final = 1.0
 """Time that a scrape waits for the answers."""
@@ -27,11 +29,6 @@ KEPT_SECONDS: Final = 30.0
 """Age up to which an answer is shown while its leader gives no other. Otherwise it is unknown."""
 MOST_ASKED: Final = 20_000
 """Partitions that a scrape asks about; those first whose answers are oldest."""
-PORTION: Final = 500
-"""Partitions of a request."""
-
-_LATEST: Final = -1
-_CONSUMER: Final = -1
 
 Key = tuple[str, int]
 """Topic and index of a partition."""
@@ -48,18 +45,14 @@ class LeaderOffsets:
     def __init__(
         self,
         env: Env,
-        network: Network,
+        peers: PeerPool,
         node_id: int,
-        address_of: Callable[[int], tuple[str, int] | None],
         image: Callable[[], MetadataImage],
     ) -> None:
-        """``address_of`` gives where a broker is, None if that is not known; ``network`` reaches it."""
         self._env = env
-        self._network = network
+        self._peers = peers
         self._node_id = node_id
-        self._address_of = address_of
         self._image = image
-        self._peers: PeerPool | None = None
         self._told: dict[Key, _Told] = {}
         self._turn = trio.Lock()
 
@@ -85,9 +78,16 @@ class LeaderOffsets:
             self._told = {key: told for key, told in self._told.items() if key in keys}
             if not keys:
                 return
-            await self._ask_all(await self._missing(keys))
+            missing, found = await self._missing(keys), Found()
+            with trio.move_on_after(SCRAPE_SECONDS):
+                await ask_leaders(self._peers, missing, found)
+            # What a broker leads stays unknown while it is down; other figures tell of that.
+            now = self._env.now()
+            for key, offset in found.items():
+                if not isinstance(offset, ErrorCode) and offset >= 0:
+                    self._told[key] = _Told(offset, now)
 
-    async def _missing(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
+    async def _missing(self, keys: Iterable[Key]) -> dict[int, list[TopicPartition]]:
         """The partitions to be asked about, by their leaders."""
         now = self._env.now()
         never = _Told(0, -1.0)
@@ -104,64 +104,7 @@ class LeaderOffsets:
         if len(due) > MOST_ASKED:
             due.sort()
             del due[MOST_ASKED:]
-        by_leader: dict[int, list[Key]] = {}
+        by_leader: dict[int, list[TopicPartition]] = {}
         for _, key, leader in due:
-            by_leader.setdefault(leader, []).append(key)
+            by_leader.setdefault(leader, []).append(TopicPartition(*key))
         return by_leader
-
-    async def _ask_all(self, questions: Mapping[int, list[Key]]) -> None:
-        """Ask each broker, all at once, for `SCRAPE_SECONDS` at most.
-
-        A broker that is down or restarts gives no answer: what it leads stays unknown, and other figures tell of it.
-        A question that is under way when the time ends costs the connection.
-        """
-        with trio.move_on_after(SCRAPE_SECONDS):
-            async with trio.open_nursery() as nursery:
-                for leader, keys in questions.items():
-                    nursery.start_soon(self._ask_one, leader, keys)
-
-    async def _ask_one(self, leader: int, keys: list[Key]) -> None:
-        from kbroker.node.peers.peer import PeerPool, UnsupportedByPeer
-        from kbroker.wire.errors import WireError
-
-        address = self._address_of(leader)
-        if address is None:
-            return
-        if self._peers is None:
-            self._peers = PeerPool(self._network, f"broker-{self._node_id}-metrics")
-        peer = self._peers.take(leader, address)
-        is_answered = False
-        try:
-            for begin in range(0, len(keys), PORTION):
-                self._remember(await _ask(peer, keys[begin : begin + PORTION]))
-            is_answered = True
-        except (OSError, WireError, UnsupportedByPeer):
-            pass
-        finally:
-            if is_answered:
-                self._peers.give_back(leader, peer)
-            else:
-                peer.close()
-
-    def close(self) -> None:
-        """End the connections that are kept from one scrape to the next."""
-        if self._peers is not None:
-            self._peers.close()
-
-    def _remember(self, response: ListOffsetsResponse) -> None:
-        now = self._env.now()
-        for topic in response.topics:
-            for partition in topic.partitions:
-                if not partition.error_code and partition.offset >= 0:
-                    self._told[topic.name, partition.partition_index] = _Told(partition.offset, now)
-
-
-async def _ask(peer: Peer, keys: Iterable[Key]) -> ListOffsetsResponse:
-    """Ask a broker for the high watermarks of partitions, as a consumer without isolation does."""
-    from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for topic, index in keys:
-        topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=index, timestamp=_LATEST))
-    asked = [ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
-    return await peer.ask(ListOffsetsRequest(replica_id=_CONSUMER, topics=asked))

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from kbroker.node.controller.metadata_plane import MetadataPlane
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.peers.peer_pool import PeerPool
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.node.security.security import NodeSecurity
     from kbroker.node.serving.listener import Listener
     from kbroker.node.share.on_demand import ShareGroupsOnDemand
     from kbroker.node.telemetry.telemetry import Telemetry
@@ -26,7 +26,6 @@ class MeasuredNode(Protocol):
 
     config: BrokerConfig
     telemetry: Telemetry | None
-    security: NodeSecurity
 
     @property
     def services(self) -> Services: ...
@@ -45,18 +44,14 @@ class MeasuredNode(Protocol):
     @property
     def opening(self) -> OpeningProgress | None:
         """The progress of opening the logs; None once they are open."""
-        ...
 
     @property
     def listeners(self) -> Sequence[Listener]:
         """The listeners that are open."""
-        ...
 
-    def address_of(self, broker_id: int) -> tuple[str, int] | None:
-        """Where other brokers reach a broker, as far as known."""
-        ...
+    def pool_for(self, purpose: str) -> PeerPool:
+        """Return connections to other brokers for one purpose."""
 
     @property
     def coordinators(self) -> Coordinators | None:
         """The coordinators; None on a node without the broker role."""
-        ...

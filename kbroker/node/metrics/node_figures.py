@@ -108,11 +108,7 @@ class NodeFigures:
         await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
         if metrics.leader_offsets is None:
             metrics.leader_offsets = LeaderOffsets(
-                metrics.env,
-                broker.security.to_brokers,
-                broker.config.node_id,
-                broker.address_of,
-                lambda: broker.metadata.image,
+                metrics.env, broker.pool_for("metrics"), broker.config.node_id, lambda: broker.metadata.image
             )
         await metrics.leader_offsets.look_up(lag_figures.led_elsewhere(coordinators, manager))
         ids = await lag_figures.transactional_ids(coordinators.transactions) if held else {}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import trio
 
+from kbroker.node.metrics.figures import PAUSE, Figures
+from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.node.metrics.node_metrics import NodeMetrics
-from kbroker.node.metrics.page import MetricsPage
 from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.observe.metrics import exposition
 from kbroker.observe.metrics.dialect import Dialect
 from kbroker.observe.metrics.exposition import CONTENT_TYPE
 
@@ -20,6 +22,51 @@ if TYPE_CHECKING:
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
+
+
+LINES = 256
+"""Lines of a piece."""
+
+Send = Callable[[str], Awaitable[None]]
+
+
+class MetricsPage:
+    """Writes the metrics of a node in a dialect."""
+
+    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics) -> None:
+        self._node = broker
+        self._metrics = metrics
+        self._figures = NodeFigures(broker, metrics)
+
+    async def write(self, dialect: Dialect, send: Send) -> None:
+        """Hand the page's text to ``send``, piece by piece."""
+        piece: list[str] = []
+        figures = await self._figures.look(dialect)
+        for text in self._lines(dialect, figures):
+            if not text:
+                await trio.lowlevel.checkpoint()
+                continue
+            piece.append(text)
+            if len(piece) >= LINES:
+                await send("".join(piece))
+                piece.clear()
+        if piece:
+            await send("".join(piece))
+
+    def _lines(self, dialect: Dialect, figures: Figures) -> Iterator[str]:
+        """The page's lines; an empty one where others are to have a turn."""
+        for figure in figures:
+            if figure is PAUSE:
+                yield ""
+                continue
+            family, samples = figure
+            begun = False
+            for text in exposition.lines(family, dialect, samples):
+                if text and not begun:
+                    yield exposition.head(family, dialect)
+                    begun = True
+                yield text
+        yield from self._metrics.clients.lines(self._metrics.env.now())
 
 
 class MetricsServer(HttpServer):
@@ -98,8 +145,6 @@ class MetricsService:
             await trio.sleep_forever()
         finally:
             trio.lowlevel.remove_instrument(self.counts.loop)
-            if self.counts.leader_offsets is not None:
-                self.counts.leader_offsets.close()
 
     def _progress(self) -> str:
         """The progress of opening the logs, for people; empty once that is done."""

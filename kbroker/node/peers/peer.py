@@ -6,16 +6,13 @@ import itertools
 import math
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import trio
 
 from kbroker.node.peers.client_stream import ClientStream
 from kbroker.runtime.env import Network
 from kbroker.wire.schema import Request
-
-if TYPE_CHECKING:
-    from kbroker.runtime.env import Network
 
 R = TypeVar("R")
 
@@ -204,41 +201,3 @@ def nobody_listens(error: BaseException) -> bool:
     if isinstance(cause, BaseExceptionGroup):
         return all(nobody_listens(inner) for inner in cause.exceptions)
     return cause is not None and nobody_listens(cause)
-
-
-_MOST_IDLE = 4
-"""Connections to one broker that are kept."""
-
-
-class PeerPool:
-    """A connection is one request's at a time: it is taken, and given back or closed."""
-
-    def __init__(self, network: Network, client_id: str) -> None:
-        self._network = network
-        self._client_id = client_id
-        self._idle: dict[int, list[Peer]] = {}
-
-    def take(self, broker_id: int, address: tuple[str, int]) -> Peer:
-        """A connection to a broker that is nobody's now, or a new one."""
-        idle = self._idle.get(broker_id, [])
-        while idle:
-            peer = idle.pop()
-            if peer.is_open and (peer.host, peer.port) == address:
-                return peer
-            peer.close()
-        return Peer(self._network, *address, client_id=self._client_id)
-
-    def give_back(self, broker_id: int, peer: Peer) -> None:
-        """Keep a connection whose request is answered."""
-        idle = self._idle.setdefault(broker_id, [])
-        if len(idle) < _MOST_IDLE:
-            idle.append(peer)
-        else:
-            peer.close()
-
-    def close(self) -> None:
-        """End the connections that are kept."""
-        for peers in self._idle.values():
-            for peer in peers:
-                peer.close()
-        self._idle.clear()

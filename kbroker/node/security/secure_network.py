@@ -17,7 +17,6 @@ class ConnectionStep(Protocol):
 
         A step that fails closes nothing.
         """
-        ...
 
 
 class SecureNetwork:

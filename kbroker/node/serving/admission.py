@@ -67,7 +67,6 @@ class AdmissionStep(Protocol):
 
     async def admit(self, client: Admitted) -> None:
         """Take the client a step further. :class:`Refused`, ``OSError`` or ``WireError`` if it goes no further."""
-        ...
 
 
 class Admission:

@@ -14,7 +14,6 @@ class Reader(Protocol):
     @property
     def in_frame(self) -> bool:
         """Whether a request has begun, and is not complete."""
-        ...
 
 
 class MemoryBudget:

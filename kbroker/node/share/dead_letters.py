@@ -22,7 +22,7 @@ from kbroker.cores.share_partitions.dead_letters import (
 )
 from kbroker.cores.share_partitions.originals import OriginalsReader
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer import PeerPool
+from kbroker.node.peers.peer_pool import NoAnswer
 from kbroker.node.share.dead_letter_producers import LetterProducer, LetterProducers, Target
 from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_configs
 from kbroker.raft_metadata.topics import NewTopic
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
 
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.handlers.context import Services
-    from kbroker.node.peers.peer import Peer
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.partition import Partition
     from kbroker.observe.metrics.traffic import Traffic
-    from kbroker.runtime.env import Network
-    from kbroker.types import Uuid
+    from kbroker.raft_metadata.image import TopicImage
     from kbroker.wire.batch_header import BatchHeader
-    from kbroker.wire.messages.produce import PartitionProduceResponse
+    from kbroker.wire.messages.produce import ProduceRequest
 
 logger = logging.getLogger(__name__)
 
@@ -118,14 +117,12 @@ class DeadLetterQueue:
     def __init__(
         self,
         services: Services,
-        network: Network,
-        address_of: Callable[[int], tuple[str, int] | None],
+        pool_for: PoolFor,
         group_config: Callable[[str], ShareGroupConfig],
         traffic: Traffic | None = None,
     ) -> None:
-        """``network`` reaches brokers, this one too, where ``address_of`` says; ``traffic`` is for metrics."""
+        """``traffic`` is for metrics."""
         self._services = services
-        self._address_of = address_of
         self._group_config = group_config
         self._traffic = traffic
         self._readers: dict[Source, tuple[Partition, OriginalsReader]] = {}
@@ -134,7 +131,7 @@ class DeadLetterQueue:
         self._senders_of: dict[str, trio.CapacityLimiter] = {}
         """By topic, as long as it has any."""
         self._producers = LetterProducers(services.producer_ids.next_id)
-        self._peers = PeerPool(network, f"broker-{services.node_id}-dead-letters")
+        self._peers = pool_for("dead-letters")
 
     async def put(
         self,
@@ -292,25 +289,16 @@ class DeadLetterQueue:
             return f"there is no topic {name}"
         index = source.partition % len(topic.partitions)
         leader = topic.partitions[index].leader
-        address = None if leader < 0 else self._address_of(leader)
-        if address is None:
+        if leader < 0:
             return f"{name}-{index} has no leader"
-        from kbroker.node.peers.peer import UnsupportedByPeer
-
         signed = await producer.sign(batch, Target(topic.id, index))
         if self._traffic is not None:
             self._traffic.shares.letter_requests[source.group_id] += 1
-        peer = self._peers.take(leader, address)
         try:
-            with trio.fail_after(_ANSWER_SECONDS):
-                answer = await _produce(peer, name, topic.id, index, signed)
-        except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
-            peer.close()
-            return f"broker {leader} at {address[0]}:{address[1]}: {error or 'no answer'}"
-        except BaseException:
-            peer.close()
-            raise
-        self._peers.give_back(leader, peer)
+            response = await self._peers.ask(leader, _request(topic, index, signed), timeout=_ANSWER_SECONDS)
+        except NoAnswer as error:
+            return str(error)
+        answer = response.responses[0].partition_responses[0]
         if answer.error_code in _WRITTEN:
             return None
         code = ErrorCode.of(answer.error_code)
@@ -337,17 +325,15 @@ def _read(partition: Partition, offset: int) -> tuple[bytes, list[tuple[int, Bat
     return b"", []
 
 
-async def _produce(peer: Peer, topic: str, topic_id: Uuid, index: int, batch: bytes) -> PartitionProduceResponse:
+def _request(topic: TopicImage, index: int, batch: bytes) -> ProduceRequest:
     from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     data = PartitionProduceData(index=index, records=memoryview(batch))
-    request = ProduceRequest(
+    return ProduceRequest(
         acks=_ALL_REPLICAS,
         timeout_ms=_WRITE_MS,
-        topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])],
+        topic_data=[TopicProduceData(name=topic.name, topic_id=topic.id, partition_data=[data])],
     )
-    response = await peer.ask(request)
-    return response.responses[0].partition_responses[0]
 
 
 def _is_enabled(configs: Mapping[str, str]) -> bool:

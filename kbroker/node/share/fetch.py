@@ -28,15 +28,12 @@ class Leader(Protocol):
 
     def settings(self, group_id: str) -> ShareGroupSettings:
         """The settings of a group, as they are now."""
-        ...
 
     def lead(self, group_id: str, wanted: TopicIdPartition) -> LedSharePartition:
         """The share partition, being loaded if it is new. ``ApiError`` if this node does not lead the partition."""
-        ...
 
     def locked(self, led: LedSharePartition, until_ms: int) -> None:
         """Locks were given that end at a time."""
-        ...
 
 
 class ShareFetch:

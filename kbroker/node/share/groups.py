@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.runtime.env import Network
 
 
 class ShareGroups(NamedTuple):
@@ -50,19 +50,16 @@ def make_share_groups(
     services: Services,
     replica_manager: ReplicaManager,
     groups: GroupDriver,
-    network: Network,
-    address_of: Callable[[int], tuple[str, int] | None],
+    pool_for: PoolFor,
 ) -> ShareGroups:
-    """The parts of one node. ``network`` reaches other brokers where ``address_of`` says."""
+    """Return the parts of one node."""
     config = services.config
     coordinators = ShareCoordinatorDriver(services.env, replica_manager, ShareCoordinatorSettings.from_config(config))
     persister = SharePersister(
         coordinators,
-        network,
+        pool_for,
         node_id=config.node_id,
-        address_of=address_of,
         ensure_topic=partial(ensure_internal_topic, services, SHARE_GROUP_STATE_TOPIC),
-        timeout_ms=config.request_timeout_ms,
     )
 
     def config_of(group_id: str) -> ShareGroupConfig:
@@ -77,7 +74,7 @@ def make_share_groups(
         persister,
         settings,
         config.values["group.share.max.share.sessions"],
-        DeadLetterQueue(services, network, address_of, config_of, replica_manager.progress.traffic),
+        DeadLetterQueue(services, pool_for, config_of, replica_manager.progress.traffic),
     )
     return ShareGroups(coordinators, persister, partitions)
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.node.share.groups import ShareGroups
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
-    from kbroker.runtime.env import Network
 
 
 class ShareGroupsOnDemand:
@@ -29,19 +29,14 @@ class ShareGroupsOnDemand:
         services: Callable[[], Services],
         replica_manager: ReplicaManager,
         groups: GroupDriver,
-        network: Network,
-        address_of: Callable[[int], tuple[str, int] | None],
+        pool_for: PoolFor,
         subscribe: Callable[[Subscriber], None],
     ) -> None:
-        """``network`` reaches other brokers where ``address_of`` says; ``subscribe`` is that of the metadata.
-
-        ``services`` gives what the parts ask of the node, which has this object among it.
-        """
+        """``services`` gives what the parts ask of the node; ``subscribe`` is that of the metadata."""
         self._services = services
         self._replica_manager = replica_manager
         self._groups = groups
-        self._network = network
-        self._address_of = address_of
+        self._pool_for = pool_for
         self._subscribe = subscribe
         self._parts: ShareGroups | None = None
         groups.share_persister = lambda: self.parts().persister
@@ -57,7 +52,7 @@ class ShareGroupsOnDemand:
             from kbroker.node.share.groups import make_share_groups
 
             self._parts = parts = make_share_groups(
-                self._services(), self._replica_manager, self._groups, self._network, self._address_of
+                self._services(), self._replica_manager, self._groups, self._pool_for
             )
             parts.start(self._subscribe, self._replica_manager.start_soon)
         return self._parts

@@ -10,7 +10,7 @@ import trio
 
 from kbroker.cores.share_state import SharePartitionKey, SharePartitionState, StateSummary
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer import PeerPool
+from kbroker.node.peers.peer_pool import NoAnswer
 from kbroker.node.share.state_questions import (
     DELETE,
     INITIALIZE,
@@ -20,11 +20,10 @@ from kbroker.node.share.state_questions import (
     StateQuestion,
     answers_of,
 )
-from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
-    from kbroker.runtime.env import Network
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +53,16 @@ class SharePersister:
     def __init__(
         self,
         coordinators: ShareCoordinatorDriver,
-        network: Network,
+        pool_for: PoolFor,
         *,
         node_id: int,
-        address_of: Callable[[int], tuple[str, int] | None],
         ensure_topic: Callable[[], Awaitable[object]],
-        timeout_ms: int,
     ) -> None:
-        """``address_of`` gives where a broker is, None if that is not known; ``timeout_ms`` is that of a request.
-
-        ``ensure_topic`` makes ``__share_group_state`` if need be; it may raise `ApiError`.
-        """
+        """``ensure_topic`` makes ``__share_group_state`` if need be; it may raise `ApiError`."""
         self._coordinators = coordinators
         self._node_id = node_id
-        self._address_of = address_of
         self._ensure_topic = ensure_topic
-        self._timeout = timeout_ms / 1000
-        self._peers = PeerPool(network, f"broker-{node_id}-share-persister")
+        self._peers = pool_for("share-persister")
 
     async def initialize(
         self, group_id: str, partitions: Mapping[SharePartitionKey, tuple[int, int]]
@@ -109,10 +101,6 @@ class SharePersister:
     ) -> dict[SharePartitionKey, StateSummary | ErrorCode]:
         """Read states without their batches."""
         return await self._ask(READ_SUMMARY, group_id, leader_epochs)
-
-    def close(self) -> None:
-        """End the connections that are kept."""
-        self._peers.close()
 
     async def _ask(
         self, question: StateQuestion[T, R], group_id: str, items: Mapping[SharePartitionKey, T]
@@ -175,22 +163,10 @@ class SharePersister:
                 answers[key] = own.code if isinstance(own, ApiError) else own
             return
         answers.update(dict.fromkeys(items, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        address = self._address_of(broker_id)
-        if address is None:
-            return
-        peer = self._peers.take(broker_id, address)
-        from kbroker.node.peers.peer import UnsupportedByPeer
-
         try:
-            with trio.fail_after(self._timeout):
-                response, _ = await peer.ask_versioned(
-                    question.request_class, lambda version: question.request(group_id, items)
-                )
-        except (OSError, WireError, UnsupportedByPeer, trio.TooSlowError) as error:
-            peer.close()
-            logger.info("%s: broker %d at %s:%d: %s", question.name, broker_id, *address, error)
+            response = await self._peers.ask(broker_id, question.request(group_id, items))
+        except NoAnswer:
             return
-        self._peers.give_back(broker_id, peer)
         told = answers_of(question, group_id, response)
         answers.update((key, answer) for key, answer in told if key in items)
 

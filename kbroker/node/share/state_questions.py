@@ -32,7 +32,6 @@ class StateQuestion(NamedTuple, Generic[T, R]):
     name: str
     step: Callable[[ShareCoordinator, SharePartitionKey, T, int], CoordinatorResult[R]]
     """Runs in the core of a shard of this node."""
-    request_class: type[Any]
     request: Callable[[str, Mapping[SharePartitionKey, T]], Any]
     """The request about share partitions of one group."""
     answer: Callable[[Any], R]
@@ -99,7 +98,6 @@ def _write_part(key: SharePartitionKey, state: SharePartitionState) -> write.Par
 INITIALIZE: StateQuestion[tuple[int, int], None] = StateQuestion(
     "initialize share group state",
     lambda core, key, item, now_ms: core.initialize(key, *item, now_ms),
-    initialize.InitializeShareGroupStateRequest,
     _request(
         initialize.InitializeShareGroupStateRequest,
         initialize.InitializeStateData,
@@ -112,7 +110,6 @@ INITIALIZE: StateQuestion[tuple[int, int], None] = StateQuestion(
 READ: StateQuestion[int, SharePartitionState] = StateQuestion(
     "read share group state",
     lambda core, key, item, now_ms: core.read(key, item, now_ms),
-    read.ReadShareGroupStateRequest,
     _request(
         read.ReadShareGroupStateRequest,
         read.ReadStateData,
@@ -125,7 +122,6 @@ READ: StateQuestion[int, SharePartitionState] = StateQuestion(
 WRITE: StateQuestion[SharePartitionState, None] = StateQuestion(
     "write share group state",
     lambda core, key, item, now_ms: core.write(key, item, now_ms),
-    write.WriteShareGroupStateRequest,
     _request(write.WriteShareGroupStateRequest, write.WriteStateData, _write_part),
     _nothing,
     is_write=True,
@@ -134,7 +130,6 @@ WRITE: StateQuestion[SharePartitionState, None] = StateQuestion(
 DELETE: StateQuestion[None, None] = StateQuestion(
     "delete share group state",
     lambda core, key, item, now_ms: core.delete(key),
-    delete.DeleteShareGroupStateRequest,
     _request(
         delete.DeleteShareGroupStateRequest,
         delete.DeleteStateData,
@@ -146,7 +141,6 @@ DELETE: StateQuestion[None, None] = StateQuestion(
 READ_SUMMARY: StateQuestion[int, StateSummary] = StateQuestion(
     "read share group state summary",
     lambda core, key, item, now_ms: CoordinatorResult(core.read_summary(key)),
-    read_summary.ReadShareGroupStateSummaryRequest,
     _request(
         read_summary.ReadShareGroupStateSummaryRequest,
         read_summary.ReadStateSummaryData,

@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kbroker.errors import ErrorCode
 from kbroker.observe.explorer.decoded import MAX_DECODED, TOO_LARGE, Decoded, TopicNames, topic_ids_of
 from kbroker.observe.explorer.exchange import Closed, ConnectionInfo, Exchange, Names, StreamStart
-from kbroker.observe.explorer.explanations import explain_api, explain_error
 from kbroker.observe.explorer.lines import Item
 from kbroker.observe.explorer.sequences import Sequences, Step
 from kbroker.observe.explorer.summary import answer_summary, request_summary
 from kbroker.wire.errors import WireError
 from kbroker.wire.layout_text import rows
 from kbroker.wire.layouts import DamagedFrame, Node, parse_frame
+
+
+class Explanation(NamedTuple):
+    """A sentence, and the proposal behind it."""
+
+    text: str
+    kip: int
+    """0 if there is none."""
+
+    def __str__(self) -> str:
+        return f"{self.text[:-1]} (KIP-{self.kip})." if self.kip else self.text
+
+
+@cache
+def _tables() -> tuple[dict[str, Explanation], dict[str, Explanation]]:
+    data = tomllib.loads(Path(__file__).with_name("explanations.toml").read_text(encoding="utf-8"))
+    apis, errors = (
+        {name: Explanation(row["text"], row.get("kip", 0)) for name, row in data[kind].items()}
+        for kind in ("api", "error")
+    )
+    return apis, errors
+
+
+def explain_api(name: str) -> Explanation:
+    """The API of that name; ``KeyError`` if there is none."""
+    return _tables()[0][name]
+
+
+def explain_error(code: ErrorCode) -> Explanation:
+    """An error as an answer; ``KeyError`` for NONE."""
+    return _tables()[1][code.name]
+
 
 LookUp = Callable[[Collection[str]], dict[str, str]]
 """Names of topics by the texts of their ids, as far as they are known. It may wait for a node, and raises nothing."""

@@ -36,32 +36,26 @@ class Point(Protocol):
     @property
     def name(self) -> str:
         """The name of OTLP, with dots."""
-        ...
 
     @property
     def kind(self) -> str:
         """``gauge``, ``sum`` or ``histogram``."""
-        ...
 
     @property
     def value(self) -> float:
         """The value; of a histogram, the sum of what was measured."""
-        ...
 
     @property
     def labels(self) -> Mapping[str, Any]:
         """Its attributes."""
-        ...
 
     @property
     def is_delta(self) -> bool:
         """Whether it is counted from the last push on."""
-        ...
 
     @property
     def measured(self) -> int | None:
         """The number of values that a histogram has measured; None for other kinds."""
-        ...
 
 
 class Push(Protocol):
@@ -70,27 +64,22 @@ class Push(Protocol):
     @property
     def client_instance_id(self) -> str:
         """The client's own name for itself."""
-        ...
 
     @property
     def client_id(self) -> str:
         """The client id of its requests."""
-        ...
 
     @property
     def push_interval_ms(self) -> int:
         """The time between two pushes that it is to make."""
-        ...
 
     @property
     def terminating(self) -> bool:
         """Whether it is the last one."""
-        ...
 
     @property
     def points(self) -> Sequence[Point]:
         """The values, all finite."""
-        ...
 
 
 class _Client(NamedTuple):

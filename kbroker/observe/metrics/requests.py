@@ -69,11 +69,9 @@ class CountingConnection(Protocol):
 
     def flush(self) -> None:
         """Add what it has counted."""
-        ...
 
     def measure_next(self) -> None:
         """Measure the next request that a shortcut serves."""
-        ...
 
 
 class RequestMetrics:

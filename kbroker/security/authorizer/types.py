@@ -85,19 +85,16 @@ class Authorizer(Protocol):
     @property
     def version(self) -> int:
         """Changes whenever a decision may: what was decided under another version is to be asked again."""
-        ...
 
     def authorize(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether a principal may do this to a resource. Writes no audit line. `AuthorizerNotReady`."""
-        ...
 
     def authorize_by_resource_type(
         self, principal: KafkaPrincipal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Whether there may be a resource of this type that the principal may do this to. `AuthorizerNotReady`."""
-        ...
 
     def audit(
         self,
@@ -110,4 +107,3 @@ class Authorizer(Protocol):
         api: str,
     ) -> None:
         """Write a decision into the log ``kbroker.authorizer``: denials at INFO, what was allowed at DEBUG."""
-        ...

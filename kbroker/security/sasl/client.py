@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, name_of
 from kbroker.security.sasl.jaas import KERBEROS_FORM, JaasEntry, JaasError, LoginModule, parse_jaas
 from kbroker.security.sasl.mechanism import GSSAPI, SaslClient, SaslError, Settings
 from kbroker.security.sasl.plain import PLAIN, PlainClient
@@ -141,7 +141,7 @@ class Login:
         if error == ErrorCode.ILLEGAL_SASL_STATE:
             raise LoginFailed("does not ask for SASL there (is security.protocol right?)")
         if error:
-            raise LoginFailed(f"refuses the SASL handshake: {_name_of(error)}")
+            raise LoginFailed(f"refuses the SASL handshake: {name_of(error)}")
         try:
             self._client = self._of.make(self._host)
             return SaslAuthenticateRequest(auth_bytes=self._client.first())
@@ -154,7 +154,7 @@ class Login:
         assert client is not None, "there was no handshake"
         self._rounds += 1
         if response.error_code:
-            told = f"{(response.error_message or '').rstrip('. ')} ({_name_of(response.error_code)})".strip()
+            told = f"{(response.error_message or '').rstrip('. ')} ({name_of(response.error_code)})".strip()
             raise LoginFailed(f"refuses the login: {told}")
         was_done = client.is_done
         try:
@@ -167,10 +167,3 @@ class Login:
         if self._rounds >= _MOST_ROUNDS:
             raise LoginFailed(f"does not come to an end with SASL {self._of.mechanism}")
         return SaslAuthenticateRequest(auth_bytes=message)
-
-
-def _name_of(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"ERROR_{code}"

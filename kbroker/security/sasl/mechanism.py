@@ -35,24 +35,20 @@ class SaslServer(Protocol):
     @property
     def is_done(self) -> bool:
         """Whether the client has been let in. ``principal`` and ``expires_at_ms`` hold from then on."""
-        ...
 
     @property
     def principal(self) -> KafkaPrincipal:
         """The client, once it has authenticated."""
-        ...
 
     @property
     def expires_at_ms(self) -> int | None:
         """When the client's credential ends, in milliseconds since 1970; None if it does not."""
-        ...
 
     def respond(self, token: bytes) -> bytes | Awaitable[bytes]:
         """The answer to a client's message, to be awaited if others must be asked or a thread does it.
 
         :class:`~kbroker.security.sasl.mechanism.SaslError` lets the client in no more.
         """
-        ...
 
 
 class SaslClient(Protocol):
@@ -64,11 +60,9 @@ class SaslClient(Protocol):
 
     def first(self) -> bytes:
         """The message that begins it."""
-        ...
 
     def respond(self, challenge: bytes) -> bytes:
         """The message that follows upon the server's; `SaslError` if none does."""
-        ...
 
 
 class Settings(Protocol):

@@ -26,11 +26,9 @@ class ObservedQuorum(Protocol):
     @property
     def appended(self) -> Mapping[int, OffsetAndEpoch]:
         """The place in the log of each of the client's values."""
-        ...
 
     def describe(self) -> str:
         """One line about every node."""
-        ...
 
 
 class Invariant:

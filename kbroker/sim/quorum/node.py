@@ -75,19 +75,15 @@ class RaftWorld(Protocol):
 
     def node_at(self, address: VoterEndpoint) -> SimRaftNode:
         """The node that listens at an address."""
-        ...
 
     def on_step(self, node: SimRaftNode, ready: Ready) -> None:
         """A node has acted on a ``Ready``."""
-        ...
 
     def on_applied(self, node: SimRaftNode, batch: Batch) -> None:
         """A node takes a batch for committed."""
-        ...
 
     def on_snapshot_loaded(self, node: SimRaftNode) -> None:
         """A node goes on from a snapshot."""
-        ...
 
 
 class SimRaftNode:

@@ -102,11 +102,9 @@ class Control(Protocol):
 
     def begun(self) -> None:
         """Nothing has to be refused any more."""
-        ...
 
     def is_to_end(self) -> bool:
         """Whether the step is to end now."""
-        ...
 
 
 class ReplaySteps(Protocol):

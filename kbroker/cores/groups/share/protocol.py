@@ -10,27 +10,26 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from kbroker.config import GroupConfig
-from kbroker.cores.coordinator.deadlines import DeadlineQueue
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups.assignors.simple import SimpleAssignor
 from kbroker.cores.groups.assignors.spec import Assignment, AssignmentKept, GroupSpec, MemberSpec, ShareAssignor
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.modern_group import (
-    FENCING_BACKOFF_MS,
     LEAVE_GROUP_MEMBER_EPOCH,
-    METADATA_REFRESH_INTERVAL_MS,
     NOTHING_ASSIGNED,
     RETRY_ASSIGNMENT_MS,
     UNSETTLED_INTERVAL_MS,
 )
+from kbroker.cores.groups.modern_protocol import ModernProtocol
+from kbroker.cores.groups.record_maker import write_partitions
 from kbroker.cores.groups.settings import GroupSettings
+from kbroker.cores.groups.share import records as records_of_kind
 from kbroker.cores.groups.share.records import (
     RecordKey,
     current_record,
     group_epoch_record,
     member_record,
-    member_removal,
     replay,
     states_record,
     target_epoch_record,
@@ -44,7 +43,7 @@ from kbroker.cores.groups.share.requests import (
     with_initializing,
 )
 from kbroker.cores.groups.share_group import ShareGroup, ShareGroupMember
-from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
+from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
 from kbroker.value_types import replace
@@ -62,8 +61,10 @@ logger = logging.getLogger(__name__)
 ASSIGNOR = SimpleAssignor()
 
 
-class ShareProtocol:
-    """Moves share groups. ``group_config`` gives a group's own times."""
+class ShareProtocol(ModernProtocol[ShareGroup, ShareGroupMember]):
+    """Moves share groups."""
+
+    RECORDS = records_of_kind
 
     def __init__(
         self,
@@ -74,29 +75,22 @@ class ShareProtocol:
         own_assignor: ShareAssignor | None = None,
     ) -> None:
         """``own_assignor`` takes the place of Kafka's."""
-        self._groups = groups
-        self._settings = settings
-        self._group_config = group_config
-        self._hasher = hasher
+        super().__init__(groups, groups.share, settings, group_config, hasher)
         self._own_assignor = own_assignor
-        self._sessions: DeadlineQueue[tuple[str, str]] = DeadlineQueue()
         self._wanted: list[StateInitialization] = []
 
-    @property
-    def topics(self) -> CoordinatorMetadataImage:
-        """The latest image."""
-        return self._hasher.image
+    def _session_timeout_ms(self, group_id: str) -> int:
+        return self.group_config(group_id).share.session_timeout_ms
 
-    def on_topics(self, changed: Collection[str]) -> None:
-        """Groups that subscribe to a changed topic check their hash with the next heartbeat."""
-        names = frozenset(changed)
-        for group in self._groups.share.values():
-            if not names.isdisjoint(group.subscribed_names()):
-                group.metadata_refresh_ms = group.metadata_refresh_epoch = 0
+    def _epoch_without(
+        self, group: ShareGroup, members: Collection[ShareGroupMember], epoch: int
+    ) -> list[CoordinatorRecord]:
+        metadata_hash = self.hasher.group_hash(group.names_after(members, None))
+        return [group_epoch_record(group.group_id, epoch, metadata_hash)]
 
     def replay(self, key: RecordKey, value: bytes | None, now_ms: int) -> None:
         """Apply a record of a share group."""
-        replay(self._groups.share, key, value, now_ms)
+        replay(self.groups.share, key, value, now_ms)
 
     def take_wanted(self) -> list[StateInitialization]:
         """The states to be initialized for groups since the last call; `GroupCoordinator` hears of the outcome."""
@@ -110,28 +104,25 @@ class ShareProtocol:
     ) -> CoordinatorResult[ShareGroupHeartbeatResponse]:
         """ShareGroupHeartbeat of a request whose fields are in order. `ApiError` for the whole."""
         if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
-            group = self._groups.share_group(request.group_id)
+            group = self.groups.share_group(request.group_id)
             member = group.member(request.member_id)
             response = ShareGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
-            records = self._removal(group, member)
-            return CoordinatorResult(response, records, on_stored=self._cancel_when_gone(group.group_id, member))
+            return self.fence(group, [member], response, now_ms)
         joins = request.member_epoch == 0
         group = self._group_of(request.group_id, joins=joins)
-        self._check_size(group, request.member_id)
-        existing = group.members.get(request.member_id)
-        if existing is None:
-            existing = ShareGroupMember(request.member_id) if joins else group.member(request.member_id)
+        group.check_size(request.member_id, self.settings().share_max_size)
+        existing = group.member_or_new(request.member_id) if joins else group.member(request.member_id)
         _check_member_epoch(existing, request.member_epoch)
         step = _Step(self, group, existing, _with_request(existing, request, client), now_ms)
-        step.run(self._group_config(group.group_id).share.assignment_interval_ms)
+        step.run(self.group_config(group.group_id).share.assignment_interval_ms)
         return self._answer(request, step)
 
     def _answer(
         self, request: ShareGroupHeartbeatRequest, step: _Step
     ) -> CoordinatorResult[ShareGroupHeartbeatResponse]:
         group_id, member = step.group.group_id, step.new
-        config = self._group_config(group_id).share
-        self._sessions.schedule((group_id, member.member_id), step.now_ms + config.session_timeout_ms)
+        config = self.group_config(group_id).share
+        self.schedule_session(group_id, member.member_id, step.now_ms)
         response = ShareGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
@@ -141,12 +132,7 @@ class ShareProtocol:
         )
         is_full = request.subscribed_topic_names is not None
         if request.member_epoch == 0 or is_full or member.assigned != step.old.assigned:
-            response.assignment = WireAssignment(
-                topic_partitions=[
-                    TopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))
-                    for topic_id in sorted(member.assigned)
-                ]
-            )
+            response.assignment = WireAssignment(topic_partitions=write_partitions(TopicPartitions, member.assigned))
         wanted = step.wanted
 
         def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
@@ -157,10 +143,10 @@ class ShareProtocol:
         return CoordinatorResult(response, step.records, on_stored=None if wanted is None else stored)
 
     def _group_of(self, group_id: str, *, joins: bool) -> ShareGroup:
-        group = self._groups.share.get(group_id)
+        group = self.groups.share.get(group_id)
         if group is not None:
             return group
-        if group_id in self._groups:
+        if group_id in self.groups:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         if not joins:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
@@ -173,80 +159,23 @@ class ShareProtocol:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         return group
 
-    def _check_size(self, group: ShareGroup, member_id: str) -> None:
-        limit = self._settings().share_max_size
-        if len(group.members) >= limit and member_id not in group.members:
-            raise ApiError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The share group has reached its maximum capacity of {limit} members.",
-            )
-
-    # -- a member leaves -----------------------------------------------------------------------
-
-    def _removal(self, group: ShareGroup, member: ShareGroupMember) -> list[CoordinatorRecord]:
-        records = member_removal(group.group_id, member.member_id)
-        metadata_hash = self._hasher.group_hash(group.names_after([member], None))
-        epoch = group.group_epoch + 1
-        records.append(group_epoch_record(group.group_id, epoch, metadata_hash))
-        if len(group.members) == 1:
-            # Nobody is left to make a target for. Without a time, the next member's target waits for no interval.
-            records.append(target_epoch_record(group.group_id, epoch, 0))
-        return records
-
-    def _cancel_when_gone(
-        self, group_id: str, member: ShareGroupMember
-    ) -> Callable[[ErrorCode | None, int], CoordinatorResult[None]]:
-        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
-            # Only now: a member stays in if its removal could not be stored, and then its session must go on.
-            group = self._groups.share.get(group_id)
-            if group is None or member.member_id not in group.members:
-                self._sessions.cancel((group_id, member.member_id))
-            return CoordinatorResult(None)
-
-        return stored
-
     # -- time ----------------------------------------------------------------------------------
 
-    def next_deadline(self) -> int | None:
-        """When `on_deadline` is next due, in ms; None if never."""
-        return self._sessions.next_deadline()
-
-    def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
-        """Take out one member whose session is over; None when there is none (left)."""
-        due = next(self._sessions.pop_due(now_ms), None)
-        if due is None:
-            return None
-        group_id, member_id = due
-        group = self._groups.share.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
-            return CoordinatorResult(None)
-        logger.info("group %s: member %s is fenced, its session is over", group_id, member_id)
-
-        def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:
-            if error is not None and due not in self._sessions:
-                self._sessions.schedule(due, later_ms + FENCING_BACKOFF_MS)
-            return CoordinatorResult(None)
-
-        return CoordinatorResult(None, self._removal(group, member), on_stored=stored)
-
     def on_loaded(self, now_ms: int) -> None:
-        """Replay has rebuilt the groups: their members get a full session, and what was begun is begun again."""
-        for group_id, group in self._groups.share.items():
-            timeout_ms = self._group_config(group_id).share.session_timeout_ms
-            for member_id in group.members:
-                self._sessions.schedule((group_id, member_id), now_ms + timeout_ms)
+        """Give members a full session, and begin again what was begun: replay has rebuilt the groups."""
+        super().on_loaded(now_ms)
+        for group in self.groups.share.values():
             group.states_changed_ms = 0
 
     # -- for the step of a member ----------------------------------------------------------------
 
     def count_rebalance(self) -> None:
         """Count a group epoch that a member's heartbeat begins."""
-        self._groups.rebalances["share"] += 1
+        self.groups.rebalances["share"] += 1
 
     def group_hash(self, names: Collection[str]) -> int:
         """The metadata hash of topics."""
-        return self._hasher.group_hash(names)
+        return self.hasher.group_hash(names)
 
     def assign(
         self, members: Mapping[str, MemberSpec], assignable: Mapping[Uuid, frozenset[int]]
@@ -259,7 +188,7 @@ class ShareProtocol:
 
     def missing(self, group: ShareGroup, names: Collection[str], state_epoch: int, now_ms: int) -> _Missing | None:
         """The states that are missing, as the record and the request that make them; None if there is none."""
-        retry_ms = self._settings().share_initialize_retry_interval_ms
+        retry_ms = self.settings().share_initialize_retry_interval_ms
         topics = missing_states(group, names, self.topics, now_ms, retry_ms)
         if not topics:
             return None
@@ -315,8 +244,7 @@ class _Step:
             self._epoch += 1
             self.records.append(group_epoch_record(group.group_id, self._epoch, metadata_hash))
             self._protocol.count_rebalance()
-        group.metadata_refresh_ms = self.now_ms + METADATA_REFRESH_INTERVAL_MS
-        group.metadata_refresh_epoch = self._epoch
+        group.trust_metadata(self.now_ms, self._epoch)
         return bump
 
     def _target(self, assignment_interval_ms: int) -> Assignment:

@@ -17,16 +17,15 @@ is deleted is in no state. Kafka's ``StreamsGroup`` and ``StreamsGroupMember`` (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from kbroker.cores.groups.modern_group import INITIAL_EPOCH
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH, ModernGroup
 from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology
 from kbroker.cores.groups.streams.tasks import NO_TASKS, NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.cores.groups.streams.topology import StreamsTopology
-from kbroker.errors import ApiError, ErrorCode
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import dataclass, field, replace
 
 JOIN_GROUP_MEMBER_EPOCH = 0
 """The epoch of a heartbeat by which a member joins."""
@@ -64,6 +63,10 @@ class MemberState(IntEnum):
     UNKNOWN = 127
     """Written by a newer version."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
+
 
 @dataclass(frozen=True, slots=True)
 class StreamsGroupMember:
@@ -90,6 +93,26 @@ class StreamsGroupMember:
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether there is nothing to do for the target assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
+
+    @property
+    def must_give_up(self) -> bool:
+        """Whether the member must give up tasks before anything else."""
+        return self.state is MemberState.UNREVOKED_TASKS
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether another member may take the instance id."""
+        return self.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH
+
+    def has_all(self, owned: Tasks) -> bool:
+        """Whether the member has all of these tasks, not to be given up."""
+        return self.assigned.contains(owned)
+
+    def away(self) -> StreamsGroupMember:
+        """Return the member after it has left for a while: its tasks are kept for it."""
+        held = HeldTasks(dict.fromkeys(self.assigned.active, 0), self.assigned.standby, self.assigned.warmup)
+        epoch = LEAVE_GROUP_STATIC_MEMBER_EPOCH
+        return replace(self, member_epoch=epoch, pending_revocation=NOTHING_HELD, assigned=held)
 
     def active_task_epoch(self, task: tuple[str, int]) -> int | None:
         """Since which epoch the member has the active task (perhaps to be given up); None if it has not."""
@@ -134,33 +157,22 @@ class _Holders:
 
 
 @dataclass(slots=True, eq=False)
-class StreamsGroup:
-    """A streams group's state. Invariant: ``static_members`` maps an instance id to a key of ``members``."""
+class StreamsGroup(ModernGroup[StreamsGroupMember, Tasks]):
+    """A streams group's state."""
 
-    group_id: str
-    group_epoch: int = INITIAL_EPOCH
-    metadata_hash: int = 0
+    KIND = "streams"
+    MEMBER = StreamsGroupMember
+    NO_TARGET = NO_TASKS
+    RELEASED = MappingProxyType({"assigned": NOTHING_HELD, "pending_revocation": NOTHING_HELD})
+
     validated_topology_epoch: int = -1
     """The epoch of the topology whose topics have been found to be there; -1 if none has."""
     last_assignment_configs: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
     stored_description_topology_epoch: int = NO_DESCRIPTION
     failed_description_topology_epoch: int = NO_DESCRIPTION
-    assignment_epoch: int = INITIAL_EPOCH
-    assignment_timestamp_ms: int = 0
-    members: dict[str, StreamsGroupMember] = field(default_factory=dict)
-    static_members: dict[str, str] = field(default_factory=dict)
-    target: dict[str, Tasks] = field(default_factory=dict)
-    """By member id; a member without an entry has no target yet."""
     topology: StreamsTopology | None = None
-
     configured: ConfiguredTopology | None = None
     """The topology against the topics of ``metadata_hash``; not stored."""
-    metadata_refresh_ms: int = 0
-    """When the metadata hash is due for a check; not stored: 0 after a load and when a topic has changed."""
-    metadata_refresh_epoch: int = 0
-    """The group epoch which that check led to; above the group's where its record was lost."""
-    retry_assignment_ms: int = 0
-    """When the assignor is asked again that has failed; not stored."""
     task_offsets: dict[str, TaskOffsets] = field(default_factory=dict)
     shutdown_request_member_id: str | None = None
     """The member that asked for the whole application to shut down."""
@@ -187,25 +199,13 @@ class StreamsGroup:
         """The epoch of the topology, -1 before there is one."""
         return -1 if self.topology is None else self.topology.epoch
 
-    def member(self, member_id: str) -> StreamsGroupMember:
-        """The member of that id; `ApiError` UNKNOWN_MEMBER_ID."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
-
-    def static_member(self, instance_id: str | None) -> StreamsGroupMember | None:
-        """The member of that instance id, if there is one."""
-        member_id = self.static_members.get(instance_id) if instance_id is not None else None
-        return None if member_id is None else self.members.get(member_id)
-
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic; nobody does in an empty group."""
         return bool(self.members) and self.topology is not None and topic in self.topology.source_topics
 
-    def is_metadata_expired(self, now_ms: int) -> bool:
-        """Whether the metadata hash is to be checked with the next heartbeat."""
-        return now_ms >= self.metadata_refresh_ms or self.group_epoch < self.metadata_refresh_epoch
+    def depends_on_any(self, topics: Set[str]) -> bool:
+        """Whether the topology requires one of the topics."""
+        return self.topology is not None and not topics.isdisjoint(self.topology.required_topics())
 
     def has_active(self, task: TaskId) -> bool:
         """Whether any member has the active task, perhaps still to give it up."""
@@ -233,7 +233,7 @@ class StreamsGroup:
         old = self.members.get(member.member_id)
         if old is not None:
             self._holders.remove(old)
-            self._forget_instance(old)
+            self._forget_instance(old.member_id, old.instance_id)
         self.members[member.member_id] = member
         self._holders.put(member)
         if member.instance_id is not None:
@@ -245,17 +245,10 @@ class StreamsGroup:
         if member is None:
             return
         self._holders.remove(member)
-        self._forget_instance(member)
+        self._forget_instance(member_id, member.instance_id)
         self.task_offsets.pop(member_id, None)
         if not self.members:
             self.shutdown_request_member_id = None
-
-    def put_target(self, member_id: str, tasks: Tasks | None) -> None:
-        """Set, or with None forget, a member's target assignment."""
-        if tasks is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = tasks
 
     def put_topology(self, topology: StreamsTopology | None) -> None:
         """Set, or with None forget, the topology."""
@@ -266,8 +259,3 @@ class StreamsGroup:
     def target_of(self, member_id: str) -> Tasks:
         """The member's target assignment, nothing if it has none."""
         return self.target.get(member_id, NO_TASKS)
-
-    def _forget_instance(self, member: StreamsGroupMember) -> None:
-        # A static member that another one has replaced has lost its place already.
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
-            del self.static_members[member.instance_id]

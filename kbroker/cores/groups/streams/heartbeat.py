@@ -13,7 +13,7 @@ from kbroker.config.streams_group import StreamsGroupConfig
 from kbroker.cores.coordinator.result import CoordinatorRecord
 from kbroker.cores.groups.assignors.spec import AssignmentKept
 from kbroker.cores.groups.client import ClientContext
-from kbroker.cores.groups.modern_group import METADATA_REFRESH_INTERVAL_MS, RETRY_ASSIGNMENT_MS, UNSETTLED_INTERVAL_MS
+from kbroker.cores.groups.modern_group import RETRY_ASSIGNMENT_MS, UNSETTLED_INTERVAL_MS
 from kbroker.cores.groups.streams.assignors.spec import (
     AssignmentConfigs,
     GroupSpec,
@@ -141,12 +141,8 @@ class HeartbeatStep:
             known = None
         if known is None:
             known = group.configured = configure(topology, self.hasher.image)
-        self._trust_metadata()
+        self.group.trust_metadata(self.now_ms, self.group_epoch)
         return known
-
-    def _trust_metadata(self) -> None:
-        self.group.metadata_refresh_ms = self.now_ms + METADATA_REFRESH_INTERVAL_MS
-        self.group.metadata_refresh_epoch = self.group_epoch
 
     def _take_offsets(self, topology: StreamsTopology) -> None:
         """Keep the offsets that the member reports of the topology's tasks."""
@@ -178,7 +174,7 @@ class HeartbeatStep:
                 assignment_configs=configs,
             )
         )
-        self._trust_metadata()
+        self.group.trust_metadata(self.now_ms, self.group_epoch)
 
     # -- the target and the member's tasks -----------------------------------------------------
 

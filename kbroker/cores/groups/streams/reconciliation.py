@@ -45,10 +45,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from kbroker.cores.groups.modern_group import moved
 from kbroker.cores.groups.streams.group import MemberState, StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.tasks import NOTHING_HELD, HeldTasks, TaskId, Tasks
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.value_types import dataclass, field, replace
+from kbroker.value_types import dataclass, field
 
 
 class Heartbeat(Enum):
@@ -178,10 +179,11 @@ class Reconciliation:
         epochs = {task: has.active[task] for task in active.kept}
         if must_revoke:
             kept = HeldTasks(epochs, frozenset(standby.kept), frozenset(warmup.kept))
-            return self._moved(MemberState.UNREVOKED_TASKS, member_epoch, kept, revoked)
+            return moved(self.member, MemberState.UNREVOKED_TASKS, member_epoch, kept, revoked)
         epochs.update(dict.fromkeys(active.granted, self.target_epoch))
         waits = active.waits or standby.waits or warmup.waits
-        return self._moved(
+        return moved(
+            self.member,
             MemberState.UNRELEASED_TASKS if waits else MemberState.STABLE,
             self.target_epoch,
             HeldTasks(epochs, frozenset(standby.kept | standby.granted), frozenset(warmup.kept | warmup.granted)),
@@ -216,17 +218,3 @@ class Reconciliation:
         return (standby and task not in has.standby and process_id in self.group.standby_processes(task)) or (
             warmup and task not in has.warmup and process_id in self.group.warmup_processes(task)
         )
-
-    def _moved(
-        self, state: MemberState, epoch: int, assigned: HeldTasks, pending_revocation: HeldTasks
-    ) -> StreamsGroupMember:
-        member = self.member
-        moved = replace(
-            member,
-            state=state,
-            member_epoch=epoch,
-            previous_member_epoch=member.member_epoch,
-            assigned=assigned,
-            pending_revocation=pending_revocation,
-        )
-        return member if moved == member else moved

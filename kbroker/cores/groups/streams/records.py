@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.cores.coordinator.result import CoordinatorRecord
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH
-from kbroker.cores.groups.record_maker import coordinator_record
+from kbroker.cores.groups.record_maker import CommonRecords, coordinator_record, with_epochs
 from kbroker.cores.groups.streams.group import NO_TAGS, MemberState, StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.tasks import (
-    NOTHING_HELD,
     HeldTasks,
     TaskId,
     Tasks,
@@ -27,6 +25,16 @@ from kbroker.value_types import replace
 from kbroker.wire.records import streams_group as rec
 from kbroker.wire.records.streams_group import StreamsGroupCurrentMemberAssignmentValueTaskIds as HeldTaskIds
 from kbroker.wire.records.versioned import decode_versioned
+
+_COMMON = CommonRecords(
+    rec.StreamsGroupMetadataKey,
+    rec.StreamsGroupTargetAssignmentMetadataKey,
+    rec.StreamsGroupTargetAssignmentMetadataValue,
+    rec.StreamsGroupTargetAssignmentMemberKey,
+    rec.StreamsGroupCurrentMemberAssignmentKey,
+    rec.StreamsGroupMemberMetadataKey,
+)
+target_epoch_record, member_removal = _COMMON.target_epoch_record, _COMMON.member_removal
 
 
 def group_record(
@@ -75,12 +83,6 @@ def member_record(group_id: str, member: StreamsGroupMember) -> CoordinatorRecor
     return coordinator_record(rec.StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def target_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
-    """The epoch that the target assignment was made for, and when."""
-    value = rec.StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
-    return coordinator_record(rec.StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
-
-
 def target_record(group_id: str, member_id: str, tasks: Tasks) -> CoordinatorRecord:
     """The member's target assignment."""
     value = rec.StreamsGroupTargetAssignmentMemberValue(
@@ -115,18 +117,6 @@ def topology_record(group_id: str, value: rec.StreamsGroupTopologyValue) -> Coor
     return coordinator_record(rec.StreamsGroupTopologyKey(group_id=group_id), value)
 
 
-def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """Everything of a member; Kafka refuses another order."""
-    return [
-        coordinator_record(kind(group_id=group_id, member_id=member_id), None)
-        for kind in (
-            rec.StreamsGroupCurrentMemberAssignmentKey,
-            rec.StreamsGroupTargetAssignmentMemberKey,
-            rec.StreamsGroupMemberMetadataKey,
-        )
-    ]
-
-
 def group_removal(group: StreamsGroup) -> list[CoordinatorRecord]:
     """Everything of the group."""
     group_id = group.group_id
@@ -157,39 +147,31 @@ def _with_epochs(tasks: Mapping[TaskId, int]) -> list[HeldTaskIds]:
 
 
 def replay(groups: dict[str, StreamsGroup], key: Any, value: bytes | None) -> None:
-    """Apply one record to the groups; a group begins with its first value and ends with its epoch's tombstone.
-
-    A tombstone without a value before it changes nothing. `WireError` for a value that cannot be read.
-    """
-    group = groups.get(key.group_id)
+    """Apply one record to the groups. `WireError` for a value that cannot be read."""
+    group = _COMMON.replay(groups, key, value, StreamsGroup)
     if group is None:
-        if value is None:
-            return
-        group = groups[key.group_id] = StreamsGroup(key.group_id)
+        return
+    if isinstance(key, rec.StreamsGroupTopologyKey):
+        topology = None
+        if value is not None:
+            topology = topology_of_record(decode_versioned(rec.StreamsGroupTopologyValue, value)[0])
+        group.put_topology(topology)
+    elif value is not None:
+        _replay_value(group, key, value)
+
+
+def _replay_value(group: StreamsGroup, key: Any, value: bytes) -> None:
     match key:
-        case rec.StreamsGroupCurrentMemberAssignmentKey():
-            _replay_current(group, key.member_id, value)
-        case rec.StreamsGroupTargetAssignmentMemberKey():
-            _replay_target(group, key.member_id, value)
-        case rec.StreamsGroupMemberMetadataKey():
-            _replay_member(group, key.member_id, value)
         case rec.StreamsGroupMetadataKey():
-            if value is None:
-                del groups[key.group_id]
-            else:
-                _replay_group(group, value)
-        case rec.StreamsGroupTargetAssignmentMetadataKey():
-            if value is None:
-                group.assignment_epoch, group.assignment_timestamp_ms = NO_ASSIGNMENT_EPOCH, 0
-                return
-            target, _ = decode_versioned(rec.StreamsGroupTargetAssignmentMetadataValue, value)
-            group.assignment_epoch = target.assignment_epoch
-            group.assignment_timestamp_ms = target.assignment_timestamp
-        case rec.StreamsGroupTopologyKey():
-            topology = None
-            if value is not None:
-                topology = topology_of_record(decode_versioned(rec.StreamsGroupTopologyValue, value)[0])
-            group.put_topology(topology)
+            _replay_group(group, value)
+        case rec.StreamsGroupTargetAssignmentMemberKey():
+            target, _ = decode_versioned(rec.StreamsGroupTargetAssignmentMemberValue, value)
+            roles = (target.active_tasks, target.standby_tasks, target.warmup_tasks)
+            group.put_target(key.member_id, Tasks(*map(read_tasks, roles)))
+        case rec.StreamsGroupMemberMetadataKey():
+            group.put_member(_with_fields(group.member_or_new(key.member_id), value))
+        case rec.StreamsGroupCurrentMemberAssignmentKey():
+            group.put_member(_with_current(group.member_or_new(key.member_id), value))
 
 
 def _replay_group(group: StreamsGroup, value: bytes) -> None:
@@ -202,85 +184,47 @@ def _replay_group(group: StreamsGroup, value: bytes) -> None:
     group.failed_description_topology_epoch = metadata.failed_description_topology_epoch
 
 
-def _replay_current(group: StreamsGroup, member_id: str, value: bytes | None) -> None:
-    member = group.members.get(member_id)
-    if value is None:
-        if member is not None:
-            gone = LEAVE_GROUP_MEMBER_EPOCH
-            group.put_member(
-                replace(
-                    member,
-                    member_epoch=gone,
-                    previous_member_epoch=gone,
-                    assigned=NOTHING_HELD,
-                    pending_revocation=NOTHING_HELD,
-                )
-            )
-        return
+def _with_current(member: StreamsGroupMember, value: bytes) -> StreamsGroupMember:
     current, _ = decode_versioned(rec.StreamsGroupCurrentMemberAssignmentValue, value)
-    try:
-        state = MemberState(current.state)
-    except ValueError:
-        state = MemberState.UNKNOWN
     epoch = current.member_epoch
-    group.put_member(
-        replace(
-            member if member is not None else StreamsGroupMember(member_id),
-            member_epoch=epoch,
-            previous_member_epoch=current.previous_member_epoch,
-            state=state,
-            assigned=HeldTasks(
-                _read_epochs(current.active_tasks, epoch),
-                read_tasks(current.standby_tasks),
-                read_tasks(current.warmup_tasks),
-            ),
-            pending_revocation=HeldTasks(
-                _read_epochs(current.active_tasks_pending_revocation, epoch),
-                read_tasks(current.standby_tasks_pending_revocation),
-                read_tasks(current.warmup_tasks_pending_revocation),
-            ),
-        )
+    return replace(
+        member,
+        member_epoch=epoch,
+        previous_member_epoch=current.previous_member_epoch,
+        state=MemberState(current.state),
+        assigned=HeldTasks(
+            _read_epochs(current.active_tasks, epoch),
+            read_tasks(current.standby_tasks),
+            read_tasks(current.warmup_tasks),
+        ),
+        pending_revocation=HeldTasks(
+            _read_epochs(current.active_tasks_pending_revocation, epoch),
+            read_tasks(current.standby_tasks_pending_revocation),
+            read_tasks(current.warmup_tasks_pending_revocation),
+        ),
     )
 
 
 def _read_epochs(entries: list[HeldTaskIds], default_epoch: int) -> dict[TaskId, int]:
-    result = {}
-    for entry in entries:
-        epochs = entry.assignment_epochs
-        if epochs is None or len(epochs) != len(entry.partitions):
-            epochs = [default_epoch] * len(entry.partitions)
-        for partition, epoch in zip(entry.partitions, epochs, strict=True):
-            result[TaskId(entry.subtopology_id, partition)] = epoch
-    return result
+    return {
+        TaskId(entry.subtopology_id, partition): epoch
+        for entry in entries
+        for partition, epoch in with_epochs(entry.partitions, entry.assignment_epochs, default_epoch)
+    }
 
 
-def _replay_target(group: StreamsGroup, member_id: str, value: bytes | None) -> None:
-    if value is None:
-        group.put_target(member_id, None)
-        return
-    target, _ = decode_versioned(rec.StreamsGroupTargetAssignmentMemberValue, value)
-    tasks = Tasks(read_tasks(target.active_tasks), read_tasks(target.standby_tasks), read_tasks(target.warmup_tasks))
-    group.put_target(member_id, tasks)
-
-
-def _replay_member(group: StreamsGroup, member_id: str, value: bytes | None) -> None:
-    if value is None:
-        group.remove_member(member_id)
-        return
+def _with_fields(member: StreamsGroupMember, value: bytes) -> StreamsGroupMember:
     metadata, _ = decode_versioned(rec.StreamsGroupMemberMetadataValue, value)
     endpoint = metadata.user_endpoint
-    member = group.members.get(member_id)
-    group.put_member(
-        replace(
-            member if member is not None else StreamsGroupMember(member_id),
-            instance_id=metadata.instance_id,
-            rack_id=metadata.rack_id,
-            client_id=metadata.client_id,
-            client_host=metadata.client_host,
-            rebalance_timeout_ms=metadata.rebalance_timeout_ms,
-            topology_epoch=metadata.topology_epoch,
-            process_id=metadata.process_id,
-            user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
-            client_tags={tag.key: tag.value for tag in metadata.client_tags} or NO_TAGS,
-        )
+    return replace(
+        member,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        rebalance_timeout_ms=metadata.rebalance_timeout_ms,
+        topology_epoch=metadata.topology_epoch,
+        process_id=metadata.process_id,
+        user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        client_tags={tag.key: tag.value for tag in metadata.client_tags} or NO_TAGS,
     )

@@ -22,11 +22,9 @@ class ListenerMechanism(Protocol):
     @property
     def task(self) -> Callable[[], Awaitable[None]] | None:
         """Runs as long as the node, from before its listeners are open; None if there is nothing to do."""
-        ...
 
     def offered(self, services: Services) -> OfferedMechanism:
         """The mechanism as the listener's clients find it."""
-        ...
 
 
 class MechanismProperties:

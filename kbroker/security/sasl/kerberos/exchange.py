@@ -30,24 +30,19 @@ class Context(Protocol):
     @property
     def is_established(self) -> bool:
         """Whether both sides know one another."""
-        ...
 
     @property
     def initiator(self) -> str:
         """The client's principal, once established."""
-        ...
 
     def step(self, token: bytes) -> bytes:
         """Take the other side's token (none at first, for the client); the one to send, empty if there is none."""
-        ...
 
     def wrap(self, message: bytes) -> bytes:
         """A message with proof of its origin, not encrypted."""
-        ...
 
     def unwrap(self, token: bytes) -> bytes:
         """The message of a token that the other side has made by ``wrap``."""
-        ...
 
 
 class GssapiServer:

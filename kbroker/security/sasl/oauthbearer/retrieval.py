@@ -30,11 +30,9 @@ class TokenRequest(Protocol):
 
     def headers(self) -> Mapping[str, str]:
         """Those of the request."""
-        ...
 
     def form(self) -> bytes:
         """The body of the request; ``ProviderError`` if it cannot be made."""
-        ...
 
 
 class Credentials(NamedTuple):

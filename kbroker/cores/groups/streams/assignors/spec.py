@@ -50,4 +50,3 @@ class TaskAssignor(Protocol):
 
         :class:`AssignmentKept` from an assignor that is not Kafka's.
         """
-        ...
