@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,10 +74,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["KAFKA_HOME"] = str(home)
 
 
-def pytest_collection_finish() -> None:
-    """Let the collector of garbage pass over ten thousand tests, which all stay, each time that it looks at all."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the collector of garbage pass over ten thousand tests, which all stay, now and whenever it looks at all."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

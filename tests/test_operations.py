@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -26,8 +27,10 @@ OF_NODES = (
 def modules() -> Iterator[tuple[Path, ast.Module]]:
     """The code that runs in a node: all but what tests and simulates it."""
     for path in sorted((ROOT / "kbroker").rglob("*.py")):
-        if {"testing", "sim", "console"}.isdisjoint(path.relative_to(ROOT / "kbroker").parts):
-            yield path, ast.parse(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        is_of_nodes = {"testing", "sim", "console"}.isdisjoint(path.relative_to(ROOT / "kbroker").parts)
+        if is_of_nodes and re.search(r"\blog(ger)?\.|FatalError|LogDirFailure", text):
+            yield path, ast.parse(text)
 
 
 def template(node: ast.expr, constants: dict[str, str]) -> str:
@@ -57,8 +60,10 @@ def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
                 yield "FatalError", node
 
 
-def messages() -> Iterator[tuple[str, str, str]]:
+@cache
+def messages() -> list[tuple[str, str, str]]:
     """(module, what is called, the message with … for its values)."""
+    found = []
     for path, tree in modules():
         parts = path.relative_to(ROOT).with_suffix("").parts
         constants = {target.id: value for node in tree.body for target, value in _assigned(node)}
@@ -67,7 +72,8 @@ def messages() -> Iterator[tuple[str, str, str]]:
             if kind == "FatalError" and not any(f"{module}.".startswith(f"{name}.") for name in OF_NODES):
                 continue
             text = template(call.args[0], constants) if call.args else "…"
-            yield ".".join(parts), kind, " ".join(re.sub(r"%[-+0-9.]*[a-z]", "…", text).split())
+            found.append((".".join(parts), kind, " ".join(re.sub(r"%[-+0-9.]*[a-z]", "…", text).split())))
+    return found
 
 
 def _assigned(node: ast.stmt) -> Iterator[tuple[ast.Name, str]]:
@@ -78,7 +84,7 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[ast.Name, str]]:
 
 def test_every_message_of_a_node_is_explained() -> None:
     """When this fails: say in docs/operations.md what the message means and what to do."""
-    found = list(messages())
+    found = messages()
     assert len(found) > 90
     missing = []
     for module, kind, text in found:

@@ -9,6 +9,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -56,6 +57,7 @@ def _module(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@cache
 def _imports(path: Path) -> set[str]:
     """Returns the modules that a file may import: of a name in a package it is not told whether it is one."""
     names: set[str] = set()

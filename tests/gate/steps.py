@@ -85,6 +85,7 @@ REST = [
     Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} spark')}"), 30),
     Step("compat, clusters", ("compat", f"ONLY={_directories(CLUSTERS)}"), 22),
     Step("compat, Spark", ("compat", "ONLY=compat_tests/spark"), 16),
+    Step("test, with Java", ("test", "ONLY=tests", "ARGS=-m 'spark or kafka'"), 5),
     Step("compat, other clients", ("compat", f"ONLY={_directories(OTHER_CLIENTS)}"), 5),
     Step(
         "test, Python 3.13", ("test-py313", f"ARGS={_left_out_on_313()} -m 'not slow'"), 8, {"KBROKER_EXAMPLES": "25"}

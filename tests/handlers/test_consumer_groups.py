@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -42,33 +40,33 @@ async def coordinator(node: Node) -> Client:
     return client
 
 
-@pytest.mark.parametrize(
-    ("fields", "version", "error"),
-    [
-        ({"group_id": ""}, 1, ErrorCode.INVALID_REQUEST),
-        ({"group_id": " "}, 1, ErrorCode.INVALID_REQUEST),
-        ({"member_id": ""}, 1, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "", "member_epoch": 3}, 0, ErrorCode.INVALID_REQUEST),
-        ({"instance_id": ""}, 1, ErrorCode.INVALID_REQUEST),
-        ({"rack_id": " "}, 1, ErrorCode.INVALID_REQUEST),
-        ({"rebalance_timeout_ms": -1}, 1, ErrorCode.INVALID_REQUEST),
-        ({"topic_partitions": None}, 1, ErrorCode.INVALID_REQUEST),
-        ({"topic_partitions": [TopicPartitions(partitions=[0])]}, 1, ErrorCode.INVALID_REQUEST),
-        ({"subscribed_topic_names": None}, 1, ErrorCode.INVALID_REQUEST),
-        ({"member_epoch": -2}, 1, ErrorCode.INVALID_REQUEST),
-        ({"member_epoch": -3}, 1, ErrorCode.INVALID_REQUEST),
-        ({"server_assignor": "sticky"}, 1, ErrorCode.UNSUPPORTED_ASSIGNOR),
-        ({"member_epoch": 3}, 1, ErrorCode.GROUP_ID_NOT_FOUND),
-        ({"subscribed_topic_names": [], "subscribed_topic_regex": "("}, 1, ErrorCode.INVALID_REGULAR_EXPRESSION),
-    ],
-)
-def test_requests_that_are_refused(tmp_path: Path, fields: dict[str, Any], version: int, error: ErrorCode) -> None:
+REFUSED: list[tuple[dict[str, Any], int, ErrorCode]] = [
+    ({"group_id": ""}, 1, ErrorCode.INVALID_REQUEST),
+    ({"group_id": " "}, 1, ErrorCode.INVALID_REQUEST),
+    ({"member_id": ""}, 1, ErrorCode.INVALID_REQUEST),
+    ({"member_id": "", "member_epoch": 3}, 0, ErrorCode.INVALID_REQUEST),
+    ({"instance_id": ""}, 1, ErrorCode.INVALID_REQUEST),
+    ({"rack_id": " "}, 1, ErrorCode.INVALID_REQUEST),
+    ({"rebalance_timeout_ms": -1}, 1, ErrorCode.INVALID_REQUEST),
+    ({"topic_partitions": None}, 1, ErrorCode.INVALID_REQUEST),
+    ({"topic_partitions": [TopicPartitions(partitions=[0])]}, 1, ErrorCode.INVALID_REQUEST),
+    ({"subscribed_topic_names": None}, 1, ErrorCode.INVALID_REQUEST),
+    ({"member_epoch": -2}, 1, ErrorCode.INVALID_REQUEST),
+    ({"member_epoch": -3}, 1, ErrorCode.INVALID_REQUEST),
+    ({"server_assignor": "sticky"}, 1, ErrorCode.UNSUPPORTED_ASSIGNOR),
+    ({"member_epoch": 3}, 1, ErrorCode.GROUP_ID_NOT_FOUND),
+    ({"subscribed_topic_names": [], "subscribed_topic_regex": "("}, 1, ErrorCode.INVALID_REGULAR_EXPRESSION),
+]
+
+
+def test_requests_that_are_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             client = await coordinator(node)
-            response = await client.ask(heartbeat(**fields), version)
-            assert (response.error_code, bool(response.error_message)) == (error, True)
-            assert response.member_id is None and response.assignment is None
+            for fields, version, error in REFUSED:
+                response = await client.ask(heartbeat(**fields), version)
+                assert (response.error_code, bool(response.error_message)) == (error, True), fields
+                assert response.member_id is None and response.assignment is None
 
     run(test)
 

@@ -54,26 +54,6 @@ def test_producers_are_described_with_their_last_batch(tmp_path: Path) -> None:
     run(test)
 
 
-def test_what_is_not_there_or_not_a_name(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            found = await described(client, ("t", [7]), ("nope", [0]), ("a b", [0]), ("t", []))
-            assert [(p.partition_index, p.error_code, p.error_message) for p in found] == [
-                (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
-                (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
-                (
-                    0,
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', "
-                    "'_' and '-'",
-                ),
-            ]
-
-    run(test)
-
-
 def test_a_follower_answers_from_its_own_log(tmp_path: Path) -> None:
     """``kafka-transactions find-hanging --broker-id`` asks a broker about all replicas that it has."""
 

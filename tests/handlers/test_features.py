@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_alter_configs
 from kbroker.raft_metadata.image import ConfigResource
@@ -67,61 +65,6 @@ def test_a_fresh_cluster_finalizes_what_is_there_and_nothing_else(tmp_path: Path
     converse(tmp_path, talk)
 
 
-@pytest.mark.parametrize(
-    ("name", "level", "upgrade_type", "reason"),
-    [
-        ("share.version", 3, UPGRADE, "Local controller 1 only supports versions 0-2"),
-        ("none.version", 1, UPGRADE, "Local controller 1 does not support this feature."),
-        ("foo.version", 0, UPGRADE, "Feature foo.version not found."),
-        ("group.version", 2, UPGRADE, "Local controller 1 only supports versions 0-1"),
-        ("group.version", -1, UPGRADE, "A feature version cannot be less than 0."),
-        ("group.version", 1, 0, "The controller does not support the given upgrade type."),
-        ("metadata.version", 34, UPGRADE, "Local controller 1 only supports versions 7-33"),
-        ("metadata.version", 0, UNSAFE, "Local controller 1 only supports versions 7-33"),
-        ("kraft.version", 0, SAFE, "Can't downgrade the version of this feature."),
-        (
-            "group.version",
-            0,
-            UPGRADE,
-            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
-            "downgrade.",
-        ),
-    ],
-)
-def test_refused_levels(tmp_path: Path, name: str, level: int, upgrade_type: int, reason: str) -> None:
-    async def talk(plane: Plane) -> None:
-        for version in (0, 1, 2) if upgrade_type == UPGRADE else (1, 2):
-            answer = await update(plane, (name, level, upgrade_type), version=version)
-            assert (answer.error_code, answer.error_message) == (
-                E.INVALID_UPDATE_VERSION,
-                "The update failed for all features since the following feature had an error: "
-                f"Invalid update version {level} for feature {name}. {reason}",
-            )
-        assert levels(plane) == FRESH
-
-    converse(tmp_path, talk)
-
-
-@pytest.mark.parametrize(
-    ("level", "upgrade_type", "reason"),
-    [
-        (32, SAFE, "Refusing to perform the requested downgrade because it might delete metadata information."),
-        (21, UNSAFE, "Unsafe metadata downgrade is not supported in this version."),
-    ],
-)
-def test_metadata_that_would_be_lost_is_not_downgraded(
-    tmp_path: Path, level: int, upgrade_type: int, reason: str
-) -> None:
-    async def talk(plane: Plane) -> None:
-        answer = await update(plane, ("metadata.version", level, upgrade_type))
-        assert answer.error_code == E.INVALID_UPDATE_VERSION
-        assert str(answer.error_message).endswith(
-            f"Unsupported metadata.version downgrade from 33 to {level}. {reason}"
-        )
-
-    converse(tmp_path, talk)
-
-
 def test_all_or_none_and_the_later_of_two(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         answer = await update(plane, ("group.version", 0, SAFE), ("share.version", 3, UPGRADE))
@@ -142,30 +85,6 @@ def test_share_groups_are_turned_off_and_on_whatever_the_level_of_the_metadata(t
             assert (await update(plane, ("share.version", level, kind), ("group.version", 1, SAFE))).error_code == 0
             assert levels(plane).get("share.version", 0) == level
         assert (await update(plane, ("foo.version", 0, SAFE))).error_code == E.INVALID_UPDATE_VERSION
-
-    converse(tmp_path, talk)
-
-
-def test_a_feature_needs_the_metadata_version_that_is_wished_for_with_it(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
-        answer = await update(plane, ("group.version", 1, UPGRADE), ("metadata.version", 6, UPGRADE))
-        assert str(answer.error_message).endswith(
-            "group.version could not be set to 1 because it depends on metadata.version=7 (3.3-IV3)"
-        )
-
-    converse(tmp_path, talk)
-
-
-def test_a_feature_is_lowered_and_raised(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
-        assert (await update(plane, ("group.version", 0, SAFE), validate_only=True)).error_code == 0
-        assert levels(plane) == FRESH
-        assert (await update(plane, ("group.version", 0, SAFE))).error_code == 0
-        assert "group.version" not in levels(plane)
-        answer = await update(plane, ("group.version", 1, SAFE))
-        assert str(answer.error_message).endswith("Can't downgrade to a newer version.")
-        assert (await update(plane, ("group.version", 1, UPGRADE))).error_code == 0
-        assert levels(plane) == FRESH
 
     converse(tmp_path, talk)
 

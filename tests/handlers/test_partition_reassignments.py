@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,72 +16,8 @@ from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import PartitionImage
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import Uuid
-from kbroker.wire.messages import alter_partition_reassignments as apr
-from kbroker.wire.messages import create_topics as ct
-from kbroker.wire.messages import list_partition_reassignments as lpr
 from kbroker.wire.records.metadata import PartitionChangeRecord
-from tests.handlers.metadata_plane import Plane
-from tests.handlers.test_group_configs import converse
 from tests.raft_metadata.controller_harness import Harness
-
-
-async def ask(
-    plane: Plane, *wanted: tuple[str, int, list[int] | None], version: int = 1, allow_factor_change: bool = True
-) -> list[tuple[int, str | None]]:
-    request = apr.AlterPartitionReassignmentsRequest(
-        allow_replication_factor_change=allow_factor_change,
-        topics=[
-            apr.ReassignableTopic(
-                name=name, partitions=[apr.ReassignablePartition(partition_index=index, replicas=replicas)]
-            )
-            for name, index, replicas in wanted
-        ],
-    )
-    answer = await plane.ask(request, version)
-    assert (answer.error_code, answer.allow_replication_factor_change) == (0, allow_factor_change)
-    return [(entry.error_code, entry.error_message) for topic in answer.responses for entry in topic.partitions]
-
-
-def test_one_node_has_nowhere_to_move_to(tmp_path: Path) -> None:
-    unregistered = "The manual partition assignment includes broker {}, but no such broker is registered."
-    cases: list[tuple[tuple[str, int, list[int] | None], tuple[int, str | None]]] = [
-        (("a", 0, [1]), (0, None)),
-        (("a", 0, [2]), (E.INVALID_REPLICA_ASSIGNMENT, unregistered.format(2))),
-        (("a", 0, [1, 2]), (E.INVALID_REPLICA_ASSIGNMENT, unregistered.format(2))),
-        (("a", 0, [-1]), (E.INVALID_REPLICA_ASSIGNMENT, unregistered.format(-1))),
-        (
-            ("a", 0, [1, 1]),
-            (E.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes the broker 1 more than once."),
-        ),
-        (
-            ("a", 0, []),
-            (E.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."),
-        ),
-        (("a", 0, None), (E.NO_REASSIGNMENT_IN_PROGRESS, None)),
-        (("a", 7, [1]), (E.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition a:7.")),
-        (("nope", 0, None), (E.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find a topic named nope.")),
-    ]
-
-    async def talk(plane: Plane) -> None:
-        topic = ct.CreatableTopic(name="a", num_partitions=1, replication_factor=1)
-        await plane.ask(ct.CreateTopicsRequest(topics=[topic]))
-        before = plane.metadata.image.topics
-        for version in (0, 1):
-            assert await ask(plane, *(wanted for wanted, _ in cases), version=version) == [said for _, said in cases]
-        assert plane.metadata.image.topics == before
-        listed = await plane.ask(lpr.ListPartitionReassignmentsRequest(topics=None))
-        assert (listed.error_code, listed.topics) == (0, [])
-
-    converse(tmp_path, talk)
-
-
-def test_an_empty_request_has_an_empty_answer(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
-        request = apr.AlterPartitionReassignmentsRequest(allow_replication_factor_change=False)
-        answer = await plane.ask(request, 1)
-        assert answer == apr.AlterPartitionReassignmentsResponse(error_message="")
-
-    converse(tmp_path, talk)
 
 
 def cluster(replicas: Sequence[int], *, brokers: int = 5) -> Harness:

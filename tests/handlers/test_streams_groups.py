@@ -6,12 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kbroker.errors import ErrorCode as E
 from kbroker.wire.messages import streams_group_describe as sd
 from kbroker.wire.messages import streams_group_heartbeat as hb
-from kbroker.wire.messages import streams_group_topology_description_update as du
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.node.node_harness import Client, Node, run, running_node
 
@@ -98,48 +95,6 @@ def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
     converse(tmp_path, talk, **NO_DELAY)
 
 
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        ({"group_id": ""}, E.INVALID_REQUEST),
-        ({"member_id": " "}, E.INVALID_REQUEST),
-        ({"instance_id": ""}, E.INVALID_REQUEST),
-        ({"rebalance_timeout_ms": -1}, E.INVALID_REQUEST),
-        ({"topology": None}, E.INVALID_REQUEST),
-        ({"active_tasks": None}, E.INVALID_REQUEST),
-        ({"active_tasks": [hb.TaskIds(subtopology_id="0", partitions=[0])]}, E.INVALID_REQUEST),
-        ({"member_epoch": 1}, E.INVALID_REQUEST),
-        ({"member_epoch": 1, "topology": None, "standby_tasks": None}, E.INVALID_REQUEST),
-        ({"member_epoch": 1, "topology": None}, E.GROUP_ID_NOT_FOUND),
-        ({"member_epoch": -1, "topology": None}, E.GROUP_ID_NOT_FOUND),
-        ({"member_epoch": -2, "topology": None}, E.INVALID_REQUEST),
-        ({"member_epoch": -3, "topology": None}, E.INVALID_REQUEST),
-    ],
-)
-def test_wrong_fields(tmp_path: Path, fields: dict[str, Any], error: E) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        assert (await client.ask(heartbeat(**fields))).error_code == error
-
-    converse(tmp_path, talk)
-
-
-def test_wrong_topologies(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        changelog = [hb.TopicInfo(name="log", partitions=1)]
-        for subtopology, code, text in (
-            (hb.Subtopology(source_topics=["__consumer_offsets"]), E.STREAMS_INVALID_TOPOLOGY, "is prohibited"),
-            (hb.Subtopology(source_topics=["a/b"]), E.STREAMS_INVALID_TOPOLOGY, "not valid topic names"),
-            (hb.Subtopology(source_topic_regex=["a.*"]), E.INVALID_REQUEST, "not supported yet"),
-            (hb.Subtopology(state_changelog_topics=changelog), E.STREAMS_INVALID_TOPOLOGY, "undefined partition count"),
-            (hb.Subtopology(), E.STREAMS_INVALID_TOPOLOGY, "No source topics found"),
-        ):
-            answer = await client.ask(heartbeat(topology=hb.Topology(subtopologies=[subtopology])))
-            assert (answer.error_code, text in answer.error_message) == (code, True), answer
-        assert GROUP not in node.broker.services.groups.loaded_core(GROUP)._groups
-
-    converse(tmp_path, talk)
-
-
 def test_a_node_that_does_not_serve_streams_groups_says_so(tmp_path: Path) -> None:
     async def talk(node: Node, client: Client) -> None:
         assert (await client.ask(heartbeat())).error_code == E.UNSUPPORTED_VERSION
@@ -147,12 +102,3 @@ def test_a_node_that_does_not_serve_streams_groups_says_so(tmp_path: Path) -> No
         assert [group.error_code for group in answer.groups] == [E.UNSUPPORTED_VERSION]
 
     converse(tmp_path, talk, **{"group.coordinator.rebalance.protocols": "classic,consumer"})
-
-
-def test_no_description_of_a_topology_is_kept(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        answer = await client.ask(du.StreamsGroupTopologyDescriptionUpdateRequest(group_id=GROUP, member_id="m"))
-        assert answer.error_code == E.UNSUPPORTED_VERSION
-        assert answer.error_message == "The broker has no streams group topology description plugin configured."
-
-    converse(tmp_path, talk)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import select
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -41,9 +39,8 @@ from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.conftest import FAST_START
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
-from tests.patience import LONG, SHORT, until
+from tests.patience import SHORT, until
 
 READ_COMMITTED = 1
 ID = "transactional-id"
@@ -389,75 +386,6 @@ def test_version_1_goes_on_with_its_sequence_after_the_end_and_a_repeated_batch_
     run(test)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_end_may_be_asked_for_again_also_of_another_process(tmp_path: Path, version: int) -> None:
-    """Redpanda #3501: EndTxn was refused when it was sent again after the commit."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            producer = await open_producer(node, version)
-            if version == 1:
-                await producer.add()
-            assert await producer.send(b"a") == 0
-            before = producer.producer_id, producer.epoch
-            assert await producer.end(commit=True) == 0
-            after = producer.producer_id, producer.epoch
-            producer.producer_id, producer.epoch = before
-            assert await producer.end(commit=True) == 0
-            assert (producer.producer_id, producer.epoch) == after
-        async with running_node(tmp_path) as node:
-            producer.client = await node.connect()
-            producer.producer_id, producer.epoch = before
-            assert await producer.end(commit=True) == 0
-            assert (producer.producer_id, producer.epoch) == after
-            producer.producer_id, producer.epoch = before
-            assert await producer.end(commit=False) == E.INVALID_TXN_STATE
-            assert contents(await read(node)) == [b"a"]
-
-    run(test)
-
-
-def test_a_client_of_version_1_is_told_to_wait_where_markers_are_on_their_way(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t", 2)
-            producer = await open_producer(node, 1)
-            await producer.add()
-            assert await producer.send(b"a") == 0
-            markers = HeldMarkers(node)
-            assert await producer.end(commit=True) == 0
-            assert await producer.end(commit=True) == E.CONCURRENT_TRANSACTIONS
-            request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
-            assert (await producer.client.ask(request, 4)).error_code == E.CONCURRENT_TRANSACTIONS
-            # One request has both answers: for a partition that needs none, and for one that must be verified.
-            markers.release()
-            assert await producer.end(commit=True) == 0
-            assert (await state(node)).transaction_state == "CompleteCommit"
-
-    run(test)
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_after_a_restart_an_open_transaction_is_open_still_and_can_be_ended(tmp_path: Path, commit: bool) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            producer = await open_producer(node)
-            assert await producer.send(b"a") == 0
-        async with running_node(tmp_path) as node:
-            assert (await state(node)).transaction_state == "Ongoing"
-            assert (await read(node)).last_stable_offset == 0
-            producer.client = await node.connect()
-            assert await producer.send(b"b") == 0
-            assert await producer.end(commit) == 0
-            found = await read(node)
-            assert found.last_stable_offset == 3
-            assert [each.first_offset for each in found.aborted_transactions] == ([] if commit else [0])
-
-    run(test)
-
-
 @pytest.mark.parametrize("commit", [True, False])
 def test_after_a_restart_a_decision_is_carried_out(tmp_path: Path, commit: bool) -> None:
     async def test() -> None:
@@ -546,23 +474,6 @@ def test_offsets_are_committed_for_topics_by_id(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_transaction_out_of_time_is_aborted_by_the_node(tmp_path: Path) -> None:
-    async def test() -> None:
-        interval = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "10"}
-        async with running_node(tmp_path, **interval) as node:
-            await node.create_topic("t")
-            producer = await open_producer(node, timeout_ms=500)  # with less, its first batch might come too late
-            assert await producer.send(b"a") == 0
-            with trio.fail_after(SHORT):
-                while (await state(node)).transaction_state != "CompleteAbort":
-                    await trio.sleep(0.01)
-            found = await read(node)
-            assert found.last_stable_offset == 2 and [each.first_offset for each in found.aborted_transactions] == [0]
-            assert await producer.send(b"b") == E.INVALID_PRODUCER_EPOCH
-
-    run(test)
-
-
 def test_a_partition_that_is_deleted_does_not_hold_up_the_end(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -614,25 +525,6 @@ def test_a_mistake_where_one_marker_is_written_ends_nothing_and_it_is_written_la
             assert contents(await read(node, topic="bad")) == [b"a"]
 
     run(test)
-
-
-@pytest.mark.kafka
-def test_kafkas_tool_reads_the_transaction_log(tmp_path: Path, kafka_home: Path) -> None:
-    async def test() -> None:
-        one = {"transaction.state.log.num.partitions": "1"}
-        async with running_node(tmp_path, **one) as node:
-            await node.create_topic("t")
-            producer = await open_producer(node)
-            assert await producer.send(b"a") == 0
-            assert await producer.end(commit=True) == 0
-
-    run(test)
-    log = tmp_path / "data" / "__transaction_state-0" / f"{0:020d}.log"
-    command = ["java", *FAST_START, "-cp", f"{kafka_home}/libs/*", "org.apache.kafka.tools.DumpLogSegments"]
-    done = subprocess.run(
-        [*command, "--transaction-log-decoder", "--files", str(log)], capture_output=True, text=True, timeout=2 * LONG
-    )
-    assert re.findall(r'"transactionStatus":(\d)', done.stdout) == ["0", "1", "2", "4"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

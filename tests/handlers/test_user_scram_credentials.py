@@ -6,11 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 
 from kbroker.errors import ErrorCode as E
-from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages import alter_user_scram_credentials as alter
 from kbroker.wire.messages import describe_user_scram_credentials as describe
 from tests.handlers.metadata_plane import Plane, metadata_plane
@@ -67,42 +65,5 @@ def test_what_is_set_is_described(tmp_path: Path) -> None:
                 "Cannot describe SCRAM credentials for the same user twice in a single request: alice",
             ),
         ]
-
-    converse(tmp_path, talk)
-
-
-class NothingFor:
-    """An authorizer that lets everybody do anything but one thing."""
-
-    def __init__(self, operation: AclOperation) -> None:
-        self._operation = operation
-
-    def authorize(self, principal: Any, host: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        return not (operation is self._operation and kind is ResourceType.CLUSTER)
-
-    def audit(self, *_: Any) -> None:
-        pass
-
-
-@pytest.mark.parametrize("operation", [AclOperation.ALTER, AclOperation.DESCRIBE])
-def test_who_may_not_changes_and_learns_nothing(tmp_path: Path, operation: AclOperation) -> None:
-    async def talk(plane: Plane) -> None:
-        await plane.ask(of(("alice", 1)))
-        plane.services.authorizer = NothingFor(operation)
-        response = await plane.ask(of(("bob", 1), ("bob", 2), ("carol", 1)))
-        shown = await plane.ask(describe.DescribeUserScramCredentialsRequest(users=None))
-        named = await plane.ask(describe.DescribeUserScramCredentialsRequest(users=[describe.UserName(name="alice")]))
-        refused = E.CLUSTER_AUTHORIZATION_FAILED
-        if operation is AclOperation.ALTER:
-            assert {(result.user, result.error_code) for result in response.results} == {
-                ("bob", refused),
-                ("carol", refused),
-            }
-            assert set(plane.metadata.image.principals.scram) == {("alice", 1)}
-            assert shown.error_code == 0
-        else:
-            assert (shown.error_code, shown.results) == (refused, [])
-            assert [(result.user, result.error_code) for result in named.results] == [("", refused)]
-            assert not named.results[0].credential_infos
 
     converse(tmp_path, talk)

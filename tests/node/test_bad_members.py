@@ -26,6 +26,7 @@ from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kbroker.wire.messages.begin_quorum_epoch import PartitionData as BeginPartition
 from kbroker.wire.messages.begin_quorum_epoch import TopicData as BeginTopic
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
 from tests.node.node_harness import CLUSTER_ID, batch, produce_request, run
 from tests.node.quorum_harness import Quorum, quorum
 from tests.node.test_log_dirs import FaultyDisk
@@ -134,6 +135,8 @@ def test_an_earlier_life_of_a_broker_is_refused(tmp_path: Path, caplog: pytest.L
             assert wish.error_code == ErrorCode.STALE_BROKER_EPOCH
             stranger = await client.ask(BrokerHeartbeatRequest(broker_id=77, broker_epoch=1))
             assert stranger.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+            registration = await client.ask(BrokerRegistrationRequest(broker_id=9, cluster_id=OTHER_CLUSTER))
+            assert registration.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
             [line] = lines(caplog, f"broker {other} at .* is refused: STALE_BROKER_EPOCH")
             assert "1" in line
             assert len(lines(caplog, "broker 77 at .* is refused: BROKER_ID_NOT_REGISTERED")) == 1

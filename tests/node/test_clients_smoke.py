@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.client import Client
-from kbroker.client.quotas import alter_quotas
 from kbroker.testing import RunningBroker, running_broker
 from tests.patience import LONG, LONG_MS
 
@@ -89,44 +87,3 @@ def test_kafka_python(node: RunningBroker) -> None:
     assert next(consumer).value == b"late"
     other.close()
     consumer.close()
-
-
-def test_a_throttled_producer_and_consumer_get_all_and_notice() -> None:
-    ck = pytest.importorskip("confluent_kafka")
-    rate, value, count = 20_000, bytes(1000), 100
-    throttled: dict[str, list[float]] = {"producer": [], "consumer": []}
-    with running_broker({"num.partitions": "1", "quota.window.num": "2"}) as node:
-        with Client(node.bootstrap_servers) as admin:
-            alter_quotas(admin, {"client-id": None}, {"producer_byte_rate": rate, "consumer_byte_rate": rate})
-        producer = ck.Producer(
-            {
-                "bootstrap.servers": node.bootstrap_servers,
-                "client.id": "slow",
-                "batch.size": 10_000,
-                "throttle_cb": lambda event: throttled["producer"].append(event.throttle_time),
-            }
-        )
-        begin = time.monotonic()
-        for _ in range(count):
-            producer.produce("t", value, partition=0)
-        assert producer.flush(LONG) == 0
-        # 100,000 bytes, of which what fits into two windows goes at once
-        assert time.monotonic() - begin > 0.4
-        consumer = ck.Consumer(
-            {
-                "bootstrap.servers": node.bootstrap_servers,
-                "client.id": "slow",
-                "group.id": "none",
-                "enable.auto.commit": False,
-                "throttle_cb": lambda event: throttled["consumer"].append(event.throttle_time),
-            }
-        )
-        consumer.assign([ck.TopicPartition("t", 0, 0)])
-        got = 0
-        deadline = time.monotonic() + LONG
-        while got < count and time.monotonic() < deadline:
-            got += sum(not message.error() for message in consumer.consume(1000, 0.5))
-        consumer.close()
-    assert got == count
-    assert any(throttled["producer"])
-    assert any(throttled["consumer"])

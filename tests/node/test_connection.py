@@ -73,18 +73,6 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: P
     run(test)
 
 
-@pytest.mark.parametrize("name", ["", "with space", "-x"])
-def test_a_bad_software_name_is_refused_and_the_connection_lives(tmp_path: Path, name: str) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            bad = ApiVersionsRequest(client_software_name=name, client_software_version="1")
-            assert (await client.ask(bad)).error_code == ErrorCode.INVALID_REQUEST
-            assert (await client.ask(API_VERSIONS)).error_code == 0
-
-    run(test)
-
-
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -287,33 +275,6 @@ def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -
             listener.sweep(now + 50)
             listener.sweep(now + 700)
             assert await idle.closed()
-
-    run(test)
-
-
-def test_a_busy_connection_gives_way(tmp_path: Path) -> None:
-    """However many requests one client has in flight, another gets its turn between them."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            busy, other = await node.connect(), await node.connect()
-            await other.ask(API_VERSIONS)
-            request = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-            async with trio.open_nursery() as nursery:
-
-                async def flood() -> None:
-                    while True:
-                        await busy.stream.send_all(request * 1000)
-
-                async def swallow() -> None:
-                    while True:
-                        await busy.stream.receive_some(1 << 20)
-
-                nursery.start_soon(flood)
-                nursery.start_soon(swallow)
-                for _ in range(20):
-                    await other.ask(API_VERSIONS)
-                nursery.cancel_scope.cancel()
 
     run(test)
 

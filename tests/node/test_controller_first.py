@@ -18,8 +18,6 @@ from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.log.disk import OsFile
 from kbroker.log.manager import LogManager
-from kbroker.node.controller.broker_sessions import SessionKeeper
-from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
@@ -194,31 +192,6 @@ def test_clients_are_refused_until_the_logs_are_open(tmp_path: Path) -> None:
     run(test)
 
 
-def test_it_asks_to_stay_fenced_until_its_logs_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heartbeat = SessionKeeper.heartbeat
-    beats: list[tuple[int, bool]] = []
-    unfenced: list[tuple[int, bool]] = []
-
-    async def noted(keeper: SessionKeeper, beat: Heartbeat, connection: Any) -> HeartbeatState:
-        state = await heartbeat(keeper, beat, connection)
-        beats.append((beat.broker_id, beat.want_fence))
-        if not state.is_fenced:
-            unfenced.append((beat.broker_id, beat.want_fence))  # an error here would be an answer
-        return state
-
-    async def test() -> None:
-        async with two_recover(tmp_path, properties=SMALL) as (cluster, gates, _):
-            monkeypatch.setattr(SessionKeeper, "heartbeat", noted)
-            await cluster.until(lambda: beats.count((1, True)) >= 3 and beats.count((2, True)) >= 3)
-            assert (1, False) not in beats and (2, False) not in beats
-            gates[1].let_go()
-            await cluster.until(lambda: (1, False) in beats and 1 in cluster.nodes)
-            assert (2, False) not in beats
-            assert set(unfenced) == {(1, False)}
-
-    run(test)
-
-
 def test_a_stop_meanwhile_leaves_the_quorum_and_the_logs_as_they_are(tmp_path: Path) -> None:
     async def test() -> None:
         async with two_recover(tmp_path, properties=SMALL) as (cluster, gates, nursery):
@@ -274,40 +247,6 @@ def test_a_broker_alone_is_registered_anew_before_its_logs_are_open(tmp_path: Pa
                 assert metadata.image.brokers[2].fenced
                 assert metadata.image.topics.by_name["t"].partitions[0].leader == -1
                 gate.let_go()
-            assert await read(cluster.node(2), "t", 0) == [b"%d" % each for each in range(SEGMENTS)]
-
-    run(test)
-
-
-def test_a_second_node_with_the_id_of_a_broker_that_recovers_is_kept_out(tmp_path: Path) -> None:
-    """It has empty disks, and would be elected with empty logs."""
-    roles = {1: "controller", 2: "broker", 3: "broker"}
-    times = {"initial_broker_registration_timeout_ms": "200", "broker_session_timeout_ms": "60000"}
-
-    async def test() -> None:
-        async with quorum(tmp_path, 3, initial=1, roles_of=roles, properties={**SMALL, **times}) as cluster:
-            await cluster.start(1, 2)
-            assert await create(await cluster.controller_client(1), "t", 2) == 0
-            await holds(cluster, 2, "t")
-            await write(cluster.node(2), "t", 0)
-            metadata, beats = cluster.nodes[1].metadata, cluster.nodes[1].metadata.sessions
-            before = metadata.image.brokers[2].epoch
-            await cluster.kill(2)
-            crash(tmp_path / "node2")
-            cluster.envs[2], gate = gated(HELD)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cluster.start, 2)
-                try:
-                    await metadata.wait_for_image(lambda image: image.brokers[2].epoch > before)
-                    epoch = metadata.image.brokers[2].epoch
-                    await cluster.until(lambda: beats.is_live(metadata.image.brokers[2]))
-                    cluster.ids[3] = 2
-                    with pytest.raises(BaseExceptionGroup) as caught:
-                        await cluster.start(3)
-                    assert caught.group_contains(FatalError, match="DUPLICATE_BROKER_REGISTRATION")
-                    assert metadata.image.brokers[2].epoch == epoch and metadata.image.brokers[2].fenced
-                finally:
-                    gate.let_go()
             assert await read(cluster.node(2), "t", 0) == [b"%d" % each for each in range(SEGMENTS)]
 
     run(test)

@@ -1,6 +1,7 @@
 """Clients that ask foolish things in a loop, while brokers are killed: the controller notices each at once.
 
-KBROKER_FOOLISH_ROUNDS sets how often a broker is killed under each kind of them (1 by default).
+KBROKER_FOOLISH_ROUNDS sets how often a broker is killed under each kind of them. Without it, a broker is killed once
+under each of the two kinds that ask most; what the others do to a controller is simulated (`cluster-foolish-client`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from tests.patience import LONG, eventually
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("KBROKER_FOOLISH_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("KBROKER_FOOLISH_ROUNDS", "0"))
+KINDS = ["flood", "large", *(["old", "malformed", "never whole"] if ROUNDS else [])]
 
 TOPICS = 20_000
 """In a large request."""
@@ -132,7 +134,7 @@ def _large() -> Frames:
     return lambda: frame
 
 
-@pytest.mark.parametrize("kind", ["old", "malformed", "never whole", "flood", "large"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_broker_is_noticed_in_spite_of_foolish_clients(cluster: RunningCluster, kind: str) -> None:
     """Its connection has ended and its port refuses others: nobody waits for the end of its session."""
     rng = random.Random(kind)
@@ -146,6 +148,6 @@ def test_a_killed_broker_is_noticed_in_spite_of_foolish_clients(cluster: Running
         "flood": lambda: Fools(addresses, anything, 0.002, count=10),
         "large": lambda: Fools(addresses, _large(), 0.0),
     }
-    for _ in range(ROUNDS):
+    for _ in range(max(1, ROUNDS)):
         with fools[kind]().at_work():
             assert reason_for_fencing(cluster) == "does not run any more"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode as E
-from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -27,7 +26,7 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.node.node_harness import Client, run, running_node
+from tests.node.node_harness import Client, run
 from tests.node.quorum_harness import three_nodes
 
 OFFSETS = "__consumer_offsets"
@@ -78,25 +77,6 @@ def elsewhere(group: str) -> dict[str, E]:
         "join for too short": E.INVALID_SESSION_TIMEOUT
     }
     return every if group else every | WITHOUT_AN_ID
-
-
-@pytest.mark.parametrize("group", ["", "g"])
-def test_before_its_topic_exists_nobody_coordinates_a_group(tmp_path: Path, group: str) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            expected = elsewhere(group)
-            if group:
-                expected["in a transaction"] = E.COORDINATOR_NOT_AVAILABLE
-            assert await errors(client, group) == expected
-            join = JoinGroupRequest(group_id="g", session_timeout_ms=6000, member_id="m")
-            assert (await client.ask(join, 5)).member_id == ""
-            offsets = AddOffsetsToTxnRequest(transactional_id="tx", group_id=group)
-            assert (await client.ask(offsets, 3)).error_code == E.NOT_COORDINATOR
-            assert OFFSETS not in node.broker.services.metadata.image.topics.by_name
-
-    run(test)
 
 
 @pytest.mark.parametrize("group", ["", "g"])

@@ -155,26 +155,6 @@ def records_from(node: Broker, offset: int) -> list[object]:
     return [record for batch in decode_batches(data) if not batch.is_control for record in batch.records]
 
 
-def test_nodes_hear_of_an_idle_controller(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with three_nodes(tmp_path, metadata_max_idle_interval_ms="50") as cluster:
-            for _ in range(2):
-                before = ends(cluster)
-                await cluster.until(
-                    lambda before=before: all(end >= before[node] + 4 for node, end in ends(cluster).items())  # type: ignore[misc]
-                )
-                leader = await cluster.await_leader()
-                written = records_from(cluster.nodes[leader], max(before.values()) + 1)
-                assert any(isinstance(record, NoOpRecord) for record in written), written
-                # The next leader goes on with it.
-                await cluster.kill(leader)
-                await cluster.await_leader()
-                await cluster.start(leader)
-                await cluster.await_leader()
-
-    run(main)
-
-
 def test_a_controller_begins_to_write_them_when_somebody_follows(tmp_path: Path) -> None:
     async def main() -> None:
         properties = {"metadata_max_idle_interval_ms": "20"}

@@ -89,23 +89,6 @@ def test_the_only_voter(tmp_path: Path) -> None:
     run(main)
 
 
-def test_nothing_rises_if_something_else_in_the_request_is_wrong(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path, 1) as cluster:
-            await cluster.start(1)
-            await cluster.await_leader()
-            client = await cluster.node(1).connect()
-            request = raised()
-            request.feature_updates.append(
-                FeatureUpdateKey(feature="group.version", max_version_level=9, upgrade_type=UPGRADE)
-            )
-            answer = await client.ask(request, 2)
-            assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION and "group.version" in answer.error_message
-            assert await level_of(client) is None
-
-    run(main)
-
-
 @pytest.mark.parametrize("written", [False, True], ids=["log", "snapshot"])
 def test_three_nodes_and_a_fourth_that_joins(tmp_path: Path, written: bool) -> None:
     async def main() -> None:

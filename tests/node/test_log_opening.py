@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.metrics_pages import Values, ask, found, scrape, value
 from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
-from tests.node.quorum_harness import LISTENER, three_nodes
 from tests.patience import LONG, until
 
 SEGMENTS = 4
@@ -190,43 +188,3 @@ def test_a_stop_is_heard_while_logs_are_opened_and_the_next_start_begins_anew(tm
     crash(tmp_path / "data")
     run(stop)
     run(start_again)
-
-
-def test_two_of_three_nodes_serve_while_the_third_verifies_its_logs(tmp_path: Path) -> None:
-    ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
-    pages = {
-        number: {"prometheus.metrics.reporter.listener": f"http://127.0.0.1:{port}"} for number, port in ports.items()
-    }
-    directory = tmp_path / "node3"
-    [port] = free_ports(1)
-
-    async def test() -> None:
-        async with three_nodes(tmp_path, properties_of=pages) as cluster:
-            controller = cluster.ports[2]
-            pages[3]["listeners"] = f"PLAINTEXT://127.0.0.1:{port},{LISTENER}://127.0.0.1:{controller}"
-            await cluster.node(3).create_topic("t", 3, segment_bytes=str(1 << 20))
-            await cluster.topics_everywhere(["t"])
-            image = cluster.newest_image()
-            [own] = [
-                index for index, each in image.topics.by_name["t"].partitions.items() if tuple(each.replicas) == (3,)
-            ]
-            await write(cluster.node(3), "t", own)
-            await cluster.stop(3)
-            crash(directory)
-            env, gate = gated(f"{2:020d}.log")
-            cluster.envs[3] = env
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cluster.start, 3)
-                while await in_thread(answers, ports[3]) is None:
-                    await trio.sleep(0.02)
-                await left(ports[3], {str(directory): SEGMENTS - 1})
-                status, reason = await in_thread(ask, ports[3], "/ready")
-                assert status == 503 and reason.startswith("opening logs: 1 of 1 are left")
-                with pytest.raises(ConnectionRefusedError):  # a client goes on to another node at once
-                    socket.create_connection(("127.0.0.1", port)).close()
-                socket.create_connection(("127.0.0.1", controller)).close()  # its controller works already
-                await cluster.node(1).create_topic("while")
-                gate.let_go()
-            assert await read(cluster.node(3), "t", own) == [b"%d" % number for number in range(SEGMENTS)]
-
-    run(test)

@@ -14,10 +14,8 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.requester import principal_bytes
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
-from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, run
@@ -63,43 +61,6 @@ def creation(name: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=3)], timeout_ms=5000
     )
-
-
-def test_an_acl_by_way_of_one_node_lets_a_client_of_each_create_topics(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with nodes(tmp_path) as cluster:
-            clients = [await connect(cluster, number, "alice") for number in (1, 2, 3)]
-            for client in clients:
-                topic = (await client.ask(creation("mine-1"))).topics[0]
-                assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            acl = AclCreation(
-                resource_type=2,
-                resource_name="mine-",
-                resource_pattern_type=4,
-                principal="User:alice",
-                host="127.0.0.1",
-                operation=2,
-                permission_type=3,
-            )
-            admin = await connect(cluster, 1, "admin")
-            denied = await clients[1].ask(CreateAclsRequest(creations=[acl]))
-            assert denied.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            allowed = await admin.ask(CreateAclsRequest(creations=[acl]))
-            assert allowed.results[0].error_code == ErrorCode.NONE
-            await cluster.until(lambda: all(n.metadata.image.principals.acls for n in cluster.nodes.values()))
-            for number, client in enumerate(clients):
-                topic = (await client.ask(creation(f"mine-{number}"))).topics[0]
-                assert topic.error_code == ErrorCode.NONE and topic.configs
-            await cluster.topics_everywhere([f"mine-{number}" for number in range(3)])
-            # The nodes do their part in all of it under their own name.
-            assert len((await admin.ask(MetadataRequest(topics=[]))).brokers) == 3
-            await cluster.until(
-                lambda: all(
-                    len(topic.partitions[0].isr) == 3 for topic in cluster.newest_image().topics.by_name.values()
-                )
-            )
-
-    run(main)
 
 
 def test_no_client_passes_for_a_node(tmp_path: Path) -> None:

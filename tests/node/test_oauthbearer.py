@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
@@ -22,7 +21,6 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, Node, configuration, run, running_node
-from tests.patience import LONG
 
 PREFIX = "listener.name.plaintext.oauthbearer"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -132,35 +130,6 @@ def test_new_keys_of_the_provider_are_asked_for_when_a_token_needs_them(
         for kid in range(20):
             await refused(node, provider.token(header={"kid": str(kid)}))
         assert provider.requests.count("/jwks") == 2
-
-    talk(tmp_path, provider, test)
-
-
-def test_a_session_ends_with_its_token_and_goes_on_with_another(tmp_path: Path, provider: TokenProvider) -> None:
-    provider.lifetime = 10  # seconds, within which a slow machine shows two others
-
-    async def test(node: Node) -> None:
-        renewed, lifetime = await let_in(node, provider.token("alice"))
-        left, _ = await let_in(node, provider.token("bob"))
-        assert 0 < lifetime <= 10_000
-        stranger, _ = await let_in(node, provider.token("carol"))
-        provider.lifetime = 3600
-        assert (await renewed.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)).error_code == 0
-        response = await shown(renewed, provider.token("alice"))
-        assert response.error_code == 0 and response.session_lifetime_ms > 3_000_000
-        # Nobody becomes somebody else.
-        assert (await stranger.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)).error_code == 0
-        response = await shown(stranger, provider.token("alice"))
-        assert response.error_code == E.SASL_AUTHENTICATION_FAILED
-        assert "Cannot change principals" in response.error_message
-        with trio.fail_after(LONG):
-            while True:
-                try:
-                    await left.ask(MetadataRequest(topics=[]), 12)
-                except (EOFError, trio.BrokenResourceError):
-                    break
-                await trio.sleep(0.1)  # a session ends at the first request after its time
-        assert (await renewed.ask(MetadataRequest(topics=[]), 12)).brokers
 
     talk(tmp_path, provider, test)
 

@@ -9,42 +9,28 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.requester import principal_bytes
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.controller.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft import messages
-from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.messages import FetchResult, FetchSnapshotResult, OutboundRequest, Reply
 from kbroker.raft_metadata.raft.rpcs import rpc_of
-from kbroker.raft_metadata.raft.snapshot import decode_snapshot
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 from kbroker.security.principal import ANONYMOUS
-from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, random_uuid
+from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, random_uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import request_bytes
-from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.envelope import EnvelopeRequest
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from kbroker.wire.messages.fetch_snapshot import (
-    FetchSnapshotRequest,
-    PartitionSnapshot,
-    SnapshotId,
-    TopicSnapshot,
-)
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
-from kbroker.wire.records.metadata import TopicRecord
 from tests.node.node_harness import CLUSTER_ID, run
 from tests.node.quorum_harness import quorum
 
@@ -112,40 +98,6 @@ def vote(epoch: int, candidate: int, *, cluster_id: str | None = CLUSTER_ID, pre
     )
 
 
-def test_strangers_are_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
-            epoch = cluster.nodes[leader].metadata.describe_quorum().leader_epoch
-            client = await cluster.controller_client(leader)
-            assert (await client.ask(vote(epoch, 1, cluster_id="elsewhere"))).error_code == (
-                ErrorCode.INCONSISTENT_CLUSTER_ID
-            )
-            other_topic = vote(epoch, 1)
-            other_topic.topics[0].topic_name = "mine"
-            assert (await client.ask(other_topic)).error_code == ErrorCode.INVALID_REQUEST
-            for request, error in [
-                (vote(epoch + 5, 9, pre_vote=False), ErrorCode.INCONSISTENT_VOTER_SET),
-                (vote(0, 2), ErrorCode.INVALID_REQUEST if epoch == 0 else ErrorCode.FENCED_LEADER_EPOCH),
-                (vote(epoch, leader), ErrorCode.INVALID_REQUEST),
-                (vote(epoch, 1 if leader != 1 else 2), ErrorCode.NONE),
-            ]:
-                answer = (await client.ask(request)).topics[0].partitions[0]
-                assert (answer.error_code, answer.vote_granted) == (error, False)
-            assert cluster.nodes[leader].metadata.describe_quorum().leader_epoch == epoch
-            registration = await client.ask(BrokerRegistrationRequest(broker_id=9, cluster_id="elsewhere"))
-            assert registration.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
-            stale = await client.ask(BrokerHeartbeatRequest(broker_id=1, broker_epoch=1))
-            assert stale.error_code == ErrorCode.STALE_BROKER_EPOCH
-            # Clients' listeners know nothing of all that.
-            outside = await cluster.node(leader).connect()
-            await outside.send(vote(epoch, 1), 2)
-            assert await outside.closed()
-
-    run(main)
-
-
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
 def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) -> None:
     async def main() -> None:
@@ -158,82 +110,6 @@ def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) 
             assert (keys & only_controllers) == (only_controllers if listener == "CONTROLLER" else set())
             assert {1, 18, 55, 80, 81} <= keys
             assert (0 in keys) == (listener == "PLAINTEXT")
-
-    run(main)
-
-
-def test_an_observer_reads_the_log_and_follows_a_snapshot(tmp_path: Path) -> None:
-    """The Fetch and FetchSnapshot requests of a broker without a vote, sent by hand."""
-
-    async def main() -> None:
-        async with quorum(tmp_path, broker_session_timeout_ms="60000") as cluster:
-            await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
-            driver = cluster.nodes[leader].metadata
-            await cluster.node(leader).create_topic("a")
-            epoch = driver.describe_quorum().leader_epoch
-            client = await cluster.controller_client(leader)
-
-            def fetch(offset: int, last_epoch: int) -> FetchRequest:
-                return FetchRequest(
-                    cluster_id=CLUSTER_ID,
-                    replica_state=ReplicaState(replica_id=77),
-                    topics=[
-                        FetchTopic(
-                            topic_id=METADATA_TOPIC_ID,
-                            partitions=[
-                                FetchPartition(
-                                    current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last_epoch
-                                )
-                            ],
-                        )
-                    ],
-                )
-
-            answer = (await client.ask(fetch(0, 0))).responses[0].partitions[0]
-            batches = list(decode_batches(bytes(answer.records)))
-            assert batches[0].base_offset == 0 and answer.current_leader.leader_id == leader
-            names = [record.name for batch in batches for record in batch.records if isinstance(record, TopicRecord)]
-            assert names == ["a"]
-            assert [observer.key.id for observer in driver.describe_quorum().observers] == [77]
-            diverging = (await client.ask(fetch(10_000, epoch))).responses[0].partitions[0].diverging_epoch
-            assert diverging.epoch == epoch and diverging.end_offset == driver.describe_quorum().high_watermark
-
-            snapshot_id = await driver.snapshots.write()
-            answer = (await client.ask(fetch(0, 0))).responses[0].partitions[0]
-            assert (answer.snapshot_id.end_offset, answer.snapshot_id.epoch) == snapshot_id
-            data = b""
-            while True:
-                piece = (
-                    (
-                        await client.ask(
-                            FetchSnapshotRequest(
-                                cluster_id=CLUSTER_ID,
-                                replica_id=77,
-                                max_bytes=200,
-                                topics=[
-                                    TopicSnapshot(
-                                        name=METADATA_TOPIC,
-                                        partitions=[
-                                            PartitionSnapshot(
-                                                current_leader_epoch=epoch,
-                                                snapshot_id=SnapshotId(end_offset=snapshot_id[0], epoch=snapshot_id[1]),
-                                                position=len(data),
-                                            )
-                                        ],
-                                    )
-                                ],
-                            )
-                        )
-                    )
-                    .topics[0]
-                    .partitions[0]
-                )
-                assert piece.error_code == ErrorCode.NONE and piece.position == len(data)
-                data += bytes(piece.unaligned_records)
-                if len(data) == piece.size:
-                    break
-            assert any(isinstance(record, TopicRecord) for record in decode_snapshot(data).records)
 
     run(main)
 
@@ -302,41 +178,6 @@ def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
     run(main)
 
 
-def test_a_voter_is_added_and_removed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path, 4, dynamic=True, initial=3) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.start(4)
-            leader = await cluster.leader_with_observers([4])
-            client = await cluster.node(2).connect()  # any node forwards it
-            key = cluster.nodes[4].metadata.directory_id
-            answer = await client.ask(
-                AddRaftVoterRequest(
-                    cluster_id=CLUSTER_ID,
-                    timeout_ms=5000,
-                    voter_id=4,
-                    voter_directory_id=key,
-                    listeners=[Listener(name="CONTROLLER", host="127.0.0.1", port=cluster.ports[3])],
-                )
-            )
-            assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-            for node in cluster.nodes.values():
-                await cluster.until(lambda node=node: node.metadata.voters.ids == [1, 2, 3, 4])  # type: ignore[misc]
-            gone = cluster.nodes[leader].metadata.directory_id
-            answer = await client.ask(
-                RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=leader, voter_directory_id=gone)
-            )
-            assert answer.error_code == ErrorCode.NONE
-            await cluster.until(lambda: cluster.leader() not in (None, leader))
-            rest = [node_id for node_id in (1, 2, 3, 4) if node_id != leader]
-            for node in cluster.nodes.values():
-                await cluster.until(lambda node=node: node.metadata.voters.ids == rest)  # type: ignore[misc]
-            await cluster.node(rest[0]).create_topic("still")
-            await cluster.topics_everywhere(["still"])
-
-    run(main)
-
-
 def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:
     async def main() -> None:
         brokers = {4: "broker", 5: "broker"}
@@ -355,27 +196,6 @@ def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Pat
             # A broker that stops in good order is fenced then, not at the end of its session.
             await cluster.stop(5)
             await cluster.until(lambda: cluster.newest_image().brokers[5].fenced)
-
-    run(main)
-
-
-def test_a_second_node_with_a_brokers_id_is_kept_out(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with quorum(
-            tmp_path,
-            5,
-            initial=3,
-            roles="controller",
-            roles_of={4: "broker", 5: "broker"},
-            initial_broker_registration_timeout_ms="200",
-            broker_session_timeout_ms="60000",
-        ) as cluster:
-            await cluster.start(1, 2, 3, 4)
-            cluster.ids[5] = 4
-            with pytest.raises(BaseExceptionGroup) as caught:
-                await cluster.start(5)
-            assert caught.group_contains(FatalError, match="DUPLICATE_BROKER_REGISTRATION")
-            assert not cluster.nodes[4].metadata.image.brokers[4].fenced
 
     run(main)
 

@@ -243,57 +243,6 @@ def test_nothing_acknowledged_is_lost_with_the_leader(tmp_path: Path) -> None:
     run(main)
 
 
-def test_what_only_a_dead_leader_had_is_cut_off(tmp_path: Path) -> None:
-    """It was never acknowledged, and the new leader wrote other records at the same offsets (KIP-101, KIP-279)."""
-
-    async def main() -> None:
-        async with three_nodes(tmp_path, broker_session_timeout_ms="1500") as cluster:
-            topic_id = await create(cluster, min_insync_replicas="2")
-            old = leader_of(cluster)
-            assert (await produce(cluster, old, b"both", topic_id=topic_id)).error_code == 0
-            # The followers cannot fetch any more, and the leader takes a record that only it will have.
-            for node_id in cluster.nodes:
-                if node_id != old:
-                    stop_following(cluster, node_id, replica(cluster, node_id))
-            for _ in range(3):
-                assert (await produce(cluster, old, b"lost", topic_id=topic_id, acks=1)).error_code == 0
-            await cluster.kill(old)
-            await produce_until_acknowledged(cluster, b"kept", topic_id=topic_id)
-            await cluster.start(old)
-            leader = leader_of(cluster)
-
-            def same() -> bool:
-                return log_of(replica(cluster, old)) == log_of(replica(cluster, leader))
-
-            await cluster.until(same)
-            found = [value for _, value in values(log_of(replica(cluster, old)))]
-            assert found[0] == b"both" and set(found[1:]) == {b"kept"}
-
-    run(main)
-
-
-def test_too_few_replicas(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path, replica_lag_time_max_ms="1000") as cluster:
-            await cluster.start(1, 2, 3)
-            controller = await cluster.await_leader()
-            topic_id = await create(cluster, min_insync_replicas="3")
-            leader = leader_of(cluster)
-            assert (await produce(cluster, leader, b"1", topic_id=topic_id)).error_code == 0
-            gone = next(node_id for node_id in cluster.nodes if node_id not in (leader, controller))
-            await cluster.kill(gone)
-            await cluster.until(lambda: len(replica(cluster, leader).state.isr) == 2)
-            answer = await produce(cluster, leader, b"2", topic_id=topic_id)
-            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-            assert (await produce(cluster, leader, b"3", topic_id=topic_id, acks=1)).error_code == 0
-            assert replica(cluster, leader).high_watermark == 1
-            await cluster.start(gone)
-            await cluster.until(lambda: replica(cluster, leader).high_watermark == 2)
-            assert (await produce(cluster, leader, b"4", topic_id=topic_id)).error_code == 0
-
-    run(main)
-
-
 def test_all_replicas_flush_before_it_is_acknowledged_where_the_topic_wants_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with three_nodes(tmp_path) as cluster:

@@ -31,7 +31,7 @@ from kbroker.rules import (
 )
 from kbroker.testing import RunningBroker, running_broker, running_cluster
 from tests.node.rules_harness import Delivered, Seen, exits, fails, nonsense
-from tests.patience import LONG, LONG_MS, eventually
+from tests.patience import LONG, eventually
 
 
 class Changing(Authorizer):
@@ -64,26 +64,6 @@ def test_an_authorizer_is_asked_and_its_changes_hold_while_clients_are_connected
         assert {(str(action.principal), action.listener, action.client_id) for action in written} == {
             ("User:ANONYMOUS", "PLAINTEXT", "rdkafka")
         }
-
-
-def test_kafka_python_reads_and_writes_what_it_may() -> None:
-    kafka = pytest.importorskip("kafka")
-    rules = Changing()
-    with running_broker(authorizer=rules) as broker:
-        assert Delivered(broker)("a") is None
-
-        allowed = kafka.KafkaConsumer(
-            "a",
-            bootstrap_servers=broker.bootstrap_servers,
-            auto_offset_reset="earliest",
-            consumer_timeout_ms=LONG_MS,
-        )
-        assert next(allowed).value == b"v" * 100
-        allowed.close()
-        producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-        with pytest.raises(kafka.errors.TopicAuthorizationFailedError):
-            producer.send("b", b"v").get(LONG)
-        producer.close(timeout=0)
 
 
 def creation(broker: RunningBroker, topic: str) -> str | None:

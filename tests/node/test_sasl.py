@@ -234,18 +234,6 @@ def test_between_handshake_and_token_nothing_else_is_answered(tmp_path: Path) ->
     talk(tmp_path, test)
 
 
-def test_a_mechanism_that_is_not_there(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        client = await node.connect()
-        response = await handshake(client, "GSSAPI")
-        assert (response.error_code, response.mechanisms) == (E.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
-        assert await client.closed()
-        client = await node.connect()
-        assert (await handshake(client, "SCRAM-SHA-256")).error_code == E.UNSUPPORTED_SASL_MECHANISM
-
-    talk(tmp_path, test, **{f"{LISTENER}.sasl.enabled.mechanisms": "PLAIN"})
-
-
 def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(node: Node) -> None:
         noise = await node.connect()
@@ -328,25 +316,6 @@ def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) ->
             assert await client.closed()
 
     talk(tmp_path, test)
-
-
-def test_a_session_is_renewed_by_the_same_client_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
-        client = await logged_in(node)
-        assert (await handshake(client)).error_code == 0
-        response = await authenticate(client, ALICE)
-        assert (response.error_code, response.session_lifetime_ms) == (0, 60_000)
-        assert (await handshake(client)).error_code == E.ILLEGAL_SASL_STATE  # within a second
-        assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
-        assert (await handshake(client, version=0)).error_code == E.ILLEGAL_SASL_STATE
-
-        for mechanism, token in (("PLAIN", WRONG), ("PLAIN", b"\0broker\0broker-secret"), ("SCRAM-SHA-256", ALICE)):
-            client = await logged_in(node)
-            assert (await handshake(client, mechanism)).error_code == 0
-            assert (await authenticate(client, token)).error_code == E.SASL_AUTHENTICATION_FAILED
-            assert await client.closed()
-
-    talk(tmp_path, test, caplog, **{f"{LISTENER}.plain.connections.max.reauth.ms": "60000"})
 
 
 def test_a_renewal_that_fails_before_the_session_is_looked_after_ends_it_as_well(tmp_path: Path) -> None:

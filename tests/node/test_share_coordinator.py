@@ -17,7 +17,7 @@ from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.node.node_harness import Node, run, running_node
-from tests.node.share_state_harness import GROUP, delete, errors, find, initialize, read, summary, until_loaded, write
+from tests.node.share_state_harness import GROUP, errors, find, initialize, read, summary, until_loaded, write
 from tests.patience import SHORT, until
 
 FEW = {"share_coordinator_state_topic_num_partitions": "3"}
@@ -56,33 +56,6 @@ def test_states_are_kept_and_survive_a_restart(tmp_path: Path) -> None:
             assert "older than the epoch on the broker" in refused.error_message
             told = errors(await client.ask(summary(topic_id, 0, 1, 3)))
             assert [(each.start_offset, each.delivery_complete_count) for each in told] == [(10, 5), (0, 0), (-1, -1)]
-
-    run(scenario)
-
-
-def test_errors_are_those_of_each_share_partition(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running_node(tmp_path, **FEW) as node:
-            topic_id = await ready(node)
-            client = await node.connect()
-            found = errors(await client.ask(initialize(topic_id, (0, 2, 0), (4, 1, 0), (-1, 1, 0), (1, -1, 0))))
-            assert [each.error_code for each in found] == [
-                0,
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                ErrorCode.INVALID_REQUEST,
-                ErrorCode.INVALID_REQUEST,
-            ]
-            again = errors(await client.ask(initialize(topic_id, (0, 1, 0))))[0]
-            assert again.error_code == ErrorCode.FENCED_STATE_EPOCH
-            stale = errors(await client.ask(write(topic_id, 0, epoch=1)))[0]
-            assert stale.error_code == ErrorCode.FENCED_STATE_EPOCH
-            unknown = errors(await client.ask(read(topic_id, (2, 0))))[0]
-            assert unknown.error_code == ErrorCode.INVALID_REQUEST
-            assert (await client.ask(delete(topic_id))).results == []
-            assert (await client.ask(read(topic_id, (0, 0), group=""))).results == []
-            gone = errors(await client.ask(delete(topic_id, 0, 3)))
-            assert [each.error_code for each in gone] == [0, 0]
-            assert errors(await client.ask(summary(topic_id, 0)))[0].start_offset == -1
 
     run(scenario)
 

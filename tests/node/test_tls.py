@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import functools
 import logging
@@ -16,9 +15,6 @@ from typing import Any
 
 import pytest
 import trio
-from confluent_kafka.admin import (
-    AdminClient,
-)
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
@@ -31,14 +27,11 @@ from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.testing.cluster import RunningCluster
-from tests.conftest import FAST_START
 from tests.node.node_harness import run, running_node
 from tests.node.tls_harness import (
     ALICE,
     AUTHORITY,
     HOSTS,
-    NODE,
     SECRET,
     STRANGER,
     WEEK_AGO,
@@ -53,7 +46,7 @@ from tests.node.tls_harness import (
     refusal,
     refusals,
 )
-from tests.patience import LONG, LONG_MS, SHORT, eventually
+from tests.patience import LONG, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -87,42 +80,6 @@ def test_librdkafka_is_who_its_certificate_says(
     assert KafkaPrincipal("User", name) in principals(broker), "by the producer's connection, which is open"
     assert consume(client, f"of-{name}", 2) == [b"one", b"two"]
     del producer
-
-
-def test_kafka_python(broker: RunningBroker, files: Path) -> None:
-    from kafka import KafkaConsumer, KafkaProducer
-
-    client = {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "security_protocol": "SSL",
-        "ssl_cafile": str(files / "ca.pem"),
-        "ssl_certfile": str(files / "alice.pem"),
-    }
-    producer = KafkaProducer(**client)
-    producer.send("kafka-python", b"one").get(LONG)
-    producer.close()
-    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", consumer_timeout_ms=LONG_MS, **client)
-    assert next(iter(consumer)).value == b"one"
-    consumer.close()
-
-
-def test_aiokafka(broker: RunningBroker) -> None:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-
-    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
-    client = {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "security_protocol": "SSL",
-        "ssl_context": context,
-    }
-
-    async def talk() -> None:
-        async with AIOKafkaProducer(**client) as producer:
-            await producer.send_and_wait("aiokafka", b"one")
-        async with AIOKafkaConsumer("aiokafka", auto_offset_reset="earliest", **client) as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), LONG)).value == b"one"
-
-    asyncio.run(talk())
 
 
 @pytest.mark.parametrize("size", [1 << 20, 30 << 20])
@@ -343,45 +300,6 @@ def test_a_certificate_that_expires_is_warned_of(days: int, said: str | None) ->
 # --- between nodes
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    """Three nodes that reach one another by TLS only, and show their certificates."""
-    (tmp_path / "node.pem").write_text(NODE.pem())
-    (tmp_path / "ca.pem").write_text(AUTHORITY.certificate_pem)
-    nodes = RunningCluster(
-        3,
-        {
-            "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
-            "ssl.keystore.location": str(tmp_path / "node.pem"),
-            "ssl.truststore.location": str(tmp_path / "ca.pem"),
-            "ssl.client.auth": "required",
-        },
-    )
-    try:
-        for node in nodes.nodes:
-            node.start(wait=False)
-        for node in nodes.nodes:
-            node.await_ready()
-        yield nodes
-    finally:
-        nodes.stop()
-
-
-def test_three_nodes_reach_one_another(cluster: RunningCluster, files: Path) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    # Idempotent: what the leader refuses because it has not heard of the topic yet keeps its place.
-    client = conf(cluster, files, enable__idempotence=True)  # type: ignore[arg-type]
-    admin = AdminClient({name: value for name, value in client.items() if name != "enable.idempotence"})
-    admin.create_topics([NewTopic("t", 1, 3, config={"min.insync.replicas": "3"})])["t"].result(LONG)
-    values = [b"%d" % number for number in range(1000)]
-    produce(client, "t", *values)
-    reader = {name: value for name, value in client.items() if name != "enable.idempotence"}
-    assert consume(reader, "t", 1000) == values
-    assert len(admin.list_topics(timeout=SHORT).topics["t"].partitions[0].isrs) == 3
-    assert not any("cannot connect to" in node.log for node in cluster.nodes)
-
-
 def test_a_node_with_another_name_is_not_talked_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def network(**more: str) -> Any:
         given = {
@@ -408,33 +326,3 @@ def test_a_node_with_another_name_is_not_talked_to(tmp_path: Path, caplog: pytes
         trio.run(main)
     said = [record.getMessage() for record in caplog.records if "cannot connect to" in record.getMessage()]
     assert len(said) == 1 and "IP address mismatch" in said[0], "once, as long as nothing changes"
-
-
-# --- Apache Kafka's own tools
-
-
-@pytest.mark.kafka
-@pytest.mark.slow
-def test_the_java_clients_use_their_stores(
-    broker: RunningBroker, kafka_home: Path, tmp_path: Path, files: Path
-) -> None:
-    import subprocess
-
-    (tmp_path / "alice.p12").write_bytes(ALICE.pkcs12("secret1"))
-    (tmp_path / "client.properties").write_text(
-        f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={files / 'ca.pem'}\n"
-        f"ssl.keystore.type=PKCS12\nssl.keystore.location={tmp_path / 'alice.p12'}\nssl.keystore.password=secret1\n"
-    )
-    program = ("-cp", f"{kafka_home / 'libs'}/*", "org.apache.kafka.tools.ProducerPerformance")
-    tool = ("java", "-Xmx256M", *FAST_START, *program)
-    done = subprocess.run(
-        [
-            *(*tool, "--bootstrap-server", broker.bootstrap_servers, "--topic", "java", "--num-records", "2000"),
-            *("--record-size", "1000", "--throughput", "-1", "--command-config", tmp_path / "client.properties"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
-    assert done.returncode == 0 and "2000 records sent" in done.stdout, done
-    assert len(consume(conf(broker, files), "java", 2000)) == 2000

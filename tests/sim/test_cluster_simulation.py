@@ -391,43 +391,44 @@ def _locks_before_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogDir, "_read_owner", when_locked)
 
 
-MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
-    (_commits_alone, "cluster-leader-partitioned"),
-    (_never_truncates, "cluster-leader-partitioned"),
-    (_forgets_sequences, "cluster-leader-killed"),
-    (_remembers_one_batch, "cluster-five-in-flight"),
-    (_ignores_min_isr, "cluster-min-isr"),
-    (_hides_no_aborted_transactions, "cluster-transactions"),
-    (_lets_produces_overtake, "cluster-many-partitions"),
-    (_acts_on_old_metadata, "cluster-leader-back-at-once"),
-    (_trusts_lost_logs, "cluster-leader-loses-power"),
-    (_opens_logs_first, "cluster-slow-recovery"),
-    (_knows_static_members_by_other_ids, "cluster-classic-groups"),
-    (_asks_by_one_channel, "cluster-foolish-client"),
-    (_says_what_the_version_cannot, "cluster-foolish-client"),
-    (_believes_anybody, "cluster-share-groups"),
-    (_believes_whoever_had_it, "cluster-share-groups"),
-    (_hands_out_what_is_held, "cluster-share-groups"),
-    (_passes_what_is_not_done_with, "cluster-share-groups"),
-    (_keeps_nothing, "cluster-share-coordinators"),
-    (_forgets_counts, "cluster-share-coordinators"),
-    (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters"),
-    (_signs_each_attempt_anew, "cluster-share-dead-letters"),
-    (_says_nothing_when_idle, "cluster-idle-controller"),
-    (_waits_without_a_look, "cluster-prompt"),
-    (_takes_no_lock, "cluster-other-programs"),
-    (_takes_a_name_for_proof, "cluster-other-programs"),
-    (_misses_no_directory, "cluster-directories-gone"),
-    (_locks_before_it_looks, "cluster-directories-gone"),
+MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
+    (_commits_alone, "cluster-leader-partitioned", 0),
+    (_never_truncates, "cluster-leader-partitioned", 0),
+    (_forgets_sequences, "cluster-leader-killed", 1),
+    (_remembers_one_batch, "cluster-five-in-flight", 0),
+    (_ignores_min_isr, "cluster-min-isr", 0),
+    (_hides_no_aborted_transactions, "cluster-transactions", 0),
+    (_lets_produces_overtake, "cluster-many-partitions", 0),
+    (_acts_on_old_metadata, "cluster-leader-back-at-once", 0),
+    (_trusts_lost_logs, "cluster-leader-loses-power", 1),
+    (_opens_logs_first, "cluster-slow-recovery", 0),
+    (_knows_static_members_by_other_ids, "cluster-classic-groups", 3),
+    (_asks_by_one_channel, "cluster-foolish-client", 7),
+    (_says_what_the_version_cannot, "cluster-foolish-client", 0),
+    (_believes_anybody, "cluster-share-groups", 3),
+    (_believes_whoever_had_it, "cluster-share-groups", 4),
+    (_hands_out_what_is_held, "cluster-share-groups", 0),
+    (_passes_what_is_not_done_with, "cluster-share-groups", 0),
+    (_keeps_nothing, "cluster-share-coordinators", 0),
+    (_forgets_counts, "cluster-share-coordinators", 1),
+    (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters", 7),
+    (_signs_each_attempt_anew, "cluster-share-dead-letters", 0),
+    (_says_nothing_when_idle, "cluster-idle-controller", 0),
+    (_waits_without_a_look, "cluster-prompt", 0),
+    (_takes_no_lock, "cluster-other-programs", 1),
+    (_takes_a_name_for_proof, "cluster-other-programs", 0),
+    (_misses_no_directory, "cluster-directories-gone", 0),
+    (_locks_before_it_looks, "cluster-directories-gone", 0),
 ]
+"""Each with a scenario, and a seed that is known to show it: others are tried when that does not any more."""
 
 
-@pytest.mark.parametrize(("mistake", "name"), MISTAKES)
+@pytest.mark.parametrize(("mistake", "name", "known"), MISTAKES)
 def test_a_mistake_is_noticed(
-    mistake: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
+    mistake: Callable[[pytest.MonkeyPatch], None], name: str, known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake(monkeypatch)
-    for seed in range(20):
+    for seed in (known, *range(20)):
         try:
             run_cluster_scenario(name, seed)
         except Violation:

@@ -25,8 +25,8 @@ from kbroker.sim.quorum.scenarios import SCENARIOS, run_scenario
 from kbroker.sim.world import EventQueue, replay_line
 from kbroker.wire.records.control import VotersRecord
 
-SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "50"))
-SHARES = {"committed-data-lost-by-majority": 5, "chaos": 2, "kraft-version-upgrade": 10}
+SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "20"))
+SHARES = {"committed-data-lost-by-majority": 5, "kraft-version-upgrade": 4}
 """Of these a part is enough in the ordinary run: one that no invariant can hold in, and the longest."""
 
 
