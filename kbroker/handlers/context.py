@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.cores.replication.fetch_session import FetchSessionCache
     from kbroker.cores.replication.replica_selector import ReplicaSelector
+    from kbroker.errors import ApiError
     from kbroker.handlers.services.acls import KeptAcls
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
@@ -23,11 +24,18 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.turns import LongSteps, WorkQueue
     from kbroker.log.manager import LogManager
     from kbroker.runtime.env import Env
+    from kbroker.runtime.later import Later
     from kbroker.runtime.round import Round
     from kbroker.security.authorizer.types import Authorizer
     from kbroker.security.delegation_tokens import DelegationTokens
     from kbroker.security.principal import KafkaPrincipal
     from kbroker.wire.headers import RequestHeader
+    from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
+
+    WriteProduce = Callable[
+        [ProduceRequest, "RequestContext", Callable[[str], bool] | None, ApiError | None],
+        ProduceResponse | Later[ProduceResponse | None] | None,
+    ]
 
 
 class CloseConnection(Exception):
@@ -54,6 +62,8 @@ class Services:
     """Made with the first Fetch, and the same ever after."""
     producer_ids: ProducerIds
     timestamp_lookups: WorkQueue
+    produce_writer: Callable[[], WriteProduce]
+    """Gives what writes the batches of Produce requests (``node.replicas.produce_writer``), as the first needs it."""
     produce_queue: WorkQueue
     long_steps: LongSteps
     quotas: NodeQuotas

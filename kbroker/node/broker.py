@@ -58,6 +58,7 @@ from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 if TYPE_CHECKING:
+    from kbroker.handlers.context import WriteProduce
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
     from kbroker.node.replicas.fetch_reader import FetchReader
@@ -254,6 +255,7 @@ class Broker:
             fetch_reader=cache(self._fetch_reader),
             producer_ids=self._producer_ids,
             timestamp_lookups=self._timestamp_lookups,
+            produce_writer=cache(_produce_writer),
             produce_queue=self._produce_queue,
             long_steps=LongSteps(),
             quotas=self._quotas,
@@ -461,6 +463,12 @@ class Broker:
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
         if not failed:
             self.log_manager.check_any_online()
+
+
+def _produce_writer() -> WriteProduce:
+    from kbroker.node.replicas.produce_writer import write_produce  # with the first Produce
+
+    return write_produce
 
 
 def _is_cancelled(error: BaseException) -> bool:
