@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
+    import trio
+
     from kbroker.config import BrokerConfig
     from kbroker.cores.replication.fetch_session import FetchSessionCache
     from kbroker.cores.replication.replica_selector import ReplicaSelector
@@ -21,11 +23,12 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.quotas import NodeQuotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareGroups
     from kbroker.handlers.services.telemetry import Telemetry
-    from kbroker.handlers.services.turns import LongSteps, WorkQueue
+    from kbroker.handlers.services.turns import WorkQueue
     from kbroker.log.manager import LogManager
     from kbroker.runtime.env import Env
     from kbroker.runtime.later import Later
     from kbroker.runtime.round import Round
+    from kbroker.runtime.turns import StepTurns
     from kbroker.security.authorizer.types import Authorizer
     from kbroker.security.delegation_tokens import DelegationTokens
     from kbroker.security.principal import KafkaPrincipal
@@ -65,7 +68,10 @@ class Services:
     produce_writer: Callable[[], WriteProduce]
     """Gives what writes the batches of Produce requests (``node.replicas.produce_writer``), as the first needs it."""
     produce_queue: WorkQueue
-    long_steps: LongSteps
+    long_steps: StepTurns
+    """The steps of requests of very many parts that clients make to the controller: one takes up to a second."""
+    large_answers: trio.Lock
+    """Held by the request whose large answer is made (``node.serving.long_request``)."""
     quotas: NodeQuotas
     groups: Groups = NO_BROKER
     transactions: Transactions = NO_BROKER

@@ -51,11 +51,11 @@ from kbroker.node.registrations import Registrations, previous_epoch
 from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.node.security.security import NodeSecurity
 from kbroker.node.serving.listener import Listener as ListenerServer
-from kbroker.node.serving.long_steps import LongSteps
 from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.runtime.turns import StepTurns
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import WriteProduce
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
+
+LONG_STEP_GAP_SECONDS = 0.025
+"""Seconds that the node has between two steps of large requests: serving a heartbeat takes a few turns of the event
+loop."""
 
 STOP_SECONDS = 4.5
 """The time that the flushes of a clean stop may take."""
@@ -257,7 +261,8 @@ class Broker:
             timestamp_lookups=self._timestamp_lookups,
             produce_writer=cache(_produce_writer),
             produce_queue=self._produce_queue,
-            long_steps=LongSteps(),
+            long_steps=StepTurns(LONG_STEP_GAP_SECONDS),
+            large_answers=trio.Lock(),
             quotas=self._quotas,
             groups=NO_BROKER if coordinators is None else coordinators.groups,
             transactions=NO_BROKER if coordinators is None else coordinators.transactions,

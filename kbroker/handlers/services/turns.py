@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kbroker.handlers.services.connection import Connection
 from kbroker.runtime.later import Later
-
-if TYPE_CHECKING:
-    import trio
 
 Step = Callable[[], Any] | Later[Any] | None
 """A yield of a request's work: a function to be called in a thread, a value to wait for, or None to give way.
 It goes on with the function's result or the value."""
 
 Work = Generator[Step, Any, None]
-
-
-class LongSteps(Protocol):
-    """Keeps changes of very many parts, which clients ask the controller for, apart (``node.serving.long_steps``)."""
-
-    large_answers: trio.Lock
-    """Held by the request whose large answer is made."""
-
-    async def turn(self) -> None:
-        """Wait until the caller may make a step that takes long."""
-        ...
 
 
 class WorkQueue(Protocol):
