@@ -58,7 +58,7 @@ def test_a_transaction_without_its_id_is_refused_with_all_else_after_the_earlier
     request = ProduceRequest(transactional_id=None, acks=acks, topic_data=topics)
 
     def answered() -> Any:
-        answer = produce.handle(request, ctx)
+        answer: Any = produce.handle(request, ctx)
         if not waiting:
             return answer
         with pytest.raises(StopIteration):

@@ -367,7 +367,7 @@ class _Write:
         """The answer for a batch that is not in the log. It may be the partition itself that has refused it."""
         self._failed = True
         partition = self._manager.partitions.get((name or "", data.index))
-        if partition is not None and partition.traffic is not None:
+        if partition is not None and partition.traffic is not None and self._refusal is None:
             partition.traffic.failed_produces += 1
         if refused_by is not None:
             error = _first_error(refused_by.topic_partition.topic, data, error)
