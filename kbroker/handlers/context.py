@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kbroker.value_types import dataclass, field
 
 if TYPE_CHECKING:
+    import trio
+
     from kbroker.config import BrokerConfig
     from kbroker.cores.replication.fetch_session import FetchSessionCache
     from kbroker.cores.replication.replica_selector import ReplicaSelector
+    from kbroker.errors import ApiError
     from kbroker.handlers.services.acls import KeptAcls
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
@@ -20,14 +23,22 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.quotas import NodeQuotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareGroups
     from kbroker.handlers.services.telemetry import Telemetry
-    from kbroker.handlers.services.turns import LongSteps, WorkQueue
+    from kbroker.handlers.services.turns import WorkQueue
     from kbroker.log.manager import LogManager
     from kbroker.runtime.env import Env
+    from kbroker.runtime.later import Later
     from kbroker.runtime.round import Round
+    from kbroker.runtime.turns import StepTurns
     from kbroker.security.authorizer.types import Authorizer
     from kbroker.security.delegation_tokens import DelegationTokens
     from kbroker.security.principal import KafkaPrincipal
     from kbroker.wire.headers import RequestHeader
+    from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse
+
+    WriteProduce = Callable[
+        [ProduceRequest, "RequestContext", Callable[[str], bool] | None, ApiError | None],
+        ProduceResponse | Later[ProduceResponse | None] | None,
+    ]
 
 
 class CloseConnection(Exception):
@@ -54,8 +65,13 @@ class Services:
     """Made with the first Fetch, and the same ever after."""
     producer_ids: ProducerIds
     timestamp_lookups: WorkQueue
+    produce_writer: Callable[[], WriteProduce]
+    """Gives what writes the batches of Produce requests (``node.replicas.produce_writer``), as the first needs it."""
     produce_queue: WorkQueue
-    long_steps: LongSteps
+    long_steps: StepTurns
+    """The steps of requests of very many parts that clients make to the controller: one takes up to a second."""
+    large_answers: trio.Lock
+    """Held by the request whose large answer is made (``node.serving.long_request``)."""
     quotas: NodeQuotas
     groups: Groups = NO_BROKER
     transactions: Transactions = NO_BROKER

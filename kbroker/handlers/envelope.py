@@ -40,7 +40,7 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
     data = memoryview(bytes(request.request_data))
     pace = ctx.services.long_steps if len(data) > LONG_REQUEST else None
     if pace is not None:
-        await pace.turn()
+        await pace.take()
     try:
         host = read_address(request.client_host_address)
     except WireError:
@@ -57,14 +57,14 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
         # What is inside may be of a later release; the broker's client is to ask for the versions again.
         return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if pace is not None:
-        await pace.turn()
+        await pace.take()
     response = await _served(entry, inner, ForwardedContext(header, ctx.connection, ctx.services, principal, host))
     if response is None:
         return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
     if not ctx.services.metadata.is_leader or says_only_not_controller(error_codes(response)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     if pace is not None:
-        await pace.turn()
+        await pace.take()
     return EnvelopeResponse(response_data=_framed(response, header))
 
 

@@ -87,15 +87,16 @@ def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsRespo
     if not reads:
         return response
 
-    def steps() -> Generator[None, None, ListOffsetsResponse]:
+    delayed: Later[ListOffsetsResponse] = Later()
+
+    def steps() -> Generator[None, None, None]:
         for name, partition, answer in reads:
             yield from _fill_in(answer, name, partition, request, ctx)
             yield
-        return response
+        delayed.set(response)
 
-    delayed: Later[ListOffsetsResponse] = Later()
     size = len(reads) * _LOOKUP_BYTES
-    if ctx.services.timestamp_lookups.add(ctx.connection, steps(), None, size, delayed.set):
+    if ctx.services.timestamp_lookups.add(ctx.connection, steps(), None, size):
         return delayed
     busy = _not_available(ctx.header.api_version).code  # clients ask again after a while
     for _, _, answer in reads:

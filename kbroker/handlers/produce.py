@@ -7,87 +7,60 @@ Served: 3 (record batch v2) to 13 (topics by id). 5: log_start_offset; 8: record
 Advertised from 0, as Apache Kafka does on a broker's listeners (KAFKA-18659): librdkafka takes a broker without
 Produce 0 for one without the features it needs. A request below 3 is nevertheless refused.
 
-A request that would keep everybody waiting, by the number of its batches or by what it takes to judge their records, is
-appended in turns with everything else, and one whose transaction is to be looked at elsewhere when that is done; later
-ones of the same connection come after it (``node.serving.work_queue``).
-
-This is the hottest path of the node: no task, scope or timer per request, and one pass over the request. In a crowded
-round of the poller the small batches of all requests are gathered, and answered when they are written at its end.
+This module says who may write and shapes the answer; ``node.replicas.produce_writer`` writes the batches, and waits.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.authorization import may, may_each
 from kbroker.handlers.context import CloseConnection, RequestContext
-from kbroker.handlers.produce_appends import Appends, set_from
+from kbroker.handlers.leaders import current_leader
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactional_produce import (
-    Response,
-    Steps,
-    Verified,
-    all_refused,
-    is_transactional,
-    verified_first,
-)
-from kbroker.log.record_validation import TakesLong, examine
+from kbroker.handlers.transactions import Unverified, is_transactional
+from kbroker.log.validation import NotOneBatch
 from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceResponse
+from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 if TYPE_CHECKING:
-    from kbroker.handlers.authorization import May
     from kbroker.handlers.services.partitions import Partition
-    from kbroker.runtime.round import Round
 
-logger = logging.getLogger(__name__)
-
-STEP_BATCHES = 256
-STEP_SECONDS = 0.005
-"""A request gives way to others after this many batches, or this much time."""
-
-_BATCHES_A_LOOK = 4
-"""Batches that are appended between two looks at the clock."""
-
-_PART_BYTES = 256
-"""About how many bytes a partition's part of a request takes besides its records."""
-
-_SHARED_BUFFER = 64 * 1024
-"""A connection's buffer of at most this size is not one request's alone."""
+_WITHOUT_START: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Errors of an append that are answered without the log start offset (``ReplicaManager.appendToLocalLog``); all others
+have it."""
 
 
 @handler(ProduceRequest)
-def handle(request: ProduceRequest, ctx: RequestContext) -> Response:
-    """Append each partition's batch; the answer waits for replication only if acks=all needs more than this node.
-
-    That happens at once, if it neither has to wait nor keeps others waiting for long, and after all earlier requests of
-    the connection.
-    """
-    may_write = None
+def handle(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | Later[ProduceResponse | None] | None:
+    """Append each partition's batch; the answer comes later if it has to wait, or would keep others waiting."""
+    may_write = refusal = None
     if ctx.services.authorizer is not None:
         may_write = may_each(ctx, AclOperation.WRITE, ResourceType.TOPIC)
-    is_first = ctx.connection.peer not in ctx.services.produce_queue.waiting
     if not _may_write_in_transaction(request, ctx):
-        steps = all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    elif request.transactional_id is not None:
-        steps = verified_first(
-            request, ctx, may_write, lambda verified: _steps(request, ctx, verified, None, may_write)
-        )
-    else:
-        # With acks=0 nothing is gathered: a failed write must end the connection after the replies that are owed, and
-        # what the client asks next on the connection must find the batch.
-        steps = _steps(request, ctx, None, ctx.round if is_first and request.acks else None, may_write)
-    step = None
-    if is_first:
-        try:
-            step = next(steps)
-        except StopIteration as end:
-            response: Response = end.value
-            return response
-    return _queue(request, ctx, steps, step)
+        refusal = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return ctx.services.produce_writer()(request, ctx, may_write, refusal)
 
 
 def _may_write_in_transaction(request: ProduceRequest, ctx: RequestContext) -> bool:
@@ -104,97 +77,74 @@ def _may_write_in_transaction(request: ProduceRequest, ctx: RequestContext) -> b
     return True
 
 
-def _queue(request: ProduceRequest, ctx: RequestContext, steps: Steps[Response], step: Any) -> Response:
-    delayed: Later[ProduceResponse | None] = Later()
-    size, needs_answer = _held_bytes(request), request.acks != 0
-    if not ctx.services.produce_queue.add(
-        ctx.connection, steps, step, size, lambda response: set_from(delayed, response), needs_answer=needs_answer
+def response(
+    request: ProduceRequest, ctx: RequestContext, topics: list[TopicProduceResponse], *, failed: bool
+) -> ProduceResponse | None:
+    """Returns the response with these answers, some of which are errors if it has ``failed``.
+
+    None for acks=0; there ``CloseConnection`` is the only way to report an error (KafkaApis.handleProduceRequest).
+    """
+    if request.acks == 0:
+        if failed:
+            raise CloseConnection(f"error in a produce request with acks=0: {_summary(topics)}")
+        return None
+    answer = ProduceResponse(responses=topics)
+    if failed and ctx.header.api_version >= 10:
+        _add_leaders(answer, ctx)
+    return answer
+
+
+def error_answer(index: int, error: ApiError, refused_by: Partition | None) -> PartitionProduceResponse:
+    """Returns the answer for a batch that is refused, by its partition if there is one."""
+    record_errors = getattr(error, "record_errors", ())
+    log_start_offset = -1
+    if (
+        refused_by is not None
+        and error.code not in _WITHOUT_START
+        and not isinstance(error, NotOneBatch)
+        and refused_by.has_log
+        and not refused_by.offline
     ):
-        raise CloseConnection("too many Produce requests wait already")
-    return delayed if needs_answer else None
+        log_start_offset = refused_by.log.log_start_offset
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+            for batch_index, message in record_errors
+        ],
+        # For what ``ReplicaManager.appendRecordsToLeader`` finds wrong in records, not for what the shape of the
+        # request forbids; and for a batch whose transaction could not be verified.
+        error_message=error.message if record_errors or isinstance(error, Unverified) else None,
+    )
 
 
-def _held_bytes(request: ProduceRequest) -> int:
-    """Bytes that the request keeps in memory: its parts, and the buffers that its records are views of.
+def _add_leaders(response: ProduceResponse, ctx: RequestContext) -> None:
+    """Name whoever leads by now, so that the client need not ask."""
+    endpoints: dict[int, NodeEndpoint] = {}
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            name = topic.name
+            if topic.topic_id != ZERO_UUID:
+                name = ctx.services.replica_manager.topic_name(Uuid(topic.topic_id)) or name
+            leader = current_leader(ctx, name, partition.index)
+            partition.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
+            if leader.host is not None:
+                endpoints[leader.leader_id] = NodeEndpoint(
+                    node_id=leader.leader_id, host=leader.host, port=leader.port, rack=leader.rack
+                )
+    response.node_endpoints = list(endpoints.values())
 
-    A buffer counts whole, with bytes that follow the request in its frame, say.
-    """
-    size = 0
-    buffers: dict[int, int] = {}
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records: Any = data.records
-            size += _PART_BYTES + len(records or b"")
-            if isinstance(records, memoryview):
-                buffers[id(records.obj)] = memoryview(records.obj).nbytes
-    return max(size, sum(length for length in buffers.values() if length > _SHARED_BUFFER))
 
-
-def _steps(
-    request: ProduceRequest,
-    ctx: RequestContext,
-    verified: Verified | None,
-    round: Round | None,
-    may_write: May | None,
-) -> Steps[Response]:
-    """Append each partition's batch; a step has many small ones, or a part of what it takes to look at a long one.
-
-    The first step is in ``round``, if there is one: its small batches are gathered.
-    """
-    appends = Appends(request, ctx, verified, round, may_write)
-    by_id = ctx.header.api_version >= 13
-    manager, now, connection = ctx.services.replica_manager, ctx.services.env.now, ctx.connection
-    now_ms = ctx.services.env.wall_clock_ms()
-    topics = []
-    count = 0
-    until = 0.0
-    for topic in request.topic_data:
-        name = manager.topic_name(topic.topic_id) if by_id else topic.name
-        answers = []
-        for data in topic.partition_data:
-            if count:  # not before the first: most requests have one
-                if count == 1:
-                    until = now() + STEP_SECONDS
-                elif count >= STEP_BATCHES or (not count % _BATCHES_A_LOOK and now() >= until):
-                    count = 0
-                    appends.leave_round()
-                    yield None
-                    if by_id:  # another topic may have the name by now
-                        name = manager.topic_name(topic.topic_id)
-            count += 1
-            partition: Partition | None = None
-            try:
-                partition = appends.partition_for(name, data)
-                if connection.refused_batches:
-                    appends.check_turn(connection.refused_batches, topic, data, partition)
-                records: Any = data.records
-                if appends.round is not None:
-                    gathered = appends.gather(data.index, partition, records, now_ms, appends.round)
-                    if gathered is not None:
-                        answers.append(gathered)
-                        continue
-                guard = None if verified is None else appends.guard(name, data.index)
-                while True:
-                    try:
-                        info = partition.append(records, request.acks, now_ms, guard)
-                        break
-                    except TakesLong:
-                        appends.leave_round()
-                        records = yield from examine(
-                            memoryview(records), now_ms, partition.log.config, partition.topic_partition
-                        )
-                        if by_id:
-                            name = manager.topic_name(topic.topic_id)  # for the partitions behind it, too
-                            if name is None:
-                                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID) from None
-                        partition = manager.get_partition(name or partition.topic_partition.topic, data.index)
-                answers.append(appends.appended(data.index, partition, info))
-            except ApiError as error:
-                answers.append(appends.refused(name, topic, data, error, partition))
-            except Exception:
-                logger.exception("Produce to %s-%d failed", name, data.index)
-                failure = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
-                answers.append(appends.refused(name, topic, data, failure, partition))
-        if answers:  # as in Kafka, whose answers are by partition
-            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-    return appends.response(topics)
+def _summary(topics: list[TopicProduceResponse]) -> str:
+    return ", ".join(
+        f"{topic.name}-{partition.index}: {ErrorCode(partition.error_code).name}"
+        for topic in topics
+        for partition in topic.partition_responses
+        if partition.error_code
+    )

@@ -52,19 +52,24 @@ from kbroker.node.registrations import Registrations, previous_epoch
 from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.node.security.security import NodeSecurity
 from kbroker.node.serving.listener import Listener as ListenerServer
-from kbroker.node.serving.long_steps import LongSteps
 from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.runtime.turns import StepTurns
 
 if TYPE_CHECKING:
+    from kbroker.handlers.context import WriteProduce
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
     from kbroker.node.replicas.fetch_reader import FetchReader
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
+
+LONG_STEP_GAP_SECONDS = 0.025
+"""Seconds that the node has between two steps of large requests: serving a heartbeat takes a few turns of the event
+loop."""
 
 STOP_SECONDS = 4.5
 """The time that the flushes of a clean stop may take."""
@@ -261,8 +266,10 @@ class Broker:
             fetch_reader=cache(self._fetch_reader),
             producer_ids=self._producer_ids,
             timestamp_lookups=self._timestamp_lookups,
+            produce_writer=cache(_produce_writer),
             produce_queue=self._produce_queue,
-            long_steps=LongSteps(),
+            long_steps=StepTurns(LONG_STEP_GAP_SECONDS),
+            large_answers=trio.Lock(),
             quotas=self._quotas,
             groups=NO_BROKER if coordinators is None else coordinators.groups,
             transactions=NO_BROKER if coordinators is None else coordinators.transactions,
@@ -470,6 +477,12 @@ class Broker:
         logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
         if not failed:
             self.log_manager.check_any_online()
+
+
+def _produce_writer() -> WriteProduce:
+    from kbroker.node.replicas.produce_writer import write_produce  # with the first Produce
+
+    return write_produce
 
 
 def _is_cancelled(error: BaseException) -> bool:

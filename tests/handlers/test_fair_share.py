@@ -385,7 +385,7 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
             monkeypatch.setattr(dispatcher.Dispatcher, "_work", begun)
             every = [MetadataRequestTopic(name=name) for name in NAMES]
             requests = [MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=None)]
-            turn = node.broker.services.long_steps.large_answers
+            turn = node.broker.services.large_answers
             async with turn:
                 for client, request in zip(clients, requests, strict=False):
                     await client.send(request)

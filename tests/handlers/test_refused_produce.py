@@ -10,6 +10,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
+from kbroker.node.replicas.produce_writer import write_produce
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -25,9 +26,21 @@ def test_a_transaction_without_its_id_is_refused_with_all_else_after_the_earlier
         queued.append(work)
         return True
 
-    connection = SimpleNamespace(peer="127.0.0.1:1")
-    queue = SimpleNamespace(waiting={connection.peer} if waiting else set(), add=add)
-    ctx: Any = SimpleNamespace(connection=connection, services=SimpleNamespace(authorizer=None, produce_queue=queue))
+    connection = SimpleNamespace(peer="127.0.0.1:1", refused_batches=None)
+    queue = SimpleNamespace(waiting={connection.peer} if waiting else set(), add=add, slice_seconds=1.0)
+    transactions = SimpleNamespace(settings=SimpleNamespace(add_partitions_retry_backoff_max_ms=100))
+    services = SimpleNamespace(
+        authorizer=None,
+        config=SimpleNamespace(request_timeout_ms=100),
+        env=SimpleNamespace(now=lambda: 0.0, wall_clock_ms=lambda: 0),
+        produce_queue=queue,
+        produce_writer=lambda: write_produce,
+        replica_manager=SimpleNamespace(partitions={}),
+        transactions=transactions,
+    )
+    ctx: Any = SimpleNamespace(
+        connection=connection, services=services, round=None, header=SimpleNamespace(api_version=12, client_id="")
+    )
     topics = [
         TopicProduceData(
             name=name,
@@ -45,12 +58,12 @@ def test_a_transaction_without_its_id_is_refused_with_all_else_after_the_earlier
     request = ProduceRequest(transactional_id=None, acks=acks, topic_data=topics)
 
     def answered() -> Any:
-        answer = produce.handle(request, ctx)
+        answer: Any = produce.handle(request, ctx)
         if not waiting:
             return answer
-        with pytest.raises(StopIteration) as end:
+        with pytest.raises(StopIteration):
             queued[0].send(None)
-        return end.value.value
+        return answer.value
 
     if acks:
         errors = [topic.partition_responses[0].error_code for topic in answered().responses]

@@ -17,9 +17,9 @@ import trio.testing
 
 from kbroker.node.security import handshake_thread
 from kbroker.node.security.handshake_thread import ROOM, HandshakeThread
-from kbroker.node.serving.admission_turns import AdmissionTurns
 from kbroker.node.serving.connection import Connection
 from kbroker.node.serving.reply_queue import ReplyQueue
+from kbroker.runtime.turns import StepTurns
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
@@ -134,7 +134,7 @@ def test_so_it_is_on_a_node_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_who_gives_up_leaves_the_others_their_turns() -> None:
     async def test() -> None:
-        turns = AdmissionTurns()
+        turns = StepTurns()
         went: list[str] = []
         scope = trio.CancelScope()
 
@@ -157,24 +157,6 @@ def test_who_gives_up_leaves_the_others_their_turns() -> None:
             await trio.lowlevel.checkpoint()
         await come("last")
         assert went[-1] == "last"
-
-    trio.run(test)
-
-
-def test_who_comes_alone_takes_nobodys_turn() -> None:
-    async def test() -> None:
-        turns, went = AdmissionTurns(), 0
-        turns.coming = 1
-        with trio.CancelScope() as scope:
-            scope.cancel()  # whatever waits ends
-            for _ in range(3):
-                await turns.take_among_others()
-                went += 1
-            turns.coming = 2
-            for _ in range(3):
-                await turns.take_among_others()
-                went += 1
-        assert went == 4, "all that one does alone, and one step among others"
 
     trio.run(test)
 

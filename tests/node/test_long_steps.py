@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.serving.long_steps import GAP, LongSteps
+from kbroker.runtime.turns import StepTurns
 from kbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -23,19 +23,19 @@ from tests.node.test_forwarded_requests import in_envelope
 def test_steps_are_made_one_by_one() -> None:
     steps: list[float] = []
 
-    async def step(pace: LongSteps) -> None:
-        await pace.turn()
+    async def step(pace: StepTurns) -> None:
+        await pace.take()
         steps.append(trio.current_time())
 
     async def main() -> None:
-        pace = LongSteps()
+        pace = StepTurns(0.5)
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(step, pace)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
-    assert len(gaps) == 4 and all(gap == pytest.approx(GAP) for gap in gaps)
+    assert len(gaps) == 4 and all(gap == pytest.approx(0.5) for gap in gaps)
 
 
 @pytest.mark.parametrize(("topics", "turns"), [(10, 0), (3000, 3)])
@@ -44,13 +44,13 @@ def test_a_large_request_takes_three_of_them(
 ) -> None:
     taken = 0
 
-    async def turn(self: LongSteps) -> None:
+    async def take(self: StepTurns) -> None:
         nonlocal taken
         taken += 1
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            monkeypatch.setattr(LongSteps, "turn", turn)
+            monkeypatch.setattr(StepTurns, "take", take)
             named = [CreatableTopic(name=f"{n:030}", num_partitions=1, replication_factor=1) for n in range(topics)]
             request = CreateTopicsRequest(topics=named, validate_only=True)
             assert len((await (await node.connect()).ask(request)).topics) == topics

@@ -68,7 +68,7 @@ def test_what_needs_no_reading_is_told_while_too_much_waits(tmp_path: Path, monk
             def steps() -> Generator[Any, Any, None]:
                 yield stuck
 
-            assert queue.add(SimpleNamespace(closed=False, peer="other"), steps(), None, 0, lambda _: None)
+            assert queue.add(SimpleNamespace(closed=False, peer="other"), steps(), None, 0)
             request = by_time(2)
             request.topics[0].partitions[1].timestamp = -1
             for version, busy in ((11, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)):

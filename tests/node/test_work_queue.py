@@ -13,10 +13,10 @@ import trio
 
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.errors import ErrorCode
-from kbroker.handlers import produce
 from kbroker.handlers.context import CloseConnection
 from kbroker.log import record_validation
 from kbroker.log.record_validation import examine
+from kbroker.node.replicas import produce_writer
 from kbroker.node.replicas.partition import Partition
 from kbroker.node.serving.work_queue import REQUEST_BYTES, WorkQueue
 from kbroker.runtime.env import RealEnv
@@ -52,6 +52,11 @@ def connection(peer: str) -> Any:
     return SimpleNamespace(closed=False, peer=peer, scope=trio.CancelScope())
 
 
+def noting(done: list[Any], work: Generator[Any, Any, Any]) -> Generator[Any, Any, None]:
+    """The work, which notes its value when it is over."""
+    done.append((yield from work))
+
+
 async def served(work: WorkQueue) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work.run)
@@ -71,7 +76,7 @@ def test_connections_take_turns_and_each_ones_requests_keep_their_order() -> Non
 
     one, other = connection("one"), connection("other")
     for who, name, count in ((one, "a", 2), (one, "b", 1), (other, "c", 3)):
-        assert work.add(who, steps(name, count), None, 10, done.append, needs_answer=True)
+        assert work.add(who, noting(done, steps(name, count)), None, 10)
     assert list(work.waiting) == ["one", "other"]
     trio.run(served, work)
     assert done == ["a0", "c0", "a1", "c1", "a", "c2", "b0", "c", "b"]
@@ -90,7 +95,7 @@ def test_what_is_to_run_elsewhere_does_and_its_errors_come_back() -> None:
             found.append("no")
         return found
 
-    assert work.add(connection("a"), steps(), lambda: None, 10, done.append, needs_answer=True)
+    assert work.add(connection("a"), noting(done, steps()), lambda: None, 10)
     trio.run(served, work)
     assert done == [[2, None, "no"]]
 
@@ -108,10 +113,10 @@ def test_who_is_gone_is_served_only_if_no_answer_was_wanted(caplog: pytest.LogCa
     gone = connection("gone")
     gone.closed = True
     failing = [connection("closes"), connection("fails")]
-    assert work.add(gone, steps("answered"), None, 1, done.append, needs_answer=True)
-    assert work.add(gone, steps("unanswered"), None, 1, done.append, needs_answer=False)
-    assert work.add(failing[0], steps("", CloseConnection("so")), None, 1, done.append, needs_answer=False)
-    assert work.add(failing[1], steps("", ValueError("a bug")), None, 1, done.append, needs_answer=True)
+    assert work.add(gone, noting(done, steps("answered")), None, 1)
+    assert work.add(gone, noting(done, steps("unanswered")), None, 1, needs_answer=False)
+    assert work.add(failing[0], noting(done, steps("", CloseConnection("so"))), None, 1, needs_answer=False)
+    assert work.add(failing[1], noting(done, steps("", ValueError("a bug"))), None, 1)
     trio.run(served, work)
     assert done == ["unanswered"]
     assert all(each.scope.cancel_called for each in failing)
@@ -125,7 +130,7 @@ def test_no_more_waits_than_there_is_room_for() -> None:
         yield
 
     def add(size: int) -> bool:
-        return work.add(connection("a"), steps(), None, size, lambda _: None, needs_answer=True)
+        return work.add(connection("a"), steps(), None, size)
 
     assert add(20_000), "whatever is alone is served"
     assert not add(1)
@@ -149,10 +154,10 @@ def test_who_waits_for_a_value_holds_back_its_own_connection_and_no_other() -> N
 
     one, other = connection("one"), connection("other")
     works = [waits(first), passes("second"), waits(third), passes("fourth")]
-    assert queue.add(one, works[0], next(works[0]), 10, done.append, needs_answer=True)
+    assert queue.add(one, noting(done, works[0]), None, 10)
     for work in works[1:]:
-        assert queue.add(one, work, None, 10, done.append, needs_answer=True)
-    assert queue.add(other, passes("other"), None, 10, done.append, needs_answer=True)
+        assert queue.add(one, noting(done, work), None, 10)
+    assert queue.add(other, noting(done, passes("other")), None, 10)
     trio.run(served, queue)
     assert done == ["other"]
     third.set("third")
@@ -175,8 +180,8 @@ def test_who_waits_for_a_value_takes_no_place_of_those_under_way() -> None:
         return name
 
     for number in range(4):
-        assert queue.add(connection(str(number)), steps("waits", never), None, 10, done.append, needs_answer=True)
-    assert queue.add(connection("last"), steps("last"), None, 10, done.append, needs_answer=True)
+        assert queue.add(connection(str(number)), noting(done, steps("waits", never)), None, 10)
+    assert queue.add(connection("last"), noting(done, steps("last")), None, 10)
     trio.run(served, queue)
     assert done == ["last"]
     assert len(queue.waiting) == 4
@@ -194,7 +199,7 @@ def test_whose_connection_ends_while_it_waits_is_not_served() -> None:
     gone = connection("gone")
     for _ in range(2):
         work = waits()
-        assert queue.add(gone, work, None, 10, done.append, needs_answer=True)
+        assert queue.add(gone, noting(done, work), None, 10)
     trio.run(served, queue)
     gone.closed = True
     value.set("too late")
@@ -231,7 +236,7 @@ def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypa
                 return end.value
             result = yield step
 
-    monkeypatch.setattr(produce, "examine", counted)
+    monkeypatch.setattr(produce_writer, "examine", counted)
     others: list[Meanwhile] = []
     asked: list[tuple[Any, int | None]] = []
 
@@ -264,7 +269,6 @@ def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypa
 def test_a_request_of_many_batches_gives_way_and_keeps_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce, "STEP_BATCHES", 2)
     append = Partition.append
     others: list[Meanwhile] = []
     appended = 0
@@ -311,13 +315,10 @@ def test_a_request_of_many_batches_gives_way_and_keeps_its_order(
 
 
 @pytest.mark.parametrize("long", ["batch", "request"])
-def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: str
-) -> None:
-    monkeypatch.setattr(produce, "STEP_BATCHES", 2)
-
+def test_a_topic_that_takes_the_name_of_another_meanwhile_gets_nothing_of_it(tmp_path: Path, long: str) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.broker.services.produce_queue.slice_seconds = 0.0
             topic_id = await node.create_topic("t", cleanup_policy="compact" if long == "batch" else "delete")
             slow, other = await node.connect(), await node.connect()
             asked = to_one_partition([batch(b"%d" % index) for index in range(5)], topic_id)
@@ -418,7 +419,7 @@ def test_only_some_are_under_way_at_the_same_time() -> None:
         return number
 
     for number in range(9):
-        assert work.add(connection(str(number)), steps(number), None, 10, done.append, needs_answer=True)
+        assert work.add(connection(str(number)), noting(done, steps(number)), None, 10)
     trio.run(served, work)
     assert most == 3
     assert sorted(done) == list(range(9))
@@ -427,10 +428,10 @@ def test_only_some_are_under_way_at_the_same_time() -> None:
 def test_a_request_counts_for_all_that_it_keeps_in_memory() -> None:
     frame = memoryview(bytearray(1 << 20))
     topic = TopicProduceData(partition_data=[PartitionProduceData(index=0, records=frame[100:200])])
-    assert produce._held_bytes(ProduceRequest(topic_data=[topic])) == 1 << 20, "what follows the records, too"
+    assert produce_writer.held_bytes(ProduceRequest(topic_data=[topic])) == 1 << 20, "what follows the records, too"
     shared = memoryview(bytearray(1000))
     parts = [PartitionProduceData(index=index, records=shared[:10]) for index in range(50)]
-    held = produce._held_bytes(ProduceRequest(topic_data=[TopicProduceData(partition_data=parts)]))
+    held = produce_writer.held_bytes(ProduceRequest(topic_data=[TopicProduceData(partition_data=parts)]))
     assert 50 * 100 < held < 50 * 1000, "its parts, not a buffer that it shares"
 
 
@@ -442,10 +443,13 @@ class Gate:
         opened = threading.Event()
         self.open = opened.set
 
-        def wait() -> Generator[Any, Any, None]:
-            yield opened.wait
+        def nothing() -> Generator[Any, Any, None]:
+            yield
 
-        assert self._queue.add(connection("gate"), wait(), None, 0, lambda _: None)
+        def hold() -> None:
+            opened.wait()
+
+        assert self._queue.add(connection("gate"), nothing(), hold, 0)
 
     async def until_waiting(self, count: int = 1) -> None:
         """Wait until so many clients have one that is held."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.produce import STEP_BATCHES
 from kbroker.node.shortcuts.heartbeat import HeartbeatShortcut
 from kbroker.node.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.node.shortcuts.offset_commit import OffsetCommitShortcut
@@ -197,7 +196,8 @@ def test_a_request_that_waits_for_others_teaches_nothing_that_is_denied(
             judge_by(node.broker.services, ButOneTopic())
             client = await connect_as(node, "bob")
             long = produce_request("t", batch(b"value"))
-            long.topic_data[0].partition_data *= 2 * STEP_BATCHES
+            long.topic_data[0].partition_data *= 10
+            node.broker.services.produce_queue.slice_seconds = 0.0
             await client.send(long, 11)
             for _ in range(3):
                 await client.send(produce_request("secret", batch(b"value")), 11)

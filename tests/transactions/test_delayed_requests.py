@@ -82,7 +82,7 @@ class Cluster(Shard):
         self._store(self.core.on_markers_written(markers, errors, self.now_ms))
 
     def produce(self, producer: ProducerIdAndEpoch, partition: TopicPartition, sequence: int, value: bytes) -> None:
-        """Append a batch of a transaction in the steps of ``handlers.transactional_produce``."""
+        """Append a batch of a transaction in the steps of ``node.replicas.produce_writer``."""
         log = self.logs[partition]
         guard = log.producers.maybe_start_verification(
             producer.producer_id, sequence, producer.producer_epoch, self.version >= TV_2, self.now_ms

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from kbroker.handlers.services.connection import Connection
 from kbroker.runtime.later import Later
 
-if TYPE_CHECKING:
-    import trio
+Step = Callable[[], Any] | Later[Any] | None
+"""A yield of a request's work: a function to be called in a thread, a value to wait for, or None to give way.
+It goes on with the function's result or the value."""
 
-T = TypeVar("T")
-
-
-class LongSteps(Protocol):
-    """Keeps changes of very many parts, which clients ask the controller for, apart (``node.serving.long_steps``)."""
-
-    large_answers: trio.Lock
-    """Held by the request whose large answer is made."""
-
-    async def turn(self) -> None:
-        """Wait until the caller may make a step that takes long."""
+Work = Generator[Step, Any, None]
 
 
 class WorkQueue(Protocol):
@@ -37,17 +28,6 @@ class WorkQueue(Protocol):
     async def wait_for_room(self, peer: str) -> None:
         """Wait, before more is read from a client, while too much waits and some of it is the client's."""
 
-    def add(
-        self,
-        connection: Connection,
-        work: Generator[Callable[[], Any] | Later[Any] | None, Any, T],
-        step: Callable[[], object] | Later[Any] | None,
-        size: int,
-        on_done: Callable[[T], None],
-        *,
-        needs_answer: bool = True,
-    ) -> bool:
-        """Go on with a request's work, and hand over its value. False if too much waits.
-
-        ``work`` yields functions and Laters of any type, and goes on with the result of each.
-        """
+    def add(self, connection: Connection, work: Work, step: Step, size: int, *, needs_answer: bool = True) -> bool:
+        """Go on with a request's work, which has yielded ``step``, if it has begun. False if too much waits."""
+        ...

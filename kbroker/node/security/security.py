@@ -11,6 +11,7 @@ import trio
 from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.serving.admission import Admission, AdmissionStep
+from kbroker.runtime.turns import StepTurns
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.security.shown import shown
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from kbroker.node.security.sasl.setup import ListenerSasl
     from kbroker.node.security.secure_network import ConnectionStep
     from kbroker.node.security.tls import ListenerTls
-    from kbroker.node.serving.admission_turns import AdmissionTurns
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Env, Network
 
@@ -46,7 +46,7 @@ class NodeSecurity:
         self._scratch = bytearray()
         self._handshakes: HandshakeThread | None = None
         """The steps of clients' handshakes have one thread: no storm of them takes the processors of the others."""
-        self._turns: AdmissionTurns | None = None
+        self._turns = StepTurns()
         self._properties_changed = trio.Event()
         self._checking = trio.Lock()
         """One request's stores are read at a time: a file system that hangs holds one thread, not all of them."""
@@ -124,9 +124,6 @@ class NodeSecurity:
             steps.append(builder)
         if not steps:
             return None
-        from kbroker.node.serving.admission_turns import AdmissionTurns
-
-        self._turns = self._turns or AdmissionTurns()
         return Admission(steps, wrap_poller, turns=self._turns, wait_for_room=wait_for_room)
 
     def _principal_builder(self, listener: Listener) -> AdmissionStep | None:

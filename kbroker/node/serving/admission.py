@@ -13,9 +13,9 @@ from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 if TYPE_CHECKING:
     import trio
 
-    from kbroker.node.serving.admission_turns import AdmissionTurns
     from kbroker.node.serving.connection import Connection
     from kbroker.runtime.env import Poller, Stream
+    from kbroker.runtime.turns import StepTurns
 
 
 class Refused(Exception):
@@ -33,9 +33,7 @@ class Admitted:
 
     __slots__ = ("_limit", "_turns", "certificate", "keeper", "mechanism", "principal", "session", "stream")
 
-    def __init__(
-        self, stream: Stream, limit: trio.CancelScope | None = None, turns: AdmissionTurns | None = None
-    ) -> None:
+    def __init__(self, stream: Stream, limit: trio.CancelScope | None = None, turns: StepTurns | None = None) -> None:
         """``limit`` ends the admission at its deadline."""
         self.stream = stream
         self._limit = limit
@@ -54,7 +52,7 @@ class Admitted:
         """Wait until the client has sent something, and for the turn to work on it."""
         await self.stream.wait_readable()
         if self._turns is not None:
-            await self._turns.take_among_others()
+            await self._turns.take()
 
     def extend_limit(self, seconds: float) -> None:
         """Let the admission take longer by this much: the server makes the client wait."""
@@ -77,7 +75,7 @@ class Admission:
         steps: Sequence[AdmissionStep],
         wrap_poller: Callable[[Poller], Poller] | None = None,
         *,
-        turns: AdmissionTurns | None = None,
+        turns: StepTurns | None = None,
         wait_for_room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """``wrap_poller`` makes a poller for the streams of the steps out of one for the listener's.
@@ -106,18 +104,13 @@ class Admission:
 
         ``limit`` ends all of them at its deadline.
         """
-        client, turns = Admitted(stream, limit, self._turns), self._turns
-        if turns is not None:
-            turns.coming += 1
+        client = Admitted(stream, limit, self._turns)
         try:
             for step in self._steps:
                 await step.admit(client)
-            if turns is not None:
-                await turns.take_among_others()
+            if self._turns is not None:
+                await self._turns.take()
         except BaseException:
             client.stream.close()
             raise
-        finally:
-            if turns is not None:
-                turns.coming -= 1
         return client

@@ -54,7 +54,7 @@ class LongRequest:
         if not self._is_long:
             return
         if self._registration.is_for_controller:
-            await self._services.long_steps.turn()
+            await self._services.long_steps.take()
         else:
             await trio.lowlevel.checkpoint()
 
@@ -96,7 +96,7 @@ class LongRequest:
         if not self._has_turn:
             return
         self._has_turn = False
-        self._services.long_steps.large_answers.release()
+        self._services.large_answers.release()
         if self._encoded_lists is not None:
             # The connection has nothing but the frame any more.
             trio.lowlevel.spawn_system_task(_free, self._services.env, self._encoded_lists)
@@ -105,7 +105,7 @@ class LongRequest:
             collector.resume()
 
     async def _take_turn(self) -> None:
-        await self._services.long_steps.large_answers.acquire()
+        await self._services.large_answers.acquire()
         self._has_turn = True
         collector.pause()
 

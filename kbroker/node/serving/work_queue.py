@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,13 @@ from kbroker.value_types import dataclass
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.turns import Step, Work
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
 REQUEST_BYTES = 4096
 """Bytes that a request holds besides those that are said of it."""
-
-Step = Callable[[], Any] | Later[Any] | None
-"""A yield of a request's work: a function to be called in a thread, a value to wait for, or None to give way.
-It goes on with the function's result or the value."""
-
-Work = Generator[Step, Any, Any]
 
 
 class _State(Enum):
@@ -56,7 +51,6 @@ class _Request:
     step: Step
     """The last yield of the work; None if it has not begun."""
     size: int
-    on_done: Callable[[Any], None]
     needs_answer: bool
     begun: bool = False
     """Whether it is one of the few that are under way."""
@@ -92,17 +86,8 @@ class WorkQueue:
         self._wanted = trio.Event()
         self._one_over = trio.Event()
 
-    def add(
-        self,
-        connection: Connection,
-        work: Work,
-        step: Step,
-        size: int,
-        on_done: Callable[[Any], None],
-        *,
-        needs_answer: bool = True,
-    ) -> bool:
-        """Go on with ``work``, which has yielded ``step`` (or None, or has not begun); ``on_done`` gets its value.
+    def add(self, connection: Connection, work: Work, step: Step, size: int, *, needs_answer: bool = True) -> bool:
+        """Go on with ``work``, which has yielded ``step`` (or None, or has not begun).
 
         One that ``needs_answer`` is given up when the connection ends: nobody waits for it any more.
         False if too much waits already; nothing is done then.
@@ -112,7 +97,7 @@ class WorkQueue:
             return False
         self._bytes += size
         requests = self.waiting.setdefault(connection.peer, deque())
-        requests.append(_Request(connection, work, step, size, on_done, needs_answer))
+        requests.append(_Request(connection, work, step, size, needs_answer))
         if len(requests) == 1:
             self._schedule(requests[0])
         return True
@@ -213,8 +198,7 @@ class WorkQueue:
                     return _State.GIVES_WAY
                 try:
                     request.step = _go_on(request.work, result)
-                except StopIteration as end:
-                    request.on_done(end.value)
+                except StopIteration:
                     return _State.OVER
                 result = None
                 if request.step is None and self._env.now() >= until:
