@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint
+from kbroker.log.damage import Damage, note, read_damage
 from kbroker.log.disk import Disk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
@@ -61,6 +62,8 @@ class LoadedLog:
     """Places and reasons of cuts, for a person to read."""
     has_holes: bool = False
     """Whether offsets are missing between segments that were verified."""
+    damage: tuple[Damage, ...] = ()
+    """What is missing and has not healed."""
 
 
 def load(
@@ -150,6 +153,7 @@ class _Recovery:
         """The base offset of the first segment that had to be recovered."""
         self.log_end_offset = 0
         self.cuts: list[str] = []
+        self.damage = read_damage(disk, directory)
         self._has_holes = False
 
     def _note(self, header: BatchHeader) -> None:
@@ -262,6 +266,7 @@ class _Recovery:
         # The last one comes first: whenever the power fails, what is left is what it was, as far as it goes.
         for segment in reversed(self._segments[first:]):
             if segment.size:
+                self._note_damage(segment, 0, max(end_offset, segment.base_offset), reason)
                 name = keep_segment(self._disk, segment, end_offset, reason, self._now_ms)
                 self.cuts.append(f"{segment.path}: {reason}; it is set aside as {name}")
             else:
@@ -275,8 +280,15 @@ class _Recovery:
         is_last = not any(later.size for later in self._segments if later.base_offset > segment.base_offset)
         if cut.is_torn and is_last and not was_flushed:
             return reason
+        self._note_damage(segment, cut.position, cut.end_offset, reason)
         name = keep_end(self._disk, segment, cut.position, cut.end_offset, reason, self._now_ms, self._check)
         return reason if name is None else f"{reason}; what is cut off is set aside as {name}"
+
+    def _note_damage(self, segment: Segment, position: int, start_offset: int, reason: str) -> None:
+        end = max([start_offset + 1, self._recovery_point, *(each.base_offset for each in self._segments)])
+        name, size = os.path.basename(segment.path), segment.size - position
+        found = Damage(start_offset, end, name, position, size, reason, self._now_ms)
+        self.damage = note(self._disk, self._directory, [*self.damage, found])
 
     # -- producers
 
@@ -321,6 +333,7 @@ class _Recovery:
             leader_epochs=self.epochs,
             cuts=self.cuts,
             has_holes=self._has_holes,
+            damage=self.damage,
         )
 
 
