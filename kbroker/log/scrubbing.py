@@ -58,9 +58,7 @@ def _read(file: DiskFile, position: int, length: int, read_now: ReadNow) -> byte
     return read
 
 
-def verify_piece(
-    file: DiskFile, position: int, size: int, next_offset: int, length: int, read_now: ReadNow
-) -> Piece:
+def verify_piece(file: DiskFile, position: int, size: int, next_offset: int, length: int, read_now: ReadNow) -> Piece:
     """Verify batches of a segment of ``size`` bytes from ``position`` on: ``length`` bytes of them, or one batch."""
     data = memoryview(_read(file, position, min(max(length, HEADER_SIZE), size - position), read_now))
     fields, count, at, end = _FIELDS.unpack_from, 0, 0, len(data)
@@ -97,7 +95,12 @@ class Progress(NamedTuple):
     total: int = 0
     """Bytes of the sealed segments when it began."""
     found: int = 0
-    """Places that all rounds have found damaged."""
+    """Places that the latest round has found damaged."""
+
+    @property
+    def share(self) -> float:
+        """The part of the latest round that is done, between 0 and 1."""
+        return 1.0 if self.began_ms <= self.ended_ms else min(1.0, self.done / max(1, self.total))
 
 
 def read_progress(disk: Disk, log_dir: str) -> Progress:
@@ -107,7 +110,7 @@ def read_progress(disk: Disk, log_dir: str) -> Progress:
         next_ = content.pop("next")
         numbers = {name: int(content[name]) for name in ("began_ms", "ended_ms", "done", "total", "found")}
         if next_ is None:
-            return Progress(**numbers)
+            return Progress(None, **numbers)
         topic, partition, offset = next_
         return Progress((TopicPartition(str(topic), int(partition)), int(offset)), **numbers)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):

@@ -271,6 +271,7 @@ class Broker:
             tokens=make_tokens(config),
             replica_selector=None if selector is None else selector.of_request,
             telemetry=self.telemetry,
+            scrubber=lambda: self.log_scrubber,
             tap=None if self._explorer is None else self._explorer.tap,
         )
 

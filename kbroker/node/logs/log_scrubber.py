@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kbroker.log.segments.segment import Segment
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
-    from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class LogScrubber:
         self._env = env
         self._log_manager = log_manager
         self._replica_manager = replica_manager
-        self._rate = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._keep_seconds = keep_seconds
         self._round_ms = int(round_seconds * 1000)
         of_process = time.process_time if isinstance(env.disk, OsDisk) else lambda: 0.0
@@ -105,7 +104,7 @@ class LogScrubber:
         if self.progress[path].next is None:
             total = sum(segment.size for log in self._log_manager.logs_in(log_dir) for segment in log.segments[:-1])
             self.progress[path] = self.progress[path]._replace(
-                began_ms=self._env.wall_clock_ms(), done=0, total=total
+                began_ms=self._env.wall_clock_ms(), done=0, total=total, found=0
             )
         logs = sorted(self._log_manager.logs_in(log_dir), key=lambda log: log.topic_partition)
         for log in logs:
@@ -157,7 +156,7 @@ class LogScrubber:
             position, next_offset = piece.position, piece.next_offset
             self.bytes[path] += read
             self.progress[path] = self.progress[path]._replace(done=self.progress[path].done + read)
-            await trio.sleep(max(read, LEAST) / self._rate * (10 if self._is_busy() else 1))
+            await trio.sleep(max(read, LEAST) / self.bytes_per_second * (10 if self._is_busy() else 1))
 
     def _found(self, log_dir: LogDir, log: PartitionLog, segment: Segment, position: int, problem: str) -> None:
         progress = self.progress[log_dir.path]
