@@ -37,6 +37,7 @@ def change_rules(
         elr_enabled=image.features.elr_enabled,
         metadata_version=image.features.metadata_version,
         default_directory=lambda broker_id: default_directory(view, broker_id),
+        log_ends=view.log_ends,
     )
 
 
@@ -75,6 +76,13 @@ def records_to_elect_with(view: ControllerView, broker_id: int) -> list[Partitio
         (entry for entry in every_partition(view) if entry[2].leader == NO_LEADER),
         lambda broker: broker == broker_id or view.is_active(broker),
     )
+
+
+def records_to_elect_most_complete(view: ControllerView) -> list[PartitionChangeRecord]:
+    """Elect leaders of the partitions of which no replica is known to have everything, by what brokers say of them."""
+    topics = view.image.topics.by_id
+    asked = ((topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked())
+    return _changes(view, asked, view.is_active)
 
 
 def records_after_unclean_shutdown(view: ControllerView, broker_id: int) -> list[PartitionChangeRecord]:
