@@ -1,4 +1,4 @@
-"""Sealed segments are verified in the background: one piece of a file, and where the work on a log dir has come to."""
+"""Logs are verified in the background: one piece of a file, and where the work on a log dir has come to."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Progress(NamedTuple):
     done: int = 0
     """Bytes that the latest round has read."""
     total: int = 0
-    """Bytes of the sealed segments when it began."""
+    """Bytes of all segments when it began."""
     found: int = 0
     """Places that the latest round has found damaged."""
 

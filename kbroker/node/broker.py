@@ -102,7 +102,7 @@ class Broker:
         self.log_cleaner: LogCleaner | None = None
         """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
         self.log_scrubber: LogScrubber | None = None
-        """Verifies sealed segments; there as the cleaner is."""
+        """Verifies the batches of logs; there as the cleaner is."""
         self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
         self._produce_queue = WorkQueue(env)
 

@@ -27,7 +27,7 @@ class OwnProperties(Table):
     """Properties that Apache Kafka does not have. DescribeConfigs shows none: to Kafka they are not a node's."""
 
     log_scrub_bytes_per_second = LONG("10485760", LOW, Range(0))
-    """Bytes a second that a node reads of its sealed segments to verify them, at the most; a tenth of them while it is
+    """Bytes a second that a node reads of its logs to verify them, at the most; a tenth of them while it is
     busy. All are read once a week. 0 is off."""
 
 

@@ -140,7 +140,7 @@ class DescribedLogDirs(Protocol):
 
 
 class Scrubber(Protocol):
-    """Verifies sealed segments (``node.logs.log_scrubber``)."""
+    """Verifies the batches of logs (``node.logs.log_scrubber``)."""
 
     bytes_per_second: int
 

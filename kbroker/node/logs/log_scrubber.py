@@ -1,4 +1,4 @@
-"""Verifies sealed segments in the background, at a bounded rate: damage is found before all copies have some.
+"""Verifies the batches of logs in the background, at a bounded rate: damage is found before all copies have some.
 
 One task goes over the log dirs, a round of each once a week, or at once when somebody asks. Pieces of a segment are
 read and verified in a thread, for half a millisecond each; the event loop chooses what comes next.
@@ -102,7 +102,7 @@ class LogScrubber:
         """A round over a log dir from where it stands, to its end unless the dir fails."""
         path = log_dir.path
         if self.progress[path].next is None:
-            total = sum(segment.size for log in self._log_manager.logs_in(log_dir) for segment in log.segments[:-1])
+            total = sum(segment.size for log in self._log_manager.logs_in(log_dir) for segment in log.segments)
             self.progress[path] = self.progress[path]._replace(
                 began_ms=self._env.wall_clock_ms(), done=0, total=total, found=0
             )
@@ -119,16 +119,17 @@ class LogScrubber:
             logger.info("%s is scrubbed: %.1f MB were read", path, self.progress[path].done / 1e6)
 
     async def _scrub(self, log_dir: LogDir, log: PartitionLog, offset: int) -> None:
-        """Verify the sealed segments of a log that hold offsets from ``offset`` on."""
+        """Verify the segments of a log that hold offsets from ``offset`` on."""
         path = log_dir.path
         while log_dir.offline is None and self._log_manager.log_of(log.topic_partition) is log:
             segments = log.segments
             index = bisect_left([segment.base_offset for segment in segments], offset)
-            if index >= len(segments) - 1:
+            if index >= len(segments):
                 return
             segment = segments[index]
             try:
-                await self._verify(log_dir, log, segment)
+                if segment.size:
+                    await self._verify(log_dir, log, segment)
             except FileNotFoundError:
                 pass  # it is not of the log any more
             except OSError as error:
@@ -147,7 +148,7 @@ class LogScrubber:
         position, next_offset, generation = 0, segment.base_offset, log.generation
         while position < size:
             piece = await env.run_blocking(verify_piece, file, position, size, next_offset, PIECE, env.read_now)
-            if log.generation != generation or segment not in log.segments[:-1]:
+            if log.generation != generation or segment not in log.segments:
                 return  # it was cut, replaced or deleted meanwhile
             if piece.problem is not None:
                 self._found(log_dir, log, segment, piece.position, piece.problem)

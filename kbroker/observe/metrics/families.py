@@ -194,9 +194,7 @@ UNCLEANABLE = mbean(
 UNCLEANABLE_BYTES = mbean(
     "log/LogCleanerManager/uncleanable-bytes", Kind.GAUGE, "Bytes of these logs (KIP-346).", LOG_DIR
 )
-SCRUBBED = own(
-    "kbroker_log_scrubbed_bytes_total", Kind.COUNTER, "Bytes of sealed segments that the scrubber has read.", LOG_DIR
-)
+SCRUBBED = own("kbroker_log_scrubbed_bytes_total", Kind.COUNTER, "Bytes of logs that the scrubber has read.", LOG_DIR)
 SCRUB_PROGRESS = own(
     "kbroker_log_scrub_progress",
     Kind.GAUGE,

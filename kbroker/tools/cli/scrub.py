@@ -1,6 +1,6 @@
 """``kbroker scrub``: verify log directories now, those of the nodes of a cluster, or of a node that is down.
 
-A running node verifies its sealed segments itself, at its own pace (``log.scrub.bytes.per.second``): the command has it
+A running node verifies its logs itself, at its own pace (``log.scrub.bytes.per.second``): the command has it
 begin, and waits for the end. A directory is read here: ``kbroker verify-log`` is the same.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kbroker.wire.messages.describe_log_dirs import Scrub
 
 DETAILS = """A DIR is a log dir or the directory of one partition, of a node that is down. Without any, the nodes of the
-cluster verify what they have written and closed, each at its own pace; damage heals from other replicas. The exit code
+cluster verify their logs, each at its own pace; damage heals from other replicas. The exit code
 is 1 if something is damaged."""
 
 LOOK_SECONDS = 0.5
