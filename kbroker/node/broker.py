@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
     from kbroker.node.logs.log_scrubber import LogScrubber
+    from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.fetch_reader import FetchReader
     from kbroker.runtime.env import Env
 
@@ -99,6 +100,7 @@ class Broker:
         self.listeners = self._listeners.servers
         self.on_opening: list[Callable[[], object]] = []
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
+        self._assignments: DirectoryAssignments | None = None
         self.log_cleaner: LogCleaner | None = None
         """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
         self.log_scrubber: LogScrubber | None = None
@@ -350,6 +352,7 @@ class Broker:
         if config.is_broker:
             # Whoever is told of this broker may connect.
             yield Part(start=lambda _: self._listeners.listen(is_controller=False))
+            yield Part(start=self._until_losses_are_told)
             yield Part(start=registrations.unfence, stop=self.lifecycle.leave)
         yield Part(start=partial(self._open_listeners, self.services))
 
@@ -415,12 +418,17 @@ class Broker:
         else:
             await self._logs.done.wait()
 
+    async def _until_losses_are_told(self, nursery: trio.Nursery) -> None:
+        """Before this broker can be elected for what it has lost."""
+        if self._assignments is not None and self._assignments.has_losses:
+            await self.lifecycle.stay_fenced(self._assignments.told)
+
     def _replicate_with_others(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Begin to replicate as soon as this node is not alone."""
         if self.replica_manager.fetchers is None and not self.lifecycle.is_alone:
             from kbroker.node.replication import replicate
 
-            replicate(
+            self._assignments = replicate(
                 config=self.config,
                 network=self.security.to_brokers,
                 replicas=self.replica_manager,

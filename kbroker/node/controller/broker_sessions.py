@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -246,14 +245,14 @@ class SessionKeeper:
         if records_to_elect_most_complete(self._log.controller.view()):
             with suppress(ApiError):  # another controller decides
                 await self._log.submit(lambda view: ControllerResult(None, records_to_elect_most_complete(view)))
-        waits = Counter(broker for key, partition in log_ends.asked() for broker in log_ends.awaited(key, partition))
-        if not set(waits) <= self._said:
-            self._said = set(waits)
+        missed = log_ends.missed()
+        if not missed.keys() <= self._said:
+            self._said |= missed.keys()
             logger.warning(
                 "no replica is known to have everything of %d partitions: before one is elected, brokers %s are to say "
                 "what they have, within %g s or once their logs are verified",
-                max(waits.values()),
-                sorted(waits),
+                max(missed.values()),
+                sorted(missed),
                 log_ends.timeout_ms / 1000,
             )
 

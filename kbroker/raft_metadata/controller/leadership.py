@@ -103,11 +103,11 @@ def record_for_directory(
     partition: PartitionImage,
     broker_id: int,
     directory: Uuid,
-    *,
     is_online: bool,
+    is_damaged: bool = False,
 ) -> PartitionChangeRecord | None:
     """Write down the log directory of a broker's replica; a replica in a failed directory leaves the ISR, and one that
-    has come back from there may lead."""
+    has come back from there may lead. One that is damaged leaves the eligible leader replicas as well."""
     rules = change_rules(view, topic)
 
     def is_acceptable_leader(broker: int, partition: PartitionImage) -> bool:
@@ -122,6 +122,7 @@ def record_for_directory(
         rules._replace(is_acceptable_leader=is_acceptable_leader),
         isr=partition.isr if is_online else [broker for broker in partition.isr if broker != broker_id],
         directories={broker_id: directory},
+        unclean_shutdown=(broker_id,) if is_damaged else (),
         election=automatic_election(view, topic.name),
     )
 

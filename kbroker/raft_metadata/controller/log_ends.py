@@ -10,6 +10,7 @@ As volatile as sessions: a new active controller is told anew.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kbroker.raft_metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataDelta, MetadataImage, PartitionImage
@@ -168,6 +169,11 @@ class LogEnds:
             ):
                 result.append(broker_id)
         return result
+
+    def missed(self) -> dict[int, int]:
+        """Returns the brokers that have been waited for long enough to be told of, each with its number of partitions."""
+        late = (each for each in self.asked() if self._since[each[0]] + WORTH_TELLING_MS <= self._now_ms)
+        return Counter(broker_id for key, partition in late for broker_id in self.awaited(key, partition))
 
     def next_deadline(self) -> float:
         """The time at which the wait for a partition may be over, or has lasted for long enough to be told of."""
