@@ -2,6 +2,8 @@
 
 Served: 1 to 5. 2: flexible; 3: top-level error_code; 4: total_bytes and usable_bytes (KIP-827); 5: is_cordoned
 (KIP-1066).
+
+To a client that wants it, a tagged field of kbroker's own tells what is missing from a log that is damaged.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    MissingOffsets,
 )
 
 
@@ -70,6 +73,12 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
                         partition_size=log.size,
                         offset_lag=log.offset_lag,
                         is_future_key=log.is_future,
+                        damage=[
+                            MissingOffsets(
+                                start_offset=each.start_offset, end_offset=each.end_offset, reason=each.reason
+                            )
+                            for each in (log.damage if request.wants_damage else ())
+                        ],
                     )
                 )
         results.append(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
+from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -12,6 +12,16 @@ class DescribableLogDirTopic:
 @message(api_key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     topics: list[DescribableLogDirTopic] | None = field(nullable="0+")
+    wants_damage: Bool = field("2+", tag=FIRST_OWN_TAG, default=False, ignorable=True)
+
+
+@struct
+class MissingOffsets:
+    """Offsets that damage took from a log, ``end_offset`` not included."""
+
+    start_offset: Int64 = 0
+    end_offset: Int64 = 0
+    reason: Str = ""
 
 
 @struct
@@ -20,6 +30,7 @@ class DescribeLogDirsPartition:
     partition_size: Int64 = 0
     offset_lag: Int64 = 0
     is_future_key: Bool = False
+    damage: list[MissingOffsets] = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
 
 
 @struct
