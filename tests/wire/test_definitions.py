@@ -143,8 +143,10 @@ def test_fields_of_its_own_are_tagged_far_from_those_of_kafka(definitions: dict[
         "is_damaged",
         "is_last",
         "log_ends",
+        "scrub",
         "wants_damage",
         "wants_in_flight",
+        "wants_scrub",
     ]
     assert all(not field.default for field in own)
 
