@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35): what lies in which log directory, and how large it is.
 
 Served: 1 to 5. 2: flexible; 3: top-level error_code; 4: total_bytes and usable_bytes (KIP-827); 5: is_cordoned
-(KIP-1066). A tagged field of kbroker's own asks how far the directories are scrubbed, or has the node begin.
+(KIP-1066). Tagged fields of kbroker's own ask how far the directories are scrubbed, or have the node begin, and what is
+missing from logs that are damaged.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    MissingOffsets,
     Scrub,
 )
 
@@ -94,6 +96,12 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
                         partition_size=log.size,
                         offset_lag=log.offset_lag,
                         is_future_key=log.is_future,
+                        damage=[
+                            MissingOffsets(
+                                start_offset=each.start_offset, end_offset=each.end_offset, reason=each.reason
+                            )
+                            for each in (log.damage if request.wants_damage else ())
+                        ],
                     )
                 )
         results.append(

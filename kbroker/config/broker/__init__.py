@@ -29,6 +29,9 @@ class OwnProperties(Table):
     log_scrub_bytes_per_second = LONG("10485760", LOW, Range(0))
     """Bytes a second that a node reads of its logs to verify them, at the most; a tenth of them while it is
     busy. All are read once a week. 0 is off."""
+    unclean_recovery_timeout_ms = LONG("10000", LOW, Range(0))
+    """Longest wait for what a broker has of a partition of which no replica is known to have everything, in
+    milliseconds, while that broker does not verify its logs. 0: the last leader leads again, as in Apache Kafka."""
 
 
 class BrokerProperties(

@@ -70,6 +70,3 @@ class QuorumProperties(Table):
     """Size of metadata log and snapshots above which old ones are deleted, in bytes."""
     metadata_max_retention_ms = LONG("604800000", HIGH, no_effect="a snapshot takes the place of all before it at once")
     """Age of metadata segments and snapshots above which they are deleted, in milliseconds."""
-    unclean_recovery_timeout_ms = LONG("10000", LOW, Range(0), internal=True)
-    """Longest wait for what a broker has of a partition of which no replica is known to have everything, in
-    milliseconds, while that broker does not verify its logs. 0: the last leader leads again, as in Apache Kafka."""

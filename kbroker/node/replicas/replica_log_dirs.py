@@ -210,6 +210,6 @@ class ReplicaLogDirs:
 
 def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:
     for log in logs:
-        yield LogDescription(log.topic_partition, log.size)
+        yield LogDescription(log.topic_partition, log.size, damage=log.damage)
     for move in moves:
         yield LogDescription(move.topic_partition, move.future.size, move.lag, True)

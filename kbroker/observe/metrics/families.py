@@ -124,6 +124,9 @@ AT_MIN_ISR_PARTITIONS = mbean(
     "server/ReplicaManager/AtMinIsrPartitionCount", Kind.GAUGE, "Led partitions that bear the loss of no replica."
 )
 OFFLINE_REPLICAS = mbean("server/ReplicaManager/OfflineReplicaCount", Kind.GAUGE, "Replicas in log dirs that failed.")
+DAMAGED_REPLICAS = own(
+    "kbroker_damaged_replicas", Kind.GAUGE, "Replicas whose logs lack what they once had, until they are healed."
+)
 ISR_SHRINKS = mbean("server/ReplicaManager/IsrShrinksPerSec", Kind.COUNTER, "Proposals of a smaller ISR.")
 ISR_EXPANDS = mbean("server/ReplicaManager/IsrExpandsPerSec", Kind.COUNTER, "Proposals of a larger ISR.")
 MAX_LAG = mbean(

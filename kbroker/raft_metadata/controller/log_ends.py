@@ -171,7 +171,7 @@ class LogEnds:
         return result
 
     def missed(self) -> dict[int, int]:
-        """Returns the brokers that have been waited for long enough to be told of, each with its number of partitions."""
+        """Returns the brokers that have been waited for long enough to be told of, and for how many partitions."""
         late = (each for each in self.asked() if self._since[each[0]] + WORTH_TELLING_MS <= self._now_ms)
         return Counter(broker_id for key, partition in late for broker_id in self.awaited(key, partition))
 

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35): versions 1-5, flexible from 2.
 
-Two tagged fields (KIP-482) are kbroker's own: the wish to hear how far a node has scrubbed its directories, or to have
-it begin, and what the node says to it. Others skip them, and without the wish nobody is sent any.
+Four tagged fields (KIP-482) are kbroker's own: the wish to hear how far a node has scrubbed its directories, or to have
+it begin, that to hear what is missing from damaged logs, and what the node says to each. Others skip them, and without
+the wish nobody is sent any.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     topics: list[DescribableLogDirTopic] | None = field(nullable="0+")
     wants_scrub: Int8 = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
     """1: to hear of it. 2: to begin, too."""
+    wants_damage: Bool = field("2+", tag=FIRST_OWN_TAG + 1, default=False, ignorable=True)
+
+
+@struct
+class MissingOffsets:
+    """Offsets that damage took from a log, ``end_offset`` not included."""
+
+    start_offset: Int64 = 0
+    end_offset: Int64 = 0
+    reason: Str = ""
 
 
 @struct
@@ -28,6 +39,7 @@ class DescribeLogDirsPartition:
     partition_size: Int64 = 0
     offset_lag: Int64 = 0
     is_future_key: Bool = False
+    damage: list[MissingOffsets] = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
 
 
 @struct
