@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.errors import ErrorCode
 from kbroker.log.disk import OsDisk
 from kbroker.log.scrubbing import Progress, SegmentCheck, read_progress, write_progress
+from kbroker.log.segments.indexed_file import CorruptSegment
 
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
@@ -155,17 +157,18 @@ class LogScrubber:
             if log.generation != generation or segment not in log.segments:
                 return  # it was cut, replaced or deleted meanwhile
             if check.problem is not None:
-                self._found(log_dir, log, segment, check.position, check.problem)
+                self._found(log_dir, log, CorruptSegment(segment.path, check.position, check.problem))
             read = check.position - before
             self.bytes[path] += read
             self.progress[path] = self.progress[path]._replace(done=self.progress[path].done + read)
             charge = max(read, LEAST, batches * LEAST_BATCH)
             await trio.sleep(charge / self.bytes_per_second * (10 if self._is_busy() else 1))
 
-    def _found(self, log_dir: LogDir, log: PartitionLog, segment: Segment, position: int, problem: str) -> None:
-        progress = self.progress[log_dir.path]
-        self.progress[log_dir.path] = progress._replace(found=progress.found + 1)
-        logger.warning("the scrubber has found %s damaged at byte %d: %s", segment.path, position, problem)
+    def _found(self, log_dir: LogDir, log: PartitionLog, found: CorruptSegment) -> None:
+        """Have the log note damage, unless all is whole there by now."""
+        if log.damaged(found).code != ErrorCode.CORRUPT_MESSAGE:
+            progress = self.progress[log_dir.path]
+            self.progress[log_dir.path] = progress._replace(found=progress.found + 1)
 
     def _is_busy(self) -> bool:
         """Whether the node has used much processor time since the last call."""
