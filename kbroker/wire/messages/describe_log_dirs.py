@@ -50,7 +50,7 @@ class DescribeLogDirsTopic:
 
 @struct
 class Scrub:
-    """How far a directory is scrubbed. Times are milliseconds since 1970, 0 for never; numbers those of the latest
+    """The scrubber's progress in a directory. Times are milliseconds since 1970, 0 for never; numbers those of the latest
     round."""
 
     began_ms: Int64 = 0
