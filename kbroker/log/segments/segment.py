@@ -279,6 +279,10 @@ class Segment(IndexedFile):
             self.known_damage = (*self.known_damage, position)
             self.unverified, self._verified = self.size, []
 
+    def doubt(self) -> None:
+        """Take nothing of the segment for verified any more."""
+        self.unverified, self._verified = self.size, []
+
     def _note_verified(self, start: int, end: int) -> None:
         parts = [part for part in self._verified if part[1] < start or part[0] > end]
         joined = [part for part in self._verified if part[1] >= start and part[0] <= end]
