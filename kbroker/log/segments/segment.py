@@ -273,15 +273,15 @@ class Segment(IndexedFile):
                 raise CorruptSegment(self.path, damaged.position, damaged.reason)
         return at if at < self.unverified else self.size
 
+    def doubt(self) -> None:
+        """Take nothing of the segment for verified any more."""
+        self.unverified, self._verified = self.size, []
+
     def distrust(self, position: int) -> None:
         """There is damage at ``position``, and whoever is concerned knows: believe nothing that was not read again."""
         if position not in self.known_damage:
             self.known_damage = (*self.known_damage, position)
             self.unverified, self._verified = self.size, []
-
-    def doubt(self) -> None:
-        """Take nothing of the segment for verified any more."""
-        self.unverified, self._verified = self.size, []
 
     def _note_verified(self, start: int, end: int) -> None:
         parts = [part for part in self._verified if part[1] < start or part[0] > end]
