@@ -357,7 +357,7 @@ class LeaderFetcher:
         try:
             log = partition.log
             if not followed.begun:
-                self._writer.drop_damaged(partition)
+                followed.heals = log.is_damaged and self._writer.drop_damaged(partition)
                 action = begin(log_of(partition))
                 if action is not None:
                     self._writer.truncate(partition, action.offset)
@@ -384,6 +384,9 @@ class LeaderFetcher:
             action = on_fetched(log_of(partition), data)
             followed.accepted = not data.error_code
             followed.doubts = False
+            if followed.heals and followed.accepted:
+                followed.heals = False
+                self._log_dirs.healed(partition)
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
