@@ -61,7 +61,7 @@ class Followed:
         self.heals = False
         """It was damaged and is cut back, which the leader does not know yet."""
         self.doubts = False
-        """The leader's last answer had a batch that does not match its checksum."""
+        """The leader's last answer had a batch that cannot be right."""
         self.attempts = 0
         self.retry_at = 0.0
         """Time of the next fetch, while it backs off (``Env.now``)."""

@@ -162,7 +162,7 @@ class Partition:
 
     def doubt(self, offset: int) -> None:
         """Have what is read from the offset's segment verified again, once in a while: a follower was sent a batch that
-        does not match its checksum."""
+        cannot be right."""
         now = self._progress.env.now()
         if now >= self._trusted_until and self.has_log and not self.offline:
             self._trusted_until = now + TRUSTED_SECONDS

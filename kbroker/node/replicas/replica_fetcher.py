@@ -415,7 +415,7 @@ class LeaderFetcher:
     def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
         partition = followed.partition
-        followed.doubts = isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE
+        followed.doubts = isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, OSError):
             self._log_dirs.storage_failed(partition, error)
         if partition.read_only:
