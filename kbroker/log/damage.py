@@ -86,3 +86,8 @@ def note(disk: Disk, directory: str, damage: Iterable[Damage]) -> tuple[Damage, 
         disk.remove(path)
         disk.sync_dir(directory)
     return entries
+
+
+def covers(damage: Iterable[Damage], start_offset: int, end_offset: int) -> bool:
+    """Whether one of the places has all offsets from ``start_offset`` on and below ``end_offset``."""
+    return any(each.start_offset <= start_offset and end_offset <= each.end_offset for each in damage)
