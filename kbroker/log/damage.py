@@ -15,7 +15,8 @@ from kbroker.value_types import NamedTuple
 
 FILE_NAME = "damage.json"
 _VERSION = 0
-_MAX_OFFSET = 2**63 - 1
+UNKNOWN_END = 2**63 - 1
+"""The end of damage of which nobody knows how far it goes."""
 
 
 class Damage(NamedTuple):
@@ -34,6 +35,11 @@ class Damage(NamedTuple):
     time_ms: int
     set_aside: str | None = None
     """Name of the file beside the log that has the bytes, if they were taken out and are not blank."""
+
+    @property
+    def is_in_log(self) -> bool:
+        """Whether the damaged bytes still stand in the log, where readers come upon them."""
+        return self.size > 0 and self.set_aside is None
 
     def __str__(self) -> str:
         """For a person: what is missing, and why."""
@@ -54,7 +60,7 @@ def read_damage(disk: Disk, directory: str) -> tuple[Damage, ...]:
     except FileNotFoundError:
         return ()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return (Damage(0, _MAX_OFFSET, FILE_NAME, 0, 0, f"{path} cannot be read: {error!r}", 0),)
+        return (Damage(0, UNKNOWN_END, FILE_NAME, 0, 0, f"{path} cannot be read: {error!r}", 0),)
 
 
 def _damage(entry: dict[str, object]) -> Damage:
