@@ -136,7 +136,9 @@ MADE_ANEW: list[tuple[str, Damage]] = [
     ("__cluster_metadata-0/quorum-state", garbage),
     ("__cluster_metadata-0/quorum-state", missing),
     ("__cluster_metadata-0/00000000000000000000-0000000000.checkpoint", garbage),
+    ("__cluster_metadata-0/partition.metadata", of_another),
     ("quorum-promises", missing),
+    ("quorum-promises", empty),
     ("t-0/partition.metadata", garbage),
     ("t-0/partition.metadata", of_another),
     ("t-0/partition.metadata", missing),
@@ -165,7 +167,6 @@ def test_a_file_that_something_else_can_tell_is_made_anew(
     ("name", "damage"),
     [
         ("__cluster_metadata-0/quorum-state", directory),
-        ("__cluster_metadata-0/partition.metadata", of_another),
         ("quorum-promises", directory),
     ],
 )
