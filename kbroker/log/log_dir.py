@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import (
     META_PROPERTIES,
+    NO_OTHER_COPY,
     CorruptCheckpoint,
     MetaProperties,
     read_clean_shutdown,
@@ -20,6 +21,7 @@ from kbroker.log.checkpoint_files import (
     write_meta_properties,
     write_offsets,
 )
+from kbroker.log.damage import Damage
 from kbroker.log.disk import Disk, DiskLock, DiskUsage
 from kbroker.log.full_disk import Room
 from kbroker.log.segments.open_files import OpenFiles
@@ -171,7 +173,7 @@ class LogDir:
             if epoch is not None:
                 self.was_clean, self.broker_epoch = True, epoch
         except CorruptCheckpoint as error:
-            raise FatalError(str(error)) from error
+            self.mark_offline(CorruptCheckpoint(f"{error}; {NO_OTHER_COPY}"))
         except OSError as error:
             self.mark_offline(error)
 
@@ -227,6 +229,7 @@ class LogDescription(NamedTuple):
     size: int
     offset_lag: int = 0
     is_future: bool = False
+    damage: Sequence[Damage] = ()
 
 
 class LogDirDescription(NamedTuple):

@@ -1,7 +1,9 @@
 """Reads a log from an offset or a time on, and finds the transactions that a reader has to skip.
 
 Nothing here changes a log. Where its bytes are not what they should be, the functions raise
-:class:`~kbroker.log.segments.indexed_file.CorruptSegment`, and the methods of `LogReader` ``ApiError`` CORRUPT_MESSAGE.
+:class:`~kbroker.log.segments.indexed_file.CorruptSegment`, and the methods of `LogReader` what `LogReader.damaged`
+returns.
+What was not written by this process, nor read with checksums, is read so before it is given away.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.damage import Damage
 from kbroker.log.disk import DiskFile
 from kbroker.log.segments import timestamp_lookup
 from kbroker.log.segments.indexed_file import CorruptSegment, Seen
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_list import SegmentList
+from kbroker.log.segments.segment_recovery import find_damaged
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.log.segments.transaction_index import AbortedTxn, collect_aborted_txns
 from kbroker.types import FileRegion, TopicPartition
@@ -89,12 +93,26 @@ def read(
             available = cut - position if cut > position else max_bytes
     else:
         segment.expect_read_at(end, bound if bound < segment_end else segment_end)
+    if position < segment.unverified:
+        if base_offset > offset:
+            expect_gap(segment, position)
+        whole = segment.whole_until(position, position + available)
+        if whole < position + available:
+            available = whole - position
+            segment.expect_read_at(whole, -1)
     if seen.chunk and (found := seen.take(position, available)) is not None:
         return ReadInfo(offset, found, base_offset, segment.base_offset, position, readable)
     file = segment.log_file()
     fd = file.fd
     records = FileRegion(fd, position, available, file) if fd >= 0 else file.pread(available, position)
     return ReadInfo(offset, records, base_offset, segment.base_offset, position, readable)
+
+
+def expect_gap(segment: Segment, position: int) -> None:
+    """Offsets are missing before the batch at ``position``: :class:`CorruptSegment` if that is damage."""
+    damaged = find_damaged(segment, position)
+    if damaged is not None:
+        raise CorruptSegment(segment.path, damaged.position, damaged.reason)
 
 
 def _last_start(segment: Segment, position: int, limit: int, seen: Seen) -> int:
@@ -133,7 +151,7 @@ def aborted_transactions(
 class LogReader:
     """The log of one partition, to be read. ``PartitionLog`` writes it."""
 
-    __slots__ = ("_bases", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
+    __slots__ = ("_bases", "_damage", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
 
     def __init__(
         self, topic_partition: TopicPartition, segment_list: SegmentList, log_start_offset: int, log_end_offset: int
@@ -144,6 +162,7 @@ class LogReader:
         self.log_end_offset = log_end_offset
         """Offset that the next record gets."""
         self._list = segment_list
+        self._damage: tuple[Damage, ...] = ()
         # The list's own, a step nearer.
         self._segments = segment_list.segments
         self._bases = segment_list.bases
@@ -189,10 +208,24 @@ class LogReader:
         bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
         if offset >= bound:
             return ReadInfo(offset, b"")
+        if self._damage and (error := self.damage_at(offset)) is not None:
+            raise error
         try:
             return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
         except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise self.damaged(error) from error
+
+    def damaged(self, error: CorruptSegment) -> ApiError:
+        """Returns what is told to whoever comes upon damage: CORRUPT_MESSAGE. A `PartitionLog` does more."""
+        return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
+
+    def damage_at(self, offset: int) -> ApiError | None:
+        """Returns what is told to who reads at ``offset``, if damage is known that is still in the log there."""
+        for each in self._damage:
+            if each.is_in_log and each.start_offset <= offset < each.end_offset:
+                error = self.damaged(CorruptSegment(each.path(self._list.directory), each.position, each.reason))
+                return error if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None  # it was written anew
+        return None
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
@@ -224,7 +257,7 @@ class LogReader:
                     return
                 yield start, header
         except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise self.damaged(error) from error
 
     def offset_for_timestamp(self, timestamp: int) -> Generator[None, None, TimestampOffset | None]:
         """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``; in steps."""
@@ -234,11 +267,11 @@ class LogReader:
         """The first record that has the greatest timestamp of all, or ``None`` without timestamps; in steps."""
         return self._looked_up(timestamp_lookup.offset_of_max_timestamp(self._list))
 
-    @staticmethod
     def _looked_up(
+        self,
         steps: Generator[None, None, TimestampOffset | None],
     ) -> Generator[None, None, TimestampOffset | None]:
         try:
             return (yield from steps)
         except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise self.damaged(error) from error

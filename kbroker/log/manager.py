@@ -22,7 +22,15 @@ from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, w
 from kbroker.log.dirs.due_flushes import DueFlushes, close_logs, leave_markers
 from kbroker.log.dirs.log_move import LogMoves
 from kbroker.log.dirs.removals import MarkedDirectories, Removals, RemovalTask
-from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, OpeningProgress, load_logs, of_another_history
+from kbroker.log.dirs.start_up import (
+    FoundLogs,
+    IsOwn,
+    LoadedLogs,
+    NoOthers,
+    OpeningProgress,
+    load_logs,
+    of_another_history,
+)
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
 from kbroker.log.full_disk import is_no_room
@@ -53,7 +61,8 @@ class LogManager:
         self.disk = disk
         self.log_dirs = log_dirs
         self.on_offline: list[Callable[[], None]] = []
-        """Called when a log dir has failed, is full or has room again. Must not wait."""
+        """Called when a log dir has failed, is full or has room again, and when a log is damaged or has healed. Must
+        not wait."""
         self.metadata_dir: LogDir | None = None
         """That of the metadata log, if this node has it locked, too; perhaps one of ``log_dirs``."""
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -97,6 +106,7 @@ class LogManager:
         rng: random.Random | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
         progress: OpeningProgress | None = None,
+        leaves_holes: bool = True,
     ) -> LogManager:
         """:meth:`lock` the log dirs and open every log in them. ``FatalError`` if all dirs fail, too."""
         manager = cls.lock(
@@ -109,7 +119,8 @@ class LogManager:
         )
         try:
             log_config = log_config or (lambda tp: LogConfig())
-            manager.take_in(manager.load(now_ms=now_ms, log_config=log_config, progress=progress))
+            loaded = manager.load(now_ms=now_ms, log_config=log_config, progress=progress, leaves_holes=leaves_holes)
+            manager.take_in(loaded)
         except BaseException:
             manager._unlock()
             raise
@@ -158,11 +169,12 @@ class LogManager:
         now_ms: int,
         log_config: Callable[[TopicPartition], LogConfig],
         progress: OpeningProgress | None = None,
+        leaves_holes: bool = True,
     ) -> LoadedLogs:
         """Open every log in the locked dirs, in any thread; :meth:`take_in` what it returns.
 
         Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory that fails goes
-        offline.
+        offline. Unless damage ``leaves_holes``, logs are cut there.
         """
         return load_logs(
             self.disk,
@@ -171,6 +183,7 @@ class LogManager:
             log_config=log_config,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             progress=progress if progress is not None else OpeningProgress(),
+            leaves_holes=leaves_holes,
         )
 
     def take_in(self, loaded: LoadedLogs) -> None:
@@ -330,10 +343,10 @@ class LogManager:
         elif self.failed.pop(tp, None) is not None:
             self._marked.set_directory_aside(os.path.join(log_dir.path, str(tp)), tp, log_dir, STRAY_SUFFIX)
 
-    def set_stray_aside(self, is_own: IsOwn) -> list[TopicPartition]:
+    def set_stray_aside(self, is_own: IsOwn, is_only: NoOthers = lambda tp: True) -> list[TopicPartition]:
         """Keep the logs that the cluster's metadata have here, and set the others aside or leave them where they are
         (``FoundLogs``); answer which. Without a topic id are logs that were never flushed."""
-        strays = self._found.sort_out(is_own)
+        strays = self._found.sort_out(is_own, is_only)
         for tp in strays:
             self.high_watermarks.pop(tp, None)
         return strays

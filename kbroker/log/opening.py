@@ -9,7 +9,13 @@ from functools import partial
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import old_formats, recovery
-from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
+from kbroker.log.checkpoint_files import (
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    read_partition_metadata,
+    read_topic_id_copy,
+    write_partition_metadata,
+)
 from kbroker.log.disk import Disk
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -39,13 +45,16 @@ def open_log(
     files: OpenFiles | None = None,
     producer_id_expiration_ms: int = _PRODUCER_ID_EXPIRATION_MS,
     clean_offset: int = 0,
+    high_watermark: int = 0,
+    leaves_holes: bool = False,
     segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     """Open a partition's directory, or begin an empty log there if it does not exist.
 
     ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
     ``recovery_point`` is verified. ``clean_offset`` tells up to where the log may have been compacted: offsets
-    may be missing between segments there. ``segments_left`` hears how many are still to be verified, before
+    may be missing between segments there. The log has reached ``high_watermark``, too. ``leaves_holes`` keeps all whole
+    batches; else the log is cut at the first damage. ``segments_left`` hears how many are still to be verified, before
     each and at the end; an exception of its own ends the opening as a kill does. ``ApiError(INCONSISTENT_TOPIC_ID)``
     if the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a
     clean stop, or a message of an old format is; ``OSError``.
@@ -75,11 +84,9 @@ def open_log(
         path,
         config,
         producers,
+        recovery.Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark),
         now_ms=now_ms,
-        clean_shutdown=clean_shutdown,
-        recovery_point=recovery_point,
-        log_start_offset=log_start_offset,
-        clean_offset=clean_offset,
+        leaves_holes=leaves_holes,
         segments_left=segments_left,
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
@@ -92,14 +99,21 @@ def open_log(
 
 def _agree_on_topic_id(disk: Disk, path: str, expected: Uuid | None, clean_shutdown: bool) -> Uuid | None:
     """The topic id of the directory's data. A directory without one gets the expected id, which is written there."""
+    damage = None
     try:
         found = read_partition_metadata(disk, path)
     except CorruptCheckpoint as error:
+        found, damage = None, error
+    if found is None:
+        found = read_topic_id_copy(disk, path)
+        if found is not None:
+            logger.warning("%s; it is made anew", damage or f"{os.path.join(path, PARTITION_METADATA)} is missing")
+            write_partition_metadata(disk, path, found, sync=True)
+    if found is None and damage is not None:
         if clean_shutdown:
-            raise
+            raise damage
         # It is durable from the first flush on, so probably nothing here ever was flushed.
-        logger.warning("%s; it is written anew once the topic is known", error)
-        found = None
+        logger.warning("%s; it is written anew once the topic is known", damage)
     if found is None:
         if expected is not None:
             write_partition_metadata(disk, path, expected)

@@ -6,20 +6,23 @@ Everything here is synchronous, and time is an argument. One owner (the node's l
 :meth:`FlushTask.run` may run in another thread.
 
 Errors: ``ApiError`` is for the client that asked. ``OSError`` means that the disk refused; the log dir is then
-to go offline. Where it is the log's bytes that are wrong, readers get CORRUPT_MESSAGE with file and position.
+to go offline. Where it is the log's bytes that are wrong, ``on_damage`` hears of it (``durable_log``).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
+from kbroker.log.damage import note
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
+from kbroker.log.holes import HolesTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
@@ -93,9 +96,9 @@ class PartitionLog(DurableLog):
         self.before_roll: Callable[[PartitionLog], None] | None = None
         """Called when the log is about to have another segment, which a recovery may find without the end of this
         one."""
-        self.before_truncation: Callable[[PartitionLog], None] | None = None
-        """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
-        about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
+        self.before_truncation: Callable[[PartitionLog, int, bool], None] | None = None
+        """Called when the log is about to be cut at an offset, and whether ``recovery_point`` or ``log_start_offset``
+        was lowered for that: what is written in its place must not pass for durable, or deleted, after a crash."""
         self.segments_held = False
         """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
         to replace or delete some waits."""
@@ -123,6 +126,42 @@ class PartitionLog(DurableLog):
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose markers are below become stable."""
         self.producers.on_high_watermark_updated(high_watermark)
+
+    # -- damage
+
+    def begin_holes(self, now_ms: int) -> HolesTask | None:
+        """Have damage that was found in the open log become holes, which readers pass: the task is to be run, in any
+        thread, and ended. ``None`` if there is nothing to do, or somebody else is at the segments (`segments_held`)."""
+        names = {each.segment for each in self.damage if each.is_in_log}
+        if not names or self.segments_held:
+            return None
+        if os.path.basename(self._segments[-1].path) in names:
+            self.roll(now_ms)
+        pairs = [
+            (segment, following)
+            for segment, following in zip(self._segments, self._bases[1:], strict=False)
+            if os.path.basename(segment.path) in names
+        ]
+        self.segments_held = True
+        generation = self.generation
+
+        def end(task: HolesTask) -> None:
+            self.segments_held = False
+            if generation != self.generation:
+                task.discard()
+                return
+            there = [each for each in self._damage if each.segment in task.left or not each.is_in_log]
+            found = {each.segment for each in task.found}
+            # What cannot be found any more was truncated; others have not given it back yet.
+            gone = [each._replace(size=0) for each in self._damage if each not in there and each.segment not in found]
+            self._damage = note(self.disk, self.directory, [*there, *gone, *task.found])
+            for cleaned in task.cleaned:
+                self.replace_segments(cleaned, now_ms)
+            self.disk.sync_dir(self.directory)
+            if self.on_rolled is not None:
+                self.on_rolled(self)
+
+        return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
 
     # -- appending
 
@@ -372,12 +411,17 @@ class PartitionLog(DurableLog):
         if self.log_start_offset > offset:
             self.log_start_offset = offset
             lowered = True
-        if lowered and self.before_truncation is not None:
+        if self.before_truncation is not None:
             try:
-                self.before_truncation(self)
+                self.before_truncation(self, offset, lowered)
             except OSError:
                 self.durability.recovery_point, self.log_start_offset = before  # the next attempt has it written
                 raise
+        if self.leader_epochs.latest_start > offset:
+            self.leader_epochs.truncate_from_end(offset)
+            if self._on_disk:
+                self.leader_epochs.write(self.disk, self.directory, sync=True)
+            self.leader_epochs.dirty = True  # a flush that was begun before may write the old ones yet
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.

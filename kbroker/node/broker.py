@@ -56,12 +56,15 @@ from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.storage import mend_meta_properties
 from kbroker.runtime.turns import StepTurns
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import WriteProduce
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.logs.log_scrubber import LogScrubber
+    from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.fetch_reader import FetchReader
     from kbroker.runtime.env import Env
 
@@ -97,7 +100,9 @@ class Broker:
         self.telemetry = make_telemetry(config, env, self._metrics)
         self._explorer = make_explorer(config, env, self)
         self._dynamic_config = DynamicBrokerConfig(config)
-        self._logs = LogOpening(env, lambda: self._dynamic_config.log_config({}))
+        self._logs = LogOpening(
+            env, lambda: self._dynamic_config.log_config({}), leaves_holes=config.log_recovery_on_damage == "hole"
+        )
         self._listeners = Listeners(
             config, self._dynamic_config, self.security, make_observers(self._metrics, self._explorer)
         )
@@ -105,8 +110,11 @@ class Broker:
         self.listeners = self._listeners.servers
         self.on_opening: list[Callable[[], object]] = []
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
+        self._assignments: DirectoryAssignments | None = None
         self.log_cleaner: LogCleaner | None = None
         """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
+        self.log_scrubber: LogScrubber | None = None
+        """Verifies the batches of logs; there as the cleaner is."""
         self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
         self._produce_queue = WorkQueue(env)
 
@@ -147,8 +155,9 @@ class Broker:
 
     @cached_property
     def _properties(self) -> MetaProperties:
-        config = self.config
-        return node_meta_properties(self.env.disk, config.metadata_log_dir, config.log_dirs)
+        config, disk = self.config, self.env.disk
+        mend_meta_properties(disk, config.metadata_log_dir, config.log_dirs)
+        return node_meta_properties(disk, config.metadata_log_dir, config.log_dirs)
 
     @cached_property
     def log_manager(self) -> LogManager:
@@ -184,7 +193,7 @@ class Broker:
         config, log_manager = self.config, self.log_manager
         metadata_dir = log_manager.metadata_dir
         assert metadata_dir is not None
-        return MetadataPlane(
+        plane = MetadataPlane(
             config,
             self.env,
             self.security.to_controllers,
@@ -195,6 +204,10 @@ class Broker:
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
             disk=metadata_dir.room.disk(keep=0),
         )
+        plane.quorum.log.promises.note_directories(
+            {each.path: each.directory_id for each in log_manager.log_dirs if each.directory_id is not None}
+        )
+        return plane
 
     @cached_property
     def lifecycle(self) -> BrokerLifecycle:
@@ -282,6 +295,7 @@ class Broker:
             tokens=make_tokens(config),
             replica_selector=None if selector is None else selector.of_request,
             telemetry=self.telemetry,
+            scrubber=lambda: self.log_scrubber,
             tap=None if self._explorer is None else self._explorer.tap,
         )
 
@@ -354,10 +368,13 @@ class Broker:
         yield Part(run=flusher.run)
         if config.log_cleaner_enable:
             yield Part(run=self._run_cleaner)
+        if config.log_scrub_bytes_per_second:
+            yield Part(run=self._run_scrubber)
         # Clients are the last.
         if config.is_broker:
             # Whoever is told of this broker may connect.
             yield Part(start=lambda _: self._listeners.listen(is_controller=False))
+            yield Part(start=self._until_losses_are_told)
             yield Part(start=registrations.unfence, stop=self.lifecycle.leave)
         yield Part(start=partial(self._open_listeners, self.services))
 
@@ -425,12 +442,17 @@ class Broker:
         else:
             await self._logs.done.wait()
 
+    async def _until_losses_are_told(self, nursery: trio.Nursery) -> None:
+        """Before this broker can be elected for what it has lost."""
+        if self._assignments is not None and self._assignments.has_losses:
+            await self.lifecycle.stay_fenced(self._assignments.told)
+
     def _replicate_with_others(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Begin to replicate as soon as this node is not alone."""
         if self.replica_manager.fetchers is None and not self.lifecycle.is_alone:
             from kbroker.node.replication import replicate
 
-            replicate(
+            self._assignments = replicate(
                 config=self.config,
                 network=self.security.to_brokers,
                 replicas=self.replica_manager,
@@ -448,6 +470,14 @@ class Broker:
 
         self.log_cleaner = LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
         await self.log_cleaner.run()
+
+    async def _run_scrubber(self) -> None:
+        await trio.sleep(CLEANER_DELAY_SECONDS)
+        from kbroker.node.logs.log_scrubber import LogScrubber
+
+        rate = self.config.log_scrub_bytes_per_second
+        self.log_scrubber = LogScrubber(self.env, self.log_manager, self.replica_manager, rate)
+        await self.log_scrubber.run()
 
     async def _open_listeners(self, services: Services, nursery: trio.Nursery) -> None:
         self._listeners.open(services, nursery)

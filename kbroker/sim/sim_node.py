@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import trio
@@ -218,6 +218,19 @@ class SimNode:
         for name in OFFSET_CHECKPOINTS:
             if self.machine.rng.random() < 0.7:
                 self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
+
+    def damage(self, directories: Collection[str], suffixes: Sequence[str]) -> None:
+        """Damage one to three files of log directories, of those that end so.
+
+        Of a node that runs these are files of older segments: the latest are in its memory, whatever the disk does.
+        """
+        disk, rng = self.machine.disk, self.machine.rng
+        files = []
+        for directory in filter(disk.is_dir, sorted(f"{DATA_DIR}/{name}" for name in directories)):
+            found = [name for name in disk.list_dir(directory) if name.endswith(tuple(suffixes))]
+            files += [f"{directory}/{name}" for name in (found[:-2] if self.running else found)]
+        for path in rng.sample(files, min(len(files), rng.randint(1, 3))):
+            self.cluster.trace.note(f"{self.name}: {disk.damage(path)}")
 
     def set_aside(self) -> list[str]:
         """Returns what recovery has taken out of the logs; the node is killed for that."""

@@ -42,6 +42,7 @@ class MetadataFollower:
         log_dirs: ReplicaLogDirs,
         throttles: ReplicationThrottles,
         topic_log_config: Callable[[Mapping[str, str]], LogConfig],
+        start_soon: Callable[..., None],
     ) -> None:
         """``topic_log_config`` gives the effective configuration of a topic that has these configs of its own."""
         self._env = env
@@ -52,6 +53,7 @@ class MetadataFollower:
         self._log_dirs = log_dirs
         self._throttles = throttles
         self._topic_log_config = topic_log_config
+        self._start_soon = start_soon
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
 
@@ -68,7 +70,7 @@ class MetadataFollower:
 
     def _apply_first(self, image: MetadataImage) -> None:
         # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
-        self._log_manager.set_stray_aside(self._is_own)
+        self._log_manager.set_stray_aside(self._is_own, self._is_only)
         for topic in image.topics.by_name.values():
             self._apply_topic(topic, image, is_new=False)
         self._log_dirs.take_partitions_offline()
@@ -105,6 +107,10 @@ class MetadataFollower:
         if topic is None or assigned is None:
             return False
         return self._table.node_id in assigned.replicas and topic_id in (None, topic.id)
+
+    def _is_only(self, tp: TopicPartition) -> bool:
+        assigned = self._table.image.topics.partition(*tp)
+        return assigned is None or len(assigned.replicas) == 1
 
     def _brokers_changed(self) -> None:
         """Brokers have come, were fenced or started anew, or have another address."""
@@ -148,6 +154,21 @@ class MetadataFollower:
                     partition.offline = partition.topic_partition in self._log_manager.failed
             self._apply_leadership(partition, assigned, now_ms)
 
+    def look_after_damage(self, partition: Partition) -> None:
+        """Have a damaged log fetched again from the leader, or take out what is damaged, once nobody else is to lead.
+
+        ``directory_assignments`` tells the controller before.
+        """
+        assigned = self._table.image.topics.partition(*partition.topic_partition)
+        if assigned is None or partition.offline:
+            return
+        if partition.state.is_leader:
+            if not partition.must_give_way(assigned):
+                self._start_soon(self._log_dirs.make_holes, partition)
+        elif self.fetchers is not None:
+            self.fetchers.unfollow(partition)
+            self.fetchers.follow(partition)
+
     def _apply_leadership(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         state = partition.state
         if (assigned.leader, assigned.leader_epoch, assigned.partition_epoch) == (
@@ -160,6 +181,8 @@ class MetadataFollower:
             self._lead(partition, assigned, now_ms)
         else:
             self._follow(partition, assigned)
+        if partition.is_damaged:
+            self.look_after_damage(partition)
 
     def _lead(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         log = partition.log if partition.has_log and not partition.offline else None

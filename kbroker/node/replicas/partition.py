@@ -14,19 +14,25 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
 from kbroker.node.replicas.progress import ALL_BYTES, Progress
+from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import Placed
+    from kbroker.log.durable_log import DurableLog
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_entry import VerificationGuard
     from kbroker.observe.metrics.traffic import TopicTraffic
+    from kbroker.raft_metadata.image import PartitionImage
     from kbroker.runtime.round import Round
 
 logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1  # flush.messages by default
+
+TRUSTED_SECONDS = 1.0
+"""Between two times that a follower's doubts have a segment verified again."""
 
 
 class LogStorage(Protocol):
@@ -44,6 +50,10 @@ class LogStorage(Protocol):
         """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
         ...
 
+    def damaged(self, partition: Partition) -> None:
+        """Damage was found in the partition's log."""
+        ...
+
 
 class Partition:
     """One partition on this node: its state in replication, and its log.
@@ -58,6 +68,7 @@ class Partition:
         "_log",
         "_progress",
         "_storage",
+        "_trusted_until",
         "config",
         "is_internal",
         "is_new",
@@ -94,6 +105,7 @@ class Partition:
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self._is_offline = False
+        self._trusted_until = 0.0
         self.read_only = False
         """Clients may write nothing: the log dir is full, or offline."""
         self._log: PartitionLog | None = None
@@ -125,9 +137,41 @@ class Partition:
         """Whether the log exists already."""
         return self._log is not None
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the log lacks what it once had."""
+        return self._log is not None and self._log.is_damaged
+
+    def must_give_way(self, assigned: PartitionImage) -> bool:
+        """Whether the log is damaged, and another replica leads or is to lead: one that is known to have everything,
+        or, before this one is elected, whichever is found to have most.
+
+        A controller that is not kbroker's leaves this one eligible; if it knows of no other, this one leads.
+        """
+        if not self.is_damaged:
+            return False
+        me, members = self.state.local_id, {*assigned.isr, *assigned.elr}
+        if me not in members:
+            return assigned.leader >= 0
+        if members == {me}:
+            return me in assigned.elr and len(assigned.replicas) > 1 and assigned.directory(me) != DIR_LOST
+        return True
+
+    def _on_damage(self, _: DurableLog) -> None:
+        self._storage.damaged(self)
+
+    def doubt(self, offset: int) -> None:
+        """Have what is read from the offset's segment verified again, once in a while: a follower was sent a batch that
+        cannot be right."""
+        now = self._progress.env.now()
+        if now >= self._trusted_until and self.has_log and not self.offline:
+            self._trusted_until = now + TRUSTED_SECONDS
+            self.log.doubt(offset)
+
     def attach_log(self, log: PartitionLog, high_watermark: int) -> None:
         """Give the partition its log; the high watermark is what the checkpoint says, within the log's bounds."""
         self._log = log
+        log.on_damage = self._on_damage
         state = self.state
         state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         if state.is_leader:
@@ -144,6 +188,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """The same log, in another directory."""
         self._log = log
+        log.on_damage = self._on_damage
         log.on_high_watermark_updated(self.state.high_watermark)
 
     def on_leadership(self, log: PartitionLog) -> None:

@@ -357,6 +357,7 @@ class LeaderFetcher:
         try:
             log = partition.log
             if not followed.begun:
+                followed.heals = log.is_damaged and self._writer.drop_damaged(partition)
                 action = begin(log_of(partition))
                 if action is not None:
                     self._writer.truncate(partition, action.offset)
@@ -364,7 +365,8 @@ class LeaderFetcher:
         except Exception as error:
             self._refused(followed, error)
             return None
-        return Position(followed, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+        end, epoch = log.log_end_offset, log.leader_epochs.latest
+        return Position(followed, end, epoch, log.log_start_offset, followed.doubts)
 
     # --- answers ----------------------------------------------------------------------------------------------
 
@@ -381,6 +383,10 @@ class LeaderFetcher:
                 return
             action = on_fetched(log_of(partition), data)
             followed.accepted = not data.error_code
+            followed.doubts = False
+            if followed.heals and followed.accepted:
+                followed.heals = False
+                self._log_dirs.healed(partition)
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
@@ -409,6 +415,7 @@ class LeaderFetcher:
     def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
         partition = followed.partition
+        followed.doubts = isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, OSError):
             self._log_dirs.storage_failed(partition, error)
         if partition.read_only:

@@ -3,7 +3,7 @@ partitions offline (KIP-112)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.partition_table import PartitionTable
     from kbroker.node.replicas.progress import CheckpointRequests, Progress
+    from kbroker.raft_metadata.image import PartitionImage
     from kbroker.runtime.env import Env
 
+
+HELD_SECONDS = 0.1
+"""Between two attempts to change segments that are compacted or moved."""
 
 WATCH_SECONDS = 0.5
 """Between two looks whether the log dirs are still there."""
@@ -50,6 +54,8 @@ class ReplicaLogDirs:
         self._progress = progress
         self._checkpoints = checkpoints
         self._high_watermarks = high_watermarks
+        self.on_damage: Callable[[Partition], None] = lambda partition: None
+        """Called when damage was found in a partition's log (``node.replicas.metadata_follower``)."""
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Describe each log dir and the logs in it, as DescribeLogDirs answers; None wants all of them.
@@ -79,16 +85,19 @@ class ReplicaLogDirs:
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
 
-    def directory_of(self, partition: Partition, isr: Collection[int]) -> Uuid | None:
+    def directory_of(self, partition: Partition, assigned: PartitionImage) -> Uuid | None:
         """The log directory of a partition's log, as the controller is to know it; None if there is none yet.
 
         A log that cannot be used is nowhere, so that another replica leads: `DIR_LOST`. So is one that cannot be
-        written because the disk is full, unless nobody else is in sync: then it is there to be read.
+        written because the disk is full, unless nobody else is in sync: then it is there to be read. And so is one that
+        is damaged, until others lead, as far as there are any (`Partition.must_give_way`).
         """
         tp = partition.topic_partition
         if tp in self._log_manager.failed:
             return DIR_LOST
-        if self._is_full(tp) and any(broker != self._table.node_id for broker in isr):
+        if self._is_full(tp) and any(broker != self._table.node_id for broker in assigned.isr):
+            return DIR_LOST
+        if partition.must_give_way(assigned):
             return DIR_LOST
         log_dir = self._log_manager.log_dir_of(tp)
         return None if log_dir is None else log_dir.directory_id
@@ -185,6 +194,39 @@ class ReplicaLogDirs:
                 log.flush_again(task)
             self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
 
+    def damaged(self, partition: Partition) -> None:
+        """Damage was found in a partition's log: the controller is to hear of it, or the log has a hole there."""
+        for callback in self._log_manager.on_offline:
+            callback()
+        self.on_damage(partition)
+
+    def healed(self, partition: Partition) -> None:
+        """The leader knows where a log ends since it was cut back, so it is like any that lags. ``OSError``."""
+        partition.log.healed()
+        for callback in self._log_manager.on_offline:
+            callback()
+
+    async def make_holes(self, partition: Partition) -> None:
+        """Take damaged bytes out of the log of a partition that this node goes on to lead, for nobody else may."""
+        tp = partition.topic_partition
+        while partition.log.has_damaged_bytes and partition.state.is_leader:
+            assigned = self._table.image.topics.partition(*tp)
+            if assigned is None or partition.must_give_way(assigned):
+                return
+            try:
+                task = partition.log.begin_holes(self._env.wall_clock_ms())
+                if task is None:  # somebody is at the segments
+                    await trio.sleep(HELD_SECONDS)
+                    continue
+                try:
+                    await self._env.run_blocking(task.run)
+                finally:
+                    task.end()
+            except OSError as error:
+                self.storage_failed(partition, error)
+                return
+            self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """Take a log dir offline, and its partitions."""
         self._log_manager.mark_offline(log_dir, error)
@@ -206,6 +248,6 @@ class ReplicaLogDirs:
 
 def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:
     for log in logs:
-        yield LogDescription(log.topic_partition, log.size)
+        yield LogDescription(log.topic_partition, log.size, damage=log.damage)
     for move in moves:
         yield LogDescription(move.topic_partition, move.future.size, move.lag, True)

@@ -50,6 +50,9 @@ COMMANDS = {
     "watch": Command("kbroker.tools.cli.watch", "show requests and answers as they happen, explained"),
     "decode": Command("kbroker.tools.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
     "bundle": Command("kbroker.tools.doctor.bundle_command", "pack what a report of a mistake needs, without secrets"),
+    "scrub": Command(
+        "kbroker.tools.cli.scrub", "have the nodes of a cluster verify their logs now, or verify a directory"
+    ),
     "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
     "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
     "verify-log": Command(
@@ -57,6 +60,9 @@ COMMANDS = {
     ),
     "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
     "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "recover-metadata": Command(
+        "kbroker.tools.cli.recover_metadata", "go on from a damaged metadata log, by a copy or without what is lost"
+    ),
     "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
     "completion": Command("kbroker.tools.cli.completion", "print a script that completes commands in a shell"),
 }
@@ -68,8 +74,8 @@ GROUPS = {
     "groups and transactions": "group txn",
     "cluster": "cluster config profile client",
     "access": "user acl quota token certs",
-    "look into": "doctor top watch decode bundle",
-    "files": "format info verify-log dump-log put-back random-uuid completion",
+    "look into": "doctor top watch decode bundle scrub",
+    "files": "format info verify-log dump-log put-back recover-metadata random-uuid completion",
 }
 """The help shows commands under these headings."""
 

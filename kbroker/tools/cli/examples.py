@@ -69,11 +69,13 @@ _EXAMPLES: Final = {
     "watch": ("", "--topic orders --api Produce,Fetch"),
     "decode": ("exchanges.jsonl", "--response Metadata:12 frame.bin"),
     "bundle": ("", "--data-dir ./kbroker-data --log node.log"),
+    "scrub": ("", "./kbroker-data --records"),
     "format": ("-c server.properties -t 4L6g3nShT-eMCtK--X86sw", "-c server.properties -t 4L6g3nShT-eMCtK--X86sw -s"),
     "info": ("-c server.properties", "-c server.properties --json"),
     "verify-log": ("./kbroker-data", "./kbroker-data/orders-0 --records"),
     "dump-log": ("kbroker-data/orders-0/00000000000000000000.log", "kbroker-data/orders-0/*.index --json"),
     "put-back": ("./kbroker-data", "./kbroker-data --json"),
+    "recover-metadata": ("--from /mnt/copy/kbroker-data", "-c server.properties --accept-loss"),
     "random-uuid": ("", "--json"),
     "completion": ("bash", "source <(kbroker completion zsh)"),
 }
