@@ -5,11 +5,13 @@ A snapshot holds all records below its end offset, compacted: a header, the vote
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
 
 from kbroker.log.disk import Disk, write_atomically
+from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.raft_metadata.raft.batches import decode_batches, encode_control_records, encode_records
 from kbroker.raft_metadata.raft.voters import VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch
@@ -17,8 +19,11 @@ from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import WireError
 from kbroker.wire.records import control
 
+logger = logging.getLogger(__name__)
+
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+_FORMAT_ANEW = "nothing else has what it holds: format the directory anew (kbroker format)"
 PART_SUFFIX = ".part"
 """Ends the name of a snapshot that is being fetched."""
 _RECORDS_PER_BATCH = 1000
@@ -128,6 +133,29 @@ class SnapshotStore:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.directory = directory
+        self._checked: tuple[OffsetAndEpoch, SnapshotContent] | None = None
+        """The snapshot that was just found to be whole, until it is read."""
+
+    def set_damaged_aside(self) -> list[OffsetAndEpoch]:
+        """Rename the newest snapshots as long as they are damaged; the ids of those that stay, oldest first.
+
+        :class:`CorruptSnapshot` if it is the one of formatting, and no log has begun: nothing else has the voters.
+        """
+        ids = self.ids()
+        while ids:
+            try:
+                self._checked = ids[-1], self.read(ids[-1])
+                break
+            except CorruptSnapshot as error:
+                path = self.path(ids.pop())
+                names = self._disk.list_dir(self.directory)
+                logs = [os.path.join(self.directory, name) for name in names if name.endswith(".log")]
+                if not ids and not any(map(self._disk.size, logs)):
+                    raise CorruptSnapshot(f"{error}; {_FORMAT_ANEW}") from error
+                logger.warning("%s; it is set aside as %s", error, os.path.basename(path) + SET_ASIDE_SUFFIX)
+                self._disk.rename(path, path + SET_ASIDE_SUFFIX)
+                self._disk.sync_dir(self.directory)
+        return ids
 
     def ids(self) -> list[OffsetAndEpoch]:
         """The ids of the snapshots, oldest first."""
@@ -143,6 +171,9 @@ class SnapshotStore:
     def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
         """A snapshot's content; :class:`CorruptSnapshot` if the file is damaged."""
         path = self.path(snapshot_id)
+        checked, self._checked = self._checked, None
+        if checked is not None and checked[0] == snapshot_id:
+            return checked[1]
         try:
             return decode_snapshot(self._disk.read_bytes(path))
         except WireError as error:
@@ -212,4 +243,4 @@ def _read_records(disk: Disk, path: str) -> list[object] | None:
     try:
         return decode_snapshot(disk.read_bytes(path)).records
     except WireError as error:
-        raise CorruptSnapshot(f"{path} is damaged: {error}") from error
+        raise CorruptSnapshot(f"{path} is damaged: {error}; {_FORMAT_ANEW}") from error

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from typing import Union
 
+from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.raft.promises import Promises, PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore
 from kbroker.raft_metadata.raft.replicated_log import SnapshotFiles
 from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotContent, SnapshotStore, decode_snapshot
@@ -73,6 +75,9 @@ class SimDisk:
     def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
         self.store: SimStore = MemoryStore()
         self.snapshots: SnapshotFiles = SimSnapshots()
+        self.promises = Promises()
+        self.is_damaged = False
+        """Whether the log was damaged, and the node that votes has not yet got back what it lost."""
         self.election: ElectionState | None = None
         self._writing: ElectionState | None = None
         self._rng = rng
@@ -104,6 +109,13 @@ class SimDisk:
         assert isinstance(self.store, MemoryStore)
         self.store.crash(keep=self._rng.random())
 
+    def damage(self) -> str:
+        """Have the log, flushed or not, end at an earlier batch while the node is down; what was done."""
+        assert isinstance(self.store, MemoryStore)
+        self.is_damaged = True
+        self.store.truncate_to(self._rng.randint(self.store.log_start_offset, self.store.log_end_offset))
+        return f"the log ends at {self.store.log_end_offset}"
+
 
 class FileSimDisk(SimDisk):
     """The node's real files on a disk in memory that loses sectors and names when the power fails: the partition log,
@@ -117,11 +129,11 @@ class FileSimDisk(SimDisk):
         self._open()
 
     def _open(self) -> None:
-        self._file = QuorumStateFile(self._disk, DIRECTORY)
+        self.promises = PromisesFile(self._disk, LOG_DIR, MetaProperties("sim", 1))
+        self._file = QuorumStateFile(self._disk, DIRECTORY, self.promises)
         self.election = self._file.read()
         self.snapshots = SnapshotStore(self._disk, DIRECTORY)
-        ids = self.snapshots.ids()
-        self.store = FileStore(self._disk, ids[-1].offset if ids else 0)
+        self.store = FileStore(self._disk, [snapshot_id.offset for snapshot_id in self.snapshots.ids()])
 
     def end_election(self) -> None:
         if self._writing is not None:
@@ -135,13 +147,27 @@ class FileSimDisk(SimDisk):
             self._disk.crash()
         self._open()
 
+    def damage(self) -> str:
+        self.is_damaged = True
+        paths = [f"{DIRECTORY}/{name}" for name in self._disk.list_dir(DIRECTORY) if name.endswith(".log")]
+        path = self._rng.choice(paths)
+        if self._disk.size(path) and self._rng.random() < 0.5:
+            self._disk.flip_bit(path, self._rng.randrange(8 * self._disk.size(path)))
+            done = f"{path} has another bit"
+        else:
+            done = self._disk.spoil(path)
+        if self._rng.random() < 0.3:
+            done += f", {self._disk.spoil(self._file.path)}"
+        self._open()
+        return done
+
 
 class FileStore(PartitionStore):
     """The node's metadata log, with what a simulation asks besides."""
 
-    def __init__(self, disk: FakeDisk, snapshot_offset: int) -> None:
+    def __init__(self, disk: FakeDisk, snapshot_offsets: list[int]) -> None:
         store = PartitionStore.open(
-            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offset=snapshot_offset
+            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offsets=snapshot_offsets
         )
         super().__init__(store.log)
         self._durable = self.log_end_offset  # what is there after a crash stays there
