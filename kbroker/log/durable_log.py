@@ -33,7 +33,6 @@ class DurableLog(LogReader):
     """The log of one partition, to be read, flushed and closed. ``PartitionLog`` changes it."""
 
     __slots__ = (
-        "_damage",
         "_on_disk",
         "before_creation",
         "config",
@@ -209,9 +208,11 @@ class DurableLog(LogReader):
         end_offset = found.end_offset
         if end_offset is None:
             end_offset = self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
-        name = error.path.rpartition(os.sep)[2]
-        new = Damage(found.start_offset, end_offset, name, found.position, found.end - found.position, found.reason, 0)
-        if new not in self._damage:
+        self._segments[index].distrust(found.position)
+        name = os.path.basename(error.path)
+        size = found.end - found.position
+        new = Damage(found.start_offset, end_offset, name, found.position, size, found.reason, 0)
+        if not any(each.is_in_log and each[:5] == new[:5] for each in self._damage):
             others = [each for each in self._damage if each.segment != name or each.position != found.position]
             self._damage = note(self.disk, self.directory, [*others, new])
             logger.warning("%s is damaged: %s: %s", self.topic_partition, error.path, new)
@@ -222,6 +223,10 @@ class DurableLog(LogReader):
     def doubt(self, offset: int) -> None:
         """Have what is read from the segment that holds an offset verified once more."""
         self._segments[max(bisect_right(self._bases, offset) - 1, 0)].doubt()
+
+    def take_over_damage(self, other: DurableLog) -> None:
+        """Note, durably, what a log that this one is a copy of lacks; no damaged bytes were copied. ``OSError``."""
+        self._damage = note(self.disk, self.directory, [each._replace(size=0, set_aside=None) for each in other.damage])
 
     def healed(self) -> None:
         """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
 from kbroker.log.validated_batches import UnexpectedAppendOffset
+from kbroker.raft_metadata.image import DIR_LOST
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo, PartitionLog
@@ -94,10 +96,9 @@ class FollowerWriter:
 
     def truncate(self, partition: Partition, offset: int) -> None:
         """Cut the log back to where it parts from the leader's."""
-        state = partition.state
-        log = partition.log
+        log, high_watermark = partition.log, partition.state.high_watermark
         end = log.log_end_offset
-        if log.truncate_to(offset, now_ms=self._env.wall_clock_ms()):
+        if self._cut(partition, offset):
             logger.info(
                 "%s is cut back from %d to %d, where it parts from the log of broker %d",
                 partition.topic_partition,
@@ -105,20 +106,32 @@ class FollowerWriter:
                 log.log_end_offset,
                 self._leader,
             )
-        if log.log_end_offset < state.high_watermark:
-            logger.warning(
-                "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
-            )
-            state.high_watermark = log.log_end_offset
+        if log.log_end_offset < high_watermark:
+            logger.warning("%s is cut back below its high watermark %d", partition.topic_partition, high_watermark)
+
+    def _cut(self, partition: Partition, offset: int) -> bool:
+        """Drop everything from ``offset`` on; whether there was something."""
+        state, log = partition.state, partition.log
+        is_shorter = log.truncate_to(offset, now_ms=self._env.wall_clock_ms())
+        state.high_watermark = min(state.high_watermark, log.log_end_offset)
         # The producers' state was read from the log anew, and transactions that ended before would seem to go on.
         log.on_high_watermark_updated(state.high_watermark)
         self._checkpoints.request()
+        return is_shorter
 
-    def drop_damaged(self, partition: Partition) -> None:
-        """Cut a damaged log back to where it is whole, once it has left the ISR: the leader has the rest."""
+    def drop_damaged(self, partition: Partition) -> bool:
+        """Cut a damaged log back to where it is whole, for the leader has the rest; whether that was done.
+
+        Before, it has to be out of the ISR, and lost to the controller: until `ReplicaLogDirs.healed` no leader takes
+        what it had for what it has.
+        """
+        image, me = self._progress.image(), partition.state.local_id
+        assigned = image.topics.partition(*partition.topic_partition)
+        if assigned is None or me in assigned.isr:
+            return False
+        if assigned.directory(me) != DIR_LOST and image.features.metadata_version >= DIRECTORIES:
+            return False
         log = partition.log
-        if not log.is_damaged or partition.state.local_id in partition.state.isr:
-            return
         end, first = log.log_end_offset, log.damage[0]
         logger.warning(
             "%s is cut back from %d to %d, to be fetched again from broker %d: %s",
@@ -128,8 +141,8 @@ class FollowerWriter:
             self._leader,
             first,
         )
-        self.truncate(partition, max(first.start_offset, log.log_start_offset))
-        log.healed()
+        self._cut(partition, max(first.start_offset, log.log_start_offset))
+        return True
 
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""
