@@ -1,0 +1,242 @@
+"""Reads everything with stock clients: a process of its own, since a client may end by an assertion.
+
+It takes a JSON object a line, the arguments of `read_all`, and answers each with one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import kafka
+import kafka.errors
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from compat_tests.damage.content import QUICK, TRANSACTIONAL_ID
+from compat_tests.damage.oracle import AFTERWARDS
+
+PATIENCE = 2
+"""What does not come within the limit is waited for so many times as long, to know whether it comes at all."""
+
+Partitions = dict[str, dict[str, Any]]
+
+
+class Reading:
+    """A reading of everything; `limit` is the time in which it must be done."""
+
+    def __init__(self, bootstrap: str, limit: float) -> None:
+        self.bootstrap = bootstrap
+        self._limit = limit
+        self.begin()
+        self.errors: list[str] = []
+        self.late: list[str] = []
+        self.out_of_sync: list[str] = []
+
+    def begin(self) -> None:
+        """Begin with a part of the reading; each has all the time."""
+        self._begin = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """Returns the seconds that are left for what is late."""
+        return max(0.0, self._begin + PATIENCE * self._limit - time.monotonic())
+
+    @property
+    def is_late(self) -> bool:
+        """Returns whether the limit is over."""
+        return time.monotonic() > self._begin + self._limit
+
+    def done(self, what: str) -> None:
+        """Note that `what` is done, if that took too long."""
+        seconds = time.monotonic() - self._begin
+        if self._limit < seconds < PATIENCE * self._limit:
+            self.late.append(f"{what} after {seconds:.1f} s")
+        self.begin()
+
+    def confluent(self, wanted: Mapping[str, int]) -> Partitions:
+        """Read partitions from their beginning to the offsets `wanted` and the end, with librdkafka."""
+        found: Partitions = {name: {"records": [], "position": 0, "end": -1} for name in wanted}
+        settings = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        quick = {
+            "fetch.wait.max.ms": 10,
+            "fetch.error.backoff.ms": 20,
+            "check.crcs": True,
+            "auto.offset.reset": "earliest",
+        }
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, **QUICK, **settings, **quick})
+        consumer.assign([TopicPartition(*_split(name), OFFSET_BEGINNING) for name in wanted])
+        at_end: set[str] = set()
+        ends: set[str] = set()
+        told: set[str] = set()
+        while at_end < wanted.keys() and self.left and not (self.is_late and ends == wanted.keys()):
+            for message in consumer.consume(1000, min(0.1, self.left)):
+                name, error = f"{message.topic()}-{message.partition()}", message.error()
+                if error is None:
+                    found[name]["records"].append((message.offset(), message.value().decode(errors="replace")))
+                    found[name]["position"] = message.offset() + 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    found[name]["position"] = max(message.offset(), found[name]["position"])
+                    ends.add(name)
+                    if found[name]["position"] > wanted[name]:  # a high watermark that grows is no end
+                        at_end.add(name)
+                else:
+                    told.add(str(error.name()))
+        if at_end < wanted.keys():
+            for name in wanted.keys() - at_end:
+                try:
+                    _, found[name]["end"] = consumer.get_watermark_offsets(
+                        TopicPartition(*_split(name)), 2, cached=False
+                    )
+                except KafkaException as error:
+                    told.add(error.args[0].name())
+                found[name]["told"] = sorted(told)
+        consumer.close()
+        return found
+
+    def python(self, wanted: Mapping[str, int]) -> Partitions:
+        """Read the same with kafka-python."""
+        found: Partitions = {name: {"records": [], "position": 0, "end": -1} for name in wanted}
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=self.bootstrap.split(","),
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=10,
+            reconnect_backoff_ms=20,
+            retry_backoff_ms=20,
+            enable_auto_commit=False,
+        )
+        partitions = {name: kafka.TopicPartition(*_split(name)) for name in wanted}
+        consumer.assign(list(partitions.values()))
+        consumer.seek_to_beginning()
+        told: set[str] = set()
+        waiting = set(wanted)
+        while waiting and self.left:
+            try:
+                for messages in consumer.poll(100).values():
+                    for each in messages:
+                        name = f"{each.topic}-{each.partition}"
+                        found[name]["records"].append((each.offset, each.value.decode(errors="replace")))
+                for name in list(waiting):
+                    position = consumer.position(partitions[name], timeout_ms=100)
+                    found[name]["position"] = position or 0
+                    if position is not None and position > wanted[name]:
+                        waiting.discard(name)
+            except kafka.errors.KafkaError as error:
+                told.add(type(error).__name__)
+        for name in waiting:
+            found[name]["told"] = sorted(told)
+            try:
+                found[name]["end"] = consumer.end_offsets([partitions[name]], timeout_ms=2000)[partitions[name]]
+            except kafka.errors.KafkaError as error:
+                found[name]["told"].append(type(error).__name__)
+        consumer.close()
+        return found
+
+    def offsets(self, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """Ask for the committed offsets of groups, as their members do.
+
+        An administration client ends by SIGSEGV while there is no coordinator (confluentinc/librdkafka#5040).
+        """
+        found: dict[str, Any] = {}
+        for group, names in groups.items():
+            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, **QUICK})
+            while group not in found:
+                try:
+                    answer = consumer.committed([TopicPartition(*_split(name)) for name in names], max(0.5, self.left))
+                    told = {f"{each.topic}-{each.partition}": each for each in answer}
+                    found[group] = {
+                        name: each.error.name() if each.error else each.offset for name, each in told.items()
+                    }
+                except KafkaException as error:
+                    if not self.left:
+                        found[group] = dict.fromkeys(names, error.args[0].name())
+            consumer.close()
+        return found
+
+    def topics(self, in_sync: bool) -> dict[str, int]:
+        """List the topics, and wait until all replicas are in sync if that is asked."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUICK})
+        listed: dict[str, int] = {}
+        out = ["no answer"]
+        while True:
+            try:
+                topics = admin.list_topics(timeout=max(1, self.left)).topics
+                listed = {name: len(topic.partitions) for name, topic in topics.items() if not topic.error}
+                out = [
+                    f"{name}-{number} (leader {each.leader}, {sorted(each.isrs)} in sync)"
+                    for name, topic in topics.items()
+                    for number, each in topic.partitions.items()
+                    if each.leader < 0 or set(each.isrs) != set(each.replicas)
+                ]
+            except KafkaException:
+                pass
+            if not out or not in_sync or not self.left:
+                break
+            time.sleep(0.05)
+        if in_sync and out:
+            self.out_of_sync.append(f"not in sync: {', '.join(out)}")
+        return listed
+
+    def write(self, names: Sequence[str]) -> None:
+        """Write a record to each partition, in a transaction of the id that was there before."""
+        settings = {"transactional.id": TRANSACTIONAL_ID, "linger.ms": 0}
+        producer = Producer({"bootstrap.servers": self.bootstrap, **QUICK, **settings})
+        try:
+            producer.init_transactions(max(1, self.left))
+            producer.begin_transaction()
+            for name in names:
+                topic, partition = _split(name)
+                producer.produce(topic, f"{AFTERWARDS} {time.time_ns()}", partition=partition)
+            producer.commit_transaction(max(1, self.left))
+        except KafkaException as error:
+            self.errors.append(f"cannot write: {error.args[0].str()}")
+            producer.purge()
+
+
+def _split(name: str) -> tuple[str, int]:
+    topic, _, partition = name.rpartition("-")
+    return topic, int(partition)
+
+
+def read_all(
+    bootstrap: str,
+    wanted: Mapping[str, int],
+    groups: Mapping[str, Sequence[str]],
+    client: str,
+    limit: float,
+    in_sync: bool,
+    write: bool,
+) -> dict[str, Any]:
+    """Read records up to the offsets `wanted`, committed offsets and topics, and `write`; tell what was seen."""
+    reading = Reading(bootstrap, limit)
+    partitions = reading.python(wanted) if client == "kafka-python" else reading.confluent(wanted)
+    reading.done("all was read")
+    offsets = reading.offsets(groups)
+    reading.done("offsets of groups were told")
+    topics = reading.topics(in_sync)
+    reading.done("all replicas were in sync")
+    if write:
+        reading.write(list(wanted))
+        reading.done("a transaction was written")
+    return {
+        "partitions": partitions,
+        "offsets": offsets,
+        "topics": topics,
+        "errors": reading.errors,
+        "late": reading.late,
+        "not in sync": reading.out_of_sync,
+    }
+
+
+def main() -> None:
+    """Answer each line of standard input."""
+    for line in sys.stdin:
+        print(json.dumps(read_all(**json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
