@@ -124,7 +124,7 @@ class Worker:
                 nodes.await_ready(LONG)
                 content = produce_content(nodes.bootstrap, setup.nodes)
                 # Who reads all until all replicas are in sync knows that nothing is under way.
-                seen = self._read(nodes, content, {}, "confluent-kafka", LONG, write=False)
+                seen = self._read(nodes, content, Losses(), "confluent-kafka", LONG, write=False)
                 problems = (
                     judge(content, seen, losses((), content, 1)) if isinstance(seen, dict) else {"client": [seen]}
                 )
@@ -143,21 +143,20 @@ class Worker:
         self,
         nodes: Nodes,
         content: Content,
-        may: dict[str, set[int]],
+        may: Losses,
         client: str,
         limit: float,
         *,
         write: bool = True,
         in_sync: bool = True,
     ) -> dict[str, Any] | str:
-        wanted = {
-            name: max(records.keys() - may.get(name, set()), default=-1) for name, records in content.records.items()
-        }
-        groups = {group: sorted(partitions) for group, partitions in content.offsets.items()}
+        lost = may.offsets
         return self._reader.read_all(
             bootstrap=nodes.bootstrap,
-            wanted=wanted,
-            groups=groups,
+            wanted={
+                name: max(each.keys() - lost.get(name, set()), default=-1) for name, each in content.records.items()
+            },
+            groups={group: sorted(partitions) for group, partitions in content.offsets.items()},
             client=client,
             limit=limit,
             in_sync=in_sync,
@@ -220,7 +219,7 @@ class Worker:
             seen = self._read(
                 nodes,
                 content,
-                may.offsets,
+                may,
                 result.choice.client,
                 self._arguments.limit,
                 in_sync=nodes.count > 1 and all(node.code is None for node in nodes.nodes),

@@ -104,6 +104,6 @@ def _produce(
 ) -> None:
     def delivered(error: KafkaError | None, message: Message) -> None:
         assert error is None, error
-        known.setdefault(f"{topic}-{partition}", {})[message.offset()] = value
+        known.setdefault(f"{topic}-{partition}", {})[message.offset() or 0] = value
 
     producer.produce(topic, value, partition=partition, on_delivery=delivered, timestamp=time_ms)

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from compat_tests.apache_kafka import ApacheKafka, random_uuid
 from compat_tests.brokers import LEADERS_STAY
@@ -30,100 +31,57 @@ PROPERTIES = {
 """Few files, and small ones, so that a try is cheap; and a snapshot of the metadata."""
 
 
-class Node(Protocol):
-    """A node that can be started on its directory again and again."""
+@dataclass
+class Node:
+    """A node that is started on its directory again and again; `ready` is what it says once it serves."""
 
     data_dir: Path
-
-    def launch(self) -> None:
-        """Start the process, with an empty log of its own."""
+    log_file: Path
+    start: Callable[[], subprocess.Popen[bytes]]
+    ready: str
+    process: subprocess.Popen[bytes] | None = None
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
 
-    def wait(self, timeout: float) -> int:
-        """Returns the exit code, once the process has ended."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the node has said that it serves."""
+    def wait(self, timeout: float) -> None:
+        """Return once the process has ended."""
+        if self.process is not None:
+            self.process.wait(timeout)
+            if self.process.stdin is not None:
+                self.process.stdin.close()
 
     @property
     def code(self) -> int | None:
         """The exit code, None while the process runs."""
+        return None if self.process is None else self.process.poll()
 
     @property
     def log(self) -> str:
         """All that the node has written since its start."""
+        return self.log_file.read_text(errors="replace")
 
 
-class KbrokerNode:
-    """A node as `kbroker start` starts it."""
-
-    def __init__(self, plan: NodePlan) -> None:
-        self._plan = plan
-        self.data_dir = plan.directory
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def launch(self) -> None:
-        with self._plan.log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._plan.command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
+def _kbroker_node(plan: NodePlan) -> Node:
+    def start() -> subprocess.Popen[bytes]:
+        with plan.log_file.open("wb") as log:
+            return subprocess.Popen(
+                plan.command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=ROOT, start_new_session=True
             )
 
-    def signal(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-
-    def wait(self, timeout: float) -> int:
-        assert self._process is not None and self._process.stdin is not None
-        code = self._process.wait(timeout)
-        self._process.stdin.close()
-        return code
-
-    @property
-    def is_ready(self) -> bool:
-        return READY in self.log
-
-    @property
-    def code(self) -> int | None:
-        return None if self._process is None else self._process.poll()
-
-    @property
-    def log(self) -> str:
-        return self._plan.log_file.read_text(errors="replace")
+    return Node(plan.directory, plan.log_file, start, READY)
 
 
-class ApacheNode:
-    """A node of Apache Kafka."""
+def _apache_node(node: ApacheKafka) -> Node:
+    def start() -> subprocess.Popen[bytes]:
+        node.launch()
+        assert node.process is not None
+        return node.process
 
-    def __init__(self, node: ApacheKafka) -> None:
-        self._node = node
-        self.data_dir = node.data_dir
-
-    def launch(self) -> None:
-        self._node.launch()
-
-    def signal(self, number: int) -> None:
-        if self._node.process is not None and self._node.process.poll() is None:
-            self._node.process.send_signal(number)
-
-    def wait(self, timeout: float) -> int:
-        assert self._node.process is not None
-        return self._node.process.wait(timeout)
-
-    @property
-    def is_ready(self) -> bool:
-        return "Kafka Server started" in self.log
-
-    @property
-    def code(self) -> int | None:
-        return None if self._node.process is None else self._node.process.poll()
-
-    @property
-    def log(self) -> str:
-        assert self._node.directory is not None
-        return (self._node.directory / "server.log").read_text(errors="replace")
+    node.format()
+    return Node(node.data_dir, node.data_dir.parent / "server.log", start, "Kafka Server started")
 
 
 class Nodes:
@@ -131,21 +89,16 @@ class Nodes:
 
     def __init__(self, broker: str, count: int, directory: Path) -> None:
         self.count = count
-        self.nodes: Sequence[Node]
         if broker == "kbroker":
             plans = plan_cluster(count, directory, port=0, properties=PROPERTIES)
             prepare(plans)
             self.bootstrap = ",".join(plan.address for plan in plans)
-            self.nodes = [KbrokerNode(plan) for plan in plans]
+            self.nodes = [_kbroker_node(plan) for plan in plans]
             return
         cluster_id, ports = random_uuid(), free_ports(2 * count)
         controllers = [f"127.0.0.1:{port}" for port in ports[count:]]
         voters = ",".join(f"{index + 1}@{address}:{random_uuid()}" for index, address in enumerate(controllers))
-        settings = {
-            "controller.quorum.bootstrap.servers": ",".join(controllers),
-            **cluster_properties(count),
-            **PROPERTIES,
-        }
+        quorum = {"controller.quorum.bootstrap.servers": ",".join(controllers)}
         nodes = [
             ApacheKafka(
                 directory=directory / str(index + 1),
@@ -155,25 +108,23 @@ class Nodes:
                 cluster_id=cluster_id,
                 format_options=("--initial-controllers", voters),
                 heap=("-Xmx512M",),
-                properties=settings,
+                properties={**quorum, **cluster_properties(count), **PROPERTIES},
             )
             for index in range(count)
         ]
-        for node in nodes:
-            node.format()
         self.bootstrap = ",".join(node.bootstrap for node in nodes)
-        self.nodes = [ApacheNode(node) for node in nodes]
+        self.nodes = [_apache_node(node) for node in nodes]
 
     def launch(self) -> None:
         """Start all nodes."""
         for node in self.nodes:
-            node.launch()
+            node.process = node.start()
 
     def await_ready(self, limit: float) -> None:
         """Return once each node serves or has ended, or the time is over."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
-            if all(node.code is not None or node.is_ready for node in self.nodes):
+            if all(node.code is not None or node.ready in node.log for node in self.nodes):
                 return
             time.sleep(0.01)
 
@@ -182,8 +133,7 @@ class Nodes:
         for node in self.nodes:
             node.signal(signal.SIGKILL)
         for node in self.nodes:
-            if node.code is None:
-                node.wait(SHORT)
+            node.wait(SHORT)
 
     def stop(self, timeout: float = LONG) -> None:
         """Stop the nodes in good order, one after the other; who waits for a quorum that is no more is killed."""

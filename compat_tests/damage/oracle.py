@@ -92,18 +92,11 @@ def losses(damages: Sequence[Damage], content: Content, nodes: int) -> Losses:
                         if begin < other.first < each.first:
                             lost.update(range(other.first, other.last + 1))
         elif damage.kind == "log of offsets":
-            for group, partitions in content.offsets.items():
-                for topic in {each.rpartition("-")[0] for each in partitions}:
-                    commits = [
-                        each for each in everything if {group.encode(), topic.encode()} <= _words(each, group, topic)
-                    ]
-                    if commits and any(each is commits[-1] or each.is_control for each in hit):
-                        found.groups.add(group)
+            for group in content.offsets:
+                commits = [each for each in everything if group.encode() in each.data and b"plain" in each.data]
+                if commits and any(each is commits[-1] or each.is_control for each in hit):
+                    found.groups.add(group)
     return found
-
-
-def _words(batch: Batch, *words: str) -> set[bytes]:
-    return {word.encode() for word in words if word.encode() in batch.data}
 
 
 def judge(content: Content, seen: Mapping[str, Any], may: Losses) -> dict[str, list[str]]:
@@ -117,7 +110,7 @@ def judge(content: Content, seen: Mapping[str, Any], may: Losses) -> dict[str, l
         if seen["topics"].get(topic) != count:
             tell("lost" if seen["topics"] else "unread", f"topic {topic} of {count} partitions")
     for partition, records in content.records.items():
-        state = seen["partitions"].get(partition, {"records": [], "position": -1, "end": -1})
+        state = seen["partitions"].get(partition, {"records": [], "position": -1, "end": -1, "told": []})
         got = {int(offset): value for offset, value in state["records"]}
         may_lose = may.offsets.get(partition, set())
         missing = sorted(records.keys() - got.keys() - may_lose)
@@ -126,7 +119,7 @@ def judge(content: Content, seen: Mapping[str, Any], may: Losses) -> dict[str, l
             tell("lost", f"{len(gone)} of {len(records)} records of {partition}, from {gone[0]} to {gone[-1]}")
         if len(gone) < len(missing):
             rest = sorted(set(missing) - set(gone))
-            where = f"position {state['position']}, end {state['end']}, {state.get('told')}"
+            where = f"position {state['position']}, end {state['end']}, {sorted(set(state['told']))}"
             tell("unread", f"{len(rest)} of {len(records)} records of {partition}, from {rest[0]}; {where}")
         for offset, value in got.items():
             is_right = records.get(offset) == value

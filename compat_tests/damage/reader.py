@@ -59,47 +59,41 @@ class Reading:
 
     def confluent(self, wanted: Mapping[str, int]) -> Partitions:
         """Read partitions from their beginning to the offsets `wanted` and the end, with librdkafka."""
-        found: Partitions = {name: {"records": [], "position": 0, "end": -1} for name in wanted}
-        settings = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": "read_committed"}
-        quick = {
-            "fetch.wait.max.ms": 10,
-            "fetch.error.backoff.ms": 20,
-            "check.crcs": True,
-            "auto.offset.reset": "earliest",
-        }
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, **QUICK, **settings, **quick})
+        found: Partitions = {name: {"records": [], "position": 0, "end": -1, "told": []} for name in wanted}
+        settings = {"group.id": "reader", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        reads = {"fetch.wait.max.ms": 10, "fetch.error.backoff.ms": 20, "check.crcs": True}
+        committed = {"isolation.level": "read_committed"}
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, **QUICK, **settings, **reads, **committed})
         consumer.assign([TopicPartition(*_split(name), OFFSET_BEGINNING) for name in wanted])
-        at_end: set[str] = set()
-        ends: set[str] = set()
-        told: set[str] = set()
-        while at_end < wanted.keys() and self.left and not (self.is_late and ends == wanted.keys()):
+        waiting, away_from_end = set(wanted), set(wanted)
+        while waiting and self.left and (away_from_end or not self.is_late):
             for message in consumer.consume(1000, min(0.1, self.left)):
-                name, error = f"{message.topic()}-{message.partition()}", message.error()
+                state, error, offset = (
+                    found[name := f"{message.topic()}-{message.partition()}"],
+                    message.error(),
+                    message.offset() or 0,
+                )
                 if error is None:
-                    found[name]["records"].append((message.offset(), message.value().decode(errors="replace")))
-                    found[name]["position"] = message.offset() + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    found[name]["position"] = max(message.offset(), found[name]["position"])
-                    ends.add(name)
-                    if found[name]["position"] > wanted[name]:  # a high watermark that grows is no end
-                        at_end.add(name)
-                else:
-                    told.add(str(error.name()))
-        if at_end < wanted.keys():
-            for name in wanted.keys() - at_end:
-                try:
-                    _, found[name]["end"] = consumer.get_watermark_offsets(
-                        TopicPartition(*_split(name)), 2, cached=False
-                    )
-                except KafkaException as error:
-                    told.add(error.args[0].name())
-                found[name]["told"] = sorted(told)
+                    state["records"].append((offset, (message.value() or b"").decode(errors="replace")))
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    state["told"].append(error.name())
+                    continue
+                state["position"] = offset + (error is None)
+                away_from_end.discard(name) if error else away_from_end.add(name)
+                if error and offset > wanted[name]:  # a high watermark that grows is no end
+                    waiting.discard(name)
+        for name in waiting:
+            try:
+                marks = consumer.get_watermark_offsets(TopicPartition(*_split(name)), 2, cached=False)
+                found[name]["end"] = marks[1]
+            except KafkaException as error:
+                found[name]["told"].append(error.args[0].name())
         consumer.close()
         return found
 
     def python(self, wanted: Mapping[str, int]) -> Partitions:
         """Read the same with kafka-python."""
-        found: Partitions = {name: {"records": [], "position": 0, "end": -1} for name in wanted}
+        found: Partitions = {name: {"records": [], "position": 0, "end": -1, "told": []} for name in wanted}
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=self.bootstrap.split(","),
             isolation_level="read_committed",
@@ -112,23 +106,20 @@ class Reading:
         partitions = {name: kafka.TopicPartition(*_split(name)) for name in wanted}
         consumer.assign(list(partitions.values()))
         consumer.seek_to_beginning()
-        told: set[str] = set()
         waiting = set(wanted)
         while waiting and self.left:
             try:
                 for messages in consumer.poll(100).values():
                     for each in messages:
-                        name = f"{each.topic}-{each.partition}"
-                        found[name]["records"].append((each.offset, each.value.decode(errors="replace")))
+                        value = each.value.decode(errors="replace")
+                        found[f"{each.topic}-{each.partition}"]["records"].append((each.offset, value))
                 for name in list(waiting):
-                    position = consumer.position(partitions[name], timeout_ms=100)
-                    found[name]["position"] = position or 0
-                    if position is not None and position > wanted[name]:
+                    found[name]["position"] = position = consumer.position(partitions[name], timeout_ms=100) or 0
+                    if position > wanted[name]:
                         waiting.discard(name)
             except kafka.errors.KafkaError as error:
-                told.add(type(error).__name__)
+                found[next(iter(waiting))]["told"].append(type(error).__name__)
         for name in waiting:
-            found[name]["told"] = sorted(told)
             try:
                 found[name]["end"] = consumer.end_offsets([partitions[name]], timeout_ms=2000)[partitions[name]]
             except kafka.errors.KafkaError as error:
