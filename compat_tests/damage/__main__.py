@@ -11,21 +11,20 @@ damages a file of one node (of three also files of two nodes), starts all, and r
 from __future__ import annotations
 
 import argparse
-import json
+import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
-from typing import Any
 
 from compat_tests.damage.content import produce_content
-from compat_tests.damage.damaging import KINDS, METADATA, OF_PARTITIONS, WAYS, Damage, choose_kind, damage, files_of
+from compat_tests.damage.damaging import KINDS, OF_PARTITIONS, WAYS, Damage, choose_kind, damage, files_of
 from compat_tests.damage.nodes import Nodes, Reader
 from compat_tests.damage.oracle import Content, Losses, judge, losses
 from tests.patience import FACTOR, LONG
@@ -36,26 +35,19 @@ START_SECONDS = 20 * FACTOR
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A configuration of the nodes before the damage."""
-
-    nodes: int
-    stop: str
-
-    def __str__(self) -> str:
-        return f"{self.nodes} node{'s' if self.nodes > 1 else ''}, {self.stop}"
-
-
-@dataclass(frozen=True)
 class Choice:
     """The choices that a seed makes. What the command line says takes their place, and changes none of the others."""
 
-    setup: Setup
+    nodes: int
+    stop: str
     kind: str
     way: str
     second: bool
     client: str
     again: bool
+
+    def __str__(self) -> str:
+        return f"{self.nodes} node{'s' if self.nodes > 1 else ''}, {self.stop}"
 
 
 @dataclass
@@ -65,180 +57,153 @@ class Result:
     seed: int
     choice: Choice
     damages: list[Damage]
-    found: dict[str, list[str]]
+    found: dict[str, list[str]] = field(default_factory=dict)
     refused: str = ""
     seconds: float = 0.0
 
-    def row(self) -> dict[str, Any]:
-        """Returns the result as a line of JSON has it."""
-        return {
-            "seed": self.seed,
-            "nodes": self.choice.setup.nodes,
-            "stop": self.choice.setup.stop,
-            "damage": [str(each) for each in self.damages],
-            "kind": self.choice.kind,
-            "way": self.choice.way,
-            "found": self.found,
-            "refused": self.refused,
-            "seconds": round(self.seconds, 1),
-        }
+    def note(self, case: str, what: str) -> None:
+        """Note what is wrong."""
+        self.found.setdefault(case, []).append(what)
+
+    def tell(self, options: str) -> None:
+        """Print what came of it, and how it is tried again."""
+        outcome = ", ".join(self.found) or ("refused" if self.refused else "whole")
+        print(f"seed {self.seed} [{self.choice}] {self.seconds:.1f} s: {outcome}", flush=True)
+        if self.found or self.refused:
+            print(f"    {'; '.join(map(str, self.damages))} (read by {self.choice.client})")
+            for case, told in {**self.found, "refused": [self.refused] if self.refused else []}.items():
+                print(*(f"    {case}: {each}\n" for each in told[:4]), sep="", end="")
+        if self.found:
+            print(f"    again: python -m compat_tests.damage --seed {self.seed} {options}", flush=True)
 
 
 def choose(rng: Random, arguments: argparse.Namespace) -> Choice:
     """Choose what a try does."""
     nodes = 3 if rng.random() < 0.4 else 1
     stop = rng.choice(("kill", "stop"))
-    setup = Setup(arguments.nodes or nodes, arguments.stop or stop)
-    kinds = [kind for kind in KINDS if setup.stop == "stop" or kind != "clean-shutdown file"]
-    two = rng.random() < 0.25
-    second = setup.nodes > 1 and (two if arguments.second is None else arguments.second)
-    kind = choose_kind(rng, OF_PARTITIONS if second else kinds)
+    second = rng.random() < 0.25
+    if arguments.second is not None:
+        second = arguments.second
+    nodes, stop = arguments.nodes or nodes, arguments.stop or stop
+    second = second and nodes > 1
+    kind = choose_kind(rng, OF_PARTITIONS if second else [*KINDS])
     way = rng.choice(WAYS)
     client = "kafka-python" if rng.random() < 0.25 else "confluent-kafka"
-    return Choice(setup, arguments.kind or kind, arguments.way or way, second, client, rng.random() < 0.15)
+    return Choice(nodes, stop, arguments.kind or kind, arguments.way or way, second, client, rng.random() < 0.15)
 
 
 class Worker:
-    """A directory of its own with the nodes of each setup: made once, copied for each try."""
+    """A directory of its own with nodes of each number and end: made once, copied for each try."""
 
     def __init__(self, arguments: argparse.Namespace, directory: Path) -> None:
         self._arguments = arguments
         self._directory = directory
         directory.mkdir(parents=True)
         self._reader = Reader(directory)
-        self._setups: dict[Setup, tuple[Nodes, Path, Content]] = {}
+        self._made: dict[str, tuple[Nodes, Path, Content]] = {}
 
     def close(self) -> None:
         """End all processes."""
         self._reader.close()
-        for nodes, _, _ in self._setups.values():
+        for nodes, _, _ in self._made.values():
             nodes.kill()
 
-    def _prepared(self, setup: Setup) -> tuple[Nodes, Path, Content]:
-        if setup not in self._setups:
-            place = self._directory / str(setup).replace(", ", "-").replace(" ", "-")
-            (place / "run").mkdir(parents=True)
-            nodes = Nodes(self._arguments.against, setup.nodes, place / "run")
+    def _prepared(self, choice: Choice) -> tuple[Nodes, Path, Content]:
+        name = f"{choice.nodes}-{choice.stop}"
+        if name not in self._made:
+            (self._directory / name).mkdir()
+            nodes = Nodes(self._arguments.against, choice.nodes, self._directory / name)
             nodes.launch()
             try:
                 nodes.await_ready(LONG)
-                content = produce_content(nodes.bootstrap, setup.nodes)
+                content = produce_content(nodes.bootstrap, choice.nodes)
                 # Who reads all until all replicas are in sync knows that nothing is under way.
-                seen = self._read(nodes, content, Losses(), "confluent-kafka", LONG, write=False)
-                problems = (
-                    judge(content, seen, losses((), content, 1)) if isinstance(seen, dict) else {"client": [seen]}
-                )
-                if problems:
-                    raise SystemExit(f"{setup}, nothing damaged yet: {problems}")
+                if problems := self._read(nodes, content, Losses(), "confluent-kafka", LONG, write=False):
+                    raise SystemExit(f"{choice}, nothing damaged yet: {problems}")
                 time.sleep(1)  # the metadata of the last voter, and the high watermarks of followers
-            except BaseException:
+                if choice.stop == "stop":
+                    nodes.stop()
+            finally:
                 nodes.kill()
-                raise
-            nodes.stop() if setup.stop == "stop" else nodes.kill()
-            nodes.save(place / "saved")
-            self._setups[setup] = nodes, place / "saved", content
-        return self._setups[setup]
+            saved = self._directory / f"{name}-saved"
+            nodes.save(saved)
+            self._made[name] = nodes, saved, content
+        return self._made[name]
 
     def _read(
-        self,
-        nodes: Nodes,
-        content: Content,
-        may: Losses,
-        client: str,
-        limit: float,
-        *,
-        write: bool = True,
-        in_sync: bool = True,
-    ) -> dict[str, Any] | str:
-        lost = may.offsets
-        return self._reader.read_all(
+        self, nodes: Nodes, content: Content, may: Losses, client: str, limit: float, write: bool = True
+    ) -> dict[str, list[str]]:
+        """Returns what is wrong with what a client has seen."""
+        needed = {name: each.keys() - may.offsets.get(name, set()) for name, each in content.records.items()}
+        seen = self._reader.read_all(
             bootstrap=nodes.bootstrap,
-            wanted={
-                name: max(each.keys() - lost.get(name, set()), default=-1) for name, each in content.records.items()
-            },
+            wanted={name: max(offsets, default=-1) for name, offsets in needed.items()},
             groups={group: sorted(partitions) for group, partitions in content.offsets.items()},
             client=client,
             limit=limit,
-            in_sync=in_sync,
+            in_sync=nodes.count > 1 and all(node.code is None for node in nodes.nodes),
             write=write,
         )
+        return {"client": [seen]} if isinstance(seen, str) else judge(content, seen, may)
 
     def try_once(self, seed: int) -> Result:
         """Damage what the seed chooses, start the nodes, and judge what clients see."""
         begin = time.monotonic()
         rng = Random(seed)
         choice = choose(rng, self._arguments)
-        nodes, saved, content = self._prepared(choice.setup)
+        nodes, saved, content = self._prepared(choice)
         nodes.restore(saved)
-        damages = self._damage(rng, choice, nodes)
-        may = losses(damages, content, choice.setup.nodes)
-        result = Result(seed, choice, damages, {})
+        result = Result(seed, choice, self._damage(rng, choice, nodes))
         try:
-            self._check(result, nodes, content, may)
+            self._check(result, nodes, content)
             if choice.again and not result.found and not result.refused:
                 nodes.kill() if rng.random() < 0.5 else nodes.stop()
-                self._check(result, nodes, content, may)
+                self._check(result, nodes, content)
         finally:
             nodes.kill()
         if result.found and self._arguments.keep:
-            nodes.save(Path(self._arguments.keep) / str(seed))
+            nodes.save(Path(self._arguments.keep, str(seed)))
         result.seconds = time.monotonic() - begin
         return result
 
     def _damage(self, rng: Random, choice: Choice, nodes: Nodes) -> list[Damage]:
+        """Damage a file; of two nodes, files of one partition, mostly of its log."""
         first = rng.randrange(nodes.count)
-        directory = nodes.nodes[first].data_dir
-        files = files_of(directory)
-        paths = files.get(choice.kind) or files["log"]
-        damages = [self._damage_of(rng, choice.way, first, rng.choice(paths), directory)]
+        files = files_of(nodes.nodes[first].data_dir)
+        path = rng.choice(files.get(choice.kind) or files["log"])
+        chosen = [(first, path, choice.way)]
         if choice.second:
             second = (first + 1 + rng.randrange(nodes.count - 1)) % nodes.count
-            directory = nodes.nodes[second].data_dir
-            partition = damages[0].path.split("/")[0]
-            assert partition != METADATA
-            paths = [
-                path
-                for kind, each in files_of(directory).items()
-                for path in each
-                if path.startswith(f"{partition}/") and (kind.startswith("log") or rng.random() < 0.3)
-            ]
-            damages.append(self._damage_of(rng, rng.choice(WAYS), second, rng.choice(paths), directory))
-        for each in damages:
-            each.apply(nodes.nodes[each.node - 1].data_dir)
+            partition = path.split("/")[0] + "/"
+            files = files_of(nodes.nodes[second].data_dir)
+            own = [path for paths in files.values() for path in paths if path.startswith(partition)]
+            logs = [path for path in own if path.endswith(".log")]
+            chosen.append((second, rng.choice([*own, *(3 * logs)]), rng.choice(WAYS)))
+        damages = []
+        for index, path, way in chosen:
+            directory = nodes.nodes[index].data_dir
+            damages.append(damage(rng, way, index + 1, path, (directory / path).read_bytes()))
+            damages[-1].apply(directory)
         return damages
 
-    def _damage_of(self, rng: Random, way: str, index: int, path: str, directory: Path) -> Damage:
-        return damage(rng, way, index + 1, path, (directory / path).read_bytes())
-
-    def _check(self, result: Result, nodes: Nodes, content: Content, may: Losses) -> None:
+    def _check(self, result: Result, nodes: Nodes, content: Content) -> None:
         """Start the nodes and read all; whatever is wrong goes into the result."""
+        may = losses(result.damages, content, nodes.count)
         nodes.launch()
         nodes.await_ready(START_SECONDS)
+        if any(node.code is None for node in nodes.nodes):
+            result.found = self._read(nodes, content, may, result.choice.client, self._arguments.limit)
         damaged = {each.node for each in result.damages}
-        if all(node.code is None for node in nodes.nodes) or nodes.count > 1:
-            seen = self._read(
-                nodes,
-                content,
-                may,
-                result.choice.client,
-                self._arguments.limit,
-                in_sync=nodes.count > 1 and all(node.code is None for node in nodes.nodes),
-            )
-            found = judge(content, seen, may) if isinstance(seen, dict) else {"client": [seen]}
-            result.found.update(found)
         for number, node in enumerate(nodes.nodes, 1):
             log = node.log
             if self._arguments.against == "kbroker" and "Traceback" in log:
-                result.found.setdefault("traceback", []).append(
-                    f"node {number}: ...{log[log.index('Traceback') :][-600:]}"
-                )
+                result.note("traceback", f"node {number}: ...{log[log.index('Traceback') :][-600:]}")
             if node.code is not None:
                 end = f"node {number} ended with code {node.code}: {log.strip()[-500:]}"
-                told = may.refusal is not None and may.refusal.rpartition("/")[2] in log
-                if told and number in damaged and node.code:
+                if node.code and number in damaged and may.refusal and may.refusal.rpartition("/")[2] in log:
                     result.refused = end
                 else:
-                    result.found.setdefault("person", []).append(end)
+                    result.note("person", end)
 
 
 def table(results: Sequence[Result]) -> str:
@@ -246,8 +211,8 @@ def table(results: Sequence[Result]) -> str:
     rows = [["file", "nodes", "tries", "whole", "refused", *CASES]]
     groups: dict[tuple[int, str], list[Result]] = {}
     for each in results:
-        kind = f"{each.choice.kind}, of two" if each.choice.second else each.choice.kind
-        groups.setdefault((each.choice.setup.nodes, kind), []).append(each)
+        kind = f"{each.damages[0].kind}{', of two' if each.choice.second else ''}"
+        groups.setdefault((each.choice.nodes, kind), []).append(each)
     for (nodes, kind), tries in [*sorted(groups.items()), ((0, "all"), list(results))]:
         counts = Counter(case for each in tries for case in each.found)
         whole = sum(not each.found and not each.refused for each in tries)
@@ -266,9 +231,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tries", type=int, help="how many (40)")
     parser.add_argument("--against", choices=("kbroker", "kafka"), default="kbroker")
     parser.add_argument("--jobs", type=int, default=1, help="how many tries at a time")
-    parser.add_argument(
-        "--limit", type=float, default=10 * FACTOR, help="seconds in which all must be read and in sync"
-    )
+    parser.add_argument("--limit", type=float, default=10 * FACTOR, help="seconds until all is read and in sync (10)")
     parser.add_argument("--nodes", type=int, choices=(1, 3), help="so many in every try")
     parser.add_argument("--stop", choices=("kill", "stop"), help="what ended the nodes before every try")
     parser.add_argument("--kind", choices=KINDS, help="the file of every try")
@@ -277,7 +240,6 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     second.add_argument("--two", dest="second", action="store_true", default=None, help="files of two nodes of three")
     second.add_argument("--one", dest="second", action="store_false", help="a file of one node of three")
     parser.add_argument("--keep", metavar="DIRECTORY", help="where the directories of failed tries are kept")
-    parser.add_argument("--json", metavar="FILE", help="add a line of JSON for each try")
     return parser.parse_args(words)
 
 
@@ -286,12 +248,10 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parse(words)
     first = arguments.seed or 1
     count = arguments.tries or (1 if arguments.seed else 40)
-    given = [
-        f"--{name} '{value}'"
-        for name in ("against", "nodes", "stop", "kind", "way")
-        if (value := vars(arguments)[name])
-    ]
-    given += [] if arguments.second is None else ["--two" if arguments.second else "--one"]
+    given = {name: vars(arguments)[name] for name in ("against", "nodes", "stop", "kind", "way")}
+    options = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in given.items() if value)
+    if arguments.second is not None:
+        options += " --two" if arguments.second else " --one"
     results: list[Result] = []
     idle: SimpleQueue[Worker] = SimpleQueue()
 
@@ -312,7 +272,8 @@ def main(words: Sequence[str] | None = None) -> int:
                     for future in as_completed([pool.submit(run, seed) for seed in range(first, first + count)]):
                         result = future.result()
                         results.append(result)
-                        _tell(result, len(results), count, " ".join(given), arguments)
+                        print(f"{len(results)}/{count}", end=" ")
+                        result.tell(options)
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
@@ -323,20 +284,6 @@ def main(words: Sequence[str] | None = None) -> int:
     failed = sorted(result.seed for result in results if result.found)
     print(f"{len(failed)} of {count} tries are not as they should be{': seeds ' if failed else ''}{failed or ''}")
     return bool(failed)
-
-
-def _tell(result: Result, done: int, count: int, given: str, arguments: argparse.Namespace) -> None:
-    outcome = ", ".join(result.found) or ("refused" if result.refused else "whole")
-    choice = result.choice
-    print(f"{done}/{count} seed {result.seed} [{choice.setup}] {result.seconds:.1f} s: {outcome}", flush=True)
-    if result.found:
-        print(f"    {'; '.join(map(str, result.damages))} (read by {choice.client})")
-        for case, told in result.found.items():
-            print(*(f"    {case}: {each}" for each in told[:4]), sep="\n")
-        print(f"    again: python -m compat_tests.damage --seed {result.seed} {given}", flush=True)
-    if arguments.json:
-        with open(arguments.json, "a") as file:
-            file.write(json.dumps(result.row()) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def test_a_seed_chooses_the_same_and_the_command_line_changes_no_more_than_it_sa
         free = choose(Random(seed), parse([]))
         assert free == choose(Random(seed), parse([]))
         fixed = choose(Random(seed), parse(["--stop", "kill", "--way", "cut"]))
-        assert (fixed.setup.stop, fixed.way) == ("kill", "cut")
-        assert (fixed.setup.nodes, fixed.second, fixed.client) == (free.setup.nodes, free.second, free.client)
+        assert (fixed.stop, fixed.way) == ("kill", "cut")
+        assert (fixed.nodes, fixed.second, fixed.client) == (free.nodes, free.second, free.client)
 
 
 def test_files_of_both_brokers_have_kinds() -> None:
