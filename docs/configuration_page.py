@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kbroker.config import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIG_SYNONYMS, TOPIC_CONFIGS, ConfigDef, ConfigKey
 from kbroker.config.absent import ABSENT_BROKER_CONFIGS, ABSENT_GROUP_CONFIGS, REFUSED
+from kbroker.config.broker import OWN_CONFIGS
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from kbroker.config.definition import REQUIRED
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS
@@ -24,6 +25,12 @@ def page(note: str) -> str:
         "In `server.properties`, or `-o name=value` on the command line.",
         "",
         *_table(BROKER_CONFIGS, modes=True),
+        "",
+        "## Node, of kbroker alone",
+        "",
+        "Apache Kafka does not have these. They are read at the start, and DescribeConfigs does not show them.",
+        "",
+        *_table(OWN_CONFIGS),
         "",
         "## Node, of what kbroker does not have",
         "",

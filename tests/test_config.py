@@ -12,6 +12,7 @@ from kbroker.config import (
     GROUP_CONFIGS,
     TOPIC_CONFIG_SYNONYMS,
     TOPIC_CONFIGS,
+    BrokerConfig,
     ConfigDef,
     ConfigType,
     InvalidConfig,
@@ -26,10 +27,12 @@ from kbroker.config.absent import (
     ALL_GROUP_CONFIGS,
     REFUSED,
 )
+from kbroker.config.broker import OWN_CONFIGS
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from kbroker.config.definition import REQUIRED, ConfigKey, Importance
 from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.table import CLUSTER_WIDE, HIGH, INT, LIST, LOW, STRING, Table, derived
+from kbroker.errors import FatalError
 
 FACTS = json.loads((Path(__file__).parent / "facts" / "kafka_configs.json").read_text())
 SCOPES: dict[str, ConfigDef] = {
@@ -97,8 +100,19 @@ def test_the_throttles_of_replication_exist_at_run_time_only() -> None:
             found.parse("-1")
 
 
+def test_own_properties_are_judged_and_are_none_of_kafkas() -> None:
+    assert OWN_CONFIGS.keys().isdisjoint(ALL_BROKER_CONFIGS)
+    node = {"process.roles": "broker,controller", "node.id": "1", "controller.listener.names": "CONTROLLER"}
+    node |= {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "controller.quorum.voters": "1@localhost:9093"}
+    config = BrokerConfig.from_properties(node | {"log.scrub.bytes.per.second": "5"})
+    assert (config.log_scrub_bytes_per_second, config.unknown) == (5, ())
+    assert BrokerConfig.from_properties(node).log_scrub_bytes_per_second == 10 * 1024 * 1024
+    with pytest.raises(FatalError, match=r"log\.scrub\.bytes\.per\.second"):
+        BrokerConfig.from_properties(node | {"log.scrub.bytes.per.second": "-1"})
+
+
 def test_every_property_is_described() -> None:
-    for definition in (*SCOPES.values(), DYNAMIC_BROKER_CONFIGS):
+    for definition in (*SCOPES.values(), DYNAMIC_BROKER_CONFIGS, OWN_CONFIGS):
         for key in definition.values():
             assert key.doc.endswith("."), key.name
 

@@ -10,7 +10,7 @@ from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.api_versions import ApiVersionsResponse
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, Scrub
 from kbroker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -135,8 +135,25 @@ def describe_quorum(client: Client) -> DescribeQuorumResponse:
 def describe_log_dirs(client: Client, node_ids: list[int] | None = None) -> dict[int, DescribeLogDirsResponse]:
     """Broker -> its log directories, of all brokers or of some."""
     known = client.all_nodes()
-    request = DescribeLogDirsRequest(topics=None)
+    request = DescribeLogDirsRequest(topics=None, wants_damage=True)
     responses = client.ask_nodes(dict.fromkeys(node_ids or known, request))
     for node_id, response in responses.items():
         refuse(response.error_code, f"broker {node_id}")
     return responses
+
+
+def scrub(client: Client, node_ids: list[int] | None = None, *, begin: bool) -> dict[tuple[int, str], Scrub | None]:
+    """How far brokers (all, or some) have scrubbed their log directories, by broker and path; ``begin`` has them begin.
+
+    None of a broker that does not scrub, or is not kbroker's. A directory that has failed is left out.
+    """
+    request = DescribeLogDirsRequest(topics=[], wants_scrub=2 if begin else 1)
+    responses = client.ask_nodes(dict.fromkeys(node_ids or client.all_nodes(), request))
+    for node_id, response in responses.items():
+        refuse(response.error_code, f"broker {node_id}")
+    return {
+        (node_id, result.log_dir): result.scrub
+        for node_id, response in sorted(responses.items())
+        for result in response.results
+        if not result.error_code
+    }

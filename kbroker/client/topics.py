@@ -287,14 +287,13 @@ def partition_sizes(client: Client) -> dict[TopicPartition, dict[int, int]]:
     return sizes
 
 
-def sizes_request(partitions: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
-    """The request for sizes of some partitions on one broker."""
+def sizes_request(partitions: Iterable[TopicPartition] | None) -> DescribeLogDirsRequest:
+    """The request for sizes of some partitions on one broker, or of all, and for what is missing from damaged logs."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
+    for topic, partition in partitions or ():
         topics.setdefault(topic, []).append(partition)
-    return DescribeLogDirsRequest(
-        topics=[DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
-    )
+    wanted = [DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return DescribeLogDirsRequest(topics=None if partitions is None else wanted, wants_damage=True)
 
 
 def add_sizes(sizes: dict[TopicPartition, dict[int, int]], node_id: int, response: DescribeLogDirsResponse) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbroker.config.broker import BROKER_CONFIGS, BrokerProperties
+from kbroker.config.broker import BROKER_CONFIGS, OWN_CONFIGS, BrokerProperties
 from kbroker.config.broker_checks import ALL_CORDONED, CORDONED, check
 from kbroker.config.definition import InvalidConfig
 from kbroker.config.listeners import (
@@ -57,7 +57,7 @@ class BrokerConfig(BrokerProperties):
         derived = _derive(raw, values)
         typed = {
             key.attribute: tuple(value) if isinstance(value := values[name], list) else value
-            for name, key in BROKER_CONFIGS.items()
+            for name, key in (*BROKER_CONFIGS.items(), *OWN_CONFIGS.items())
         }
         topic_defaults = default_topic_values(values)
         known = BROKER_CONFIGS
@@ -144,7 +144,7 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
 
     Values are under full names, ``listener.name.`` included.
     """
-    others = sorted(name for name in raw if name not in BROKER_CONFIGS)
+    others = sorted(name for name in raw if name not in BROKER_CONFIGS and name not in OWN_CONFIGS)
     if not others:
         return {}, {}, ()
     from kbroker.config.absent import REFUSED, absent_key, set_otherwise
@@ -184,7 +184,7 @@ def _parse(raw: dict[str, str]) -> dict[str, Any]:
     for name in ("process.roles", "node.id", "controller.listener.names"):
         if name not in given:
             raise FatalError(f"{name} is required and has no default")
-    for name, key in BROKER_CONFIGS.items():
+    for name, key in (*BROKER_CONFIGS.items(), *OWN_CONFIGS.items()):
         if name in given:
             values[name] = key.parse(given[name])
         elif key.has_default:

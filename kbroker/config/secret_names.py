@@ -42,10 +42,10 @@ def is_secret_property(name: str) -> bool:
 def node_property(name: str) -> ConfigKey | None:
     """The key of a property of a node, also of one that kbroker lacks, or under the prefix of a listener."""
     from kbroker.config.absent import absent_key
-    from kbroker.config.broker import BROKER_CONFIGS
+    from kbroker.config.broker import BROKER_CONFIGS, OWN_CONFIGS
     from kbroker.config.security import security_key
 
-    return BROKER_CONFIGS.get(name) or security_key(name) or absent_key(name)
+    return BROKER_CONFIGS.get(name) or OWN_CONFIGS.get(name) or security_key(name) or absent_key(name)
 
 
 def _other_property(name: str) -> ConfigKey | None:

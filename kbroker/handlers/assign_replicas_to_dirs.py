@@ -14,9 +14,12 @@ from kbroker.types import Uuid
 from kbroker.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
+    DirectoryData,
+    PartitionData,
     ResponseDirectoryData,
     ResponsePartitionData,
     ResponseTopicData,
+    TopicData,
 )
 
 
@@ -27,7 +30,7 @@ async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> A
     if refused is not None:
         return refused
     wanted = [
-        ReplicaDirectory(Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id))
+        _replica(directory, topic, partition)
         for directory in request.directories
         for topic in directory.topics
         for partition in topic.partitions
@@ -48,11 +51,7 @@ async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> A
                         partitions=[
                             ResponsePartitionData(
                                 partition_index=partition.partition_index,
-                                error_code=errors[
-                                    ReplicaDirectory(
-                                        Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id)
-                                    )
-                                ],
+                                error_code=errors[_replica(directory, topic, partition)],
                             )
                             for partition in topic.partitions
                         ],
@@ -63,3 +62,7 @@ async def handle(request: AssignReplicasToDirsRequest, ctx: RequestContext) -> A
             for directory in request.directories
         ]
     )
+
+
+def _replica(directory: DirectoryData, topic: TopicData, partition: PartitionData) -> ReplicaDirectory:
+    return ReplicaDirectory(Uuid(topic.topic_id), partition.partition_index, Uuid(directory.id), partition.is_damaged)

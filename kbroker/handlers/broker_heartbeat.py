@@ -5,14 +5,17 @@ Served: 0 to 2. 1: failed log directories (KIP-858); 2: cordoned log directories
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kbroker.errors import ApiError
 from kbroker.handlers.cluster_permission import cluster_refusal
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.refusals import log_rejection
 from kbroker.handlers.registration import handler
+from kbroker.raft_metadata.controller.log_ends import Key, LogEnd
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.types import Uuid
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse, LogEndData
 
 
 @handler(BrokerHeartbeatRequest)
@@ -32,6 +35,7 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
                 tuple(Uuid(directory) for directory in request.offline_log_dirs),
                 None if request.cordoned_log_dirs is None else tuple(map(Uuid, request.cordoned_log_dirs)),
                 request.is_last,
+                None if request.log_ends is None else _log_ends(request.log_ends),
             ),
             ctx.connection,
         )
@@ -41,3 +45,12 @@ async def handle(request: BrokerHeartbeatRequest, ctx: RequestContext) -> Broker
     return BrokerHeartbeatResponse(
         is_caught_up=state.is_caught_up, is_fenced=state.is_fenced, should_shut_down=state.should_shut_down
     )
+
+
+def _log_ends(entries: Iterable[LogEndData]) -> dict[Key, LogEnd]:
+    return {
+        (Uuid(each.topic_id), each.partition): LogEnd(
+            each.leader_epoch, each.epoch_start_offset, each.end_offset, each.missing
+        )
+        for each in entries
+    }

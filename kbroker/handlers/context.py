@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.coordinators import Groups, Markers, ProducerIds, Transactions
     from kbroker.handlers.services.explorer import LoginTap
     from kbroker.handlers.services.metadata import Metadata
-    from kbroker.handlers.services.partitions import FetchReader, Partitions
+    from kbroker.handlers.services.partitions import FetchReader, Partitions, Scrubber
     from kbroker.handlers.services.quotas import NodeQuotas, RequestMeter
     from kbroker.handlers.services.share_groups import ShareGroups
     from kbroker.handlers.services.telemetry import Telemetry
@@ -77,6 +77,8 @@ class Services:
     its answers hold; None where no rule selects."""
     telemetry: Telemetry | None = None
     """None where `metric.reporters` has no receiver of clients' metrics."""
+    scrubber: Callable[[], Scrubber | None] = lambda: None
+    """None on a node that does not scrub, or has started a moment ago."""
     tap: LoginTap | None = None
     """Sees logins for the protocol explorer; None on a node that is not to be watched."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)

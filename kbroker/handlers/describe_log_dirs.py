@@ -1,13 +1,14 @@
 """DescribeLogDirs (key 35): what lies in which log directory, and how large it is.
 
 Served: 1 to 5. 2: flexible; 3: top-level error_code; 4: total_bytes and usable_bytes (KIP-827); 5: is_cordoned
-(KIP-1066).
+(KIP-1066). Tagged fields of kbroker's own ask how far the directories are scrubbed, or have the node begin, and what is
+missing from logs that are damaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.authorization import may_on_cluster
@@ -23,7 +24,15 @@ from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    MissingOffsets,
+    Scrub,
 )
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services.partitions import Scrubber
+
+BEGIN_SCRUB = 2
+"""The value of ``wants_scrub`` that has the node begin."""
 
 
 def _asks_for_all(request: DescribeLogDirsRequest, version: int) -> bool:
@@ -35,6 +44,20 @@ def _lists_of(response: DescribeLogDirsResponse) -> Iterator[list[Any]]:
         for topic in directory.topics:
             yield topic.partitions
         yield directory.topics
+
+
+def _scrub(scrubber: Scrubber, path: str) -> Scrub | None:
+    progress = scrubber.progress.get(path)
+    if progress is None:
+        return None
+    return Scrub(
+        began_ms=progress.began_ms,
+        ended_ms=progress.ended_ms,
+        done_bytes=progress.done,
+        total_bytes=progress.total,
+        found=progress.found,
+        bytes_per_second=scrubber.bytes_per_second,
+    )
 
 
 @handler(DescribeLogDirsRequest, large_answers=LargeAnswers(_lists_of, _asks_for_all))
@@ -49,6 +72,9 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
             TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
         )
     knows_cordoned = services.metadata.image.features.metadata_version >= CORDONED_DIRECTORIES
+    scrubber = services.scrubber() if request.wants_scrub else None
+    if scrubber is not None and request.wants_scrub == BEGIN_SCRUB:
+        scrubber.begin()
     results = []
     share = FairShare()
     for directory in services.replica_manager.log_dirs.describe(wanted):
@@ -70,6 +96,12 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
                         partition_size=log.size,
                         offset_lag=log.offset_lag,
                         is_future_key=log.is_future,
+                        damage=[
+                            MissingOffsets(
+                                start_offset=each.start_offset, end_offset=each.end_offset, reason=each.reason
+                            )
+                            for each in (log.damage if request.wants_damage else ())
+                        ],
                     )
                 )
         results.append(
@@ -79,6 +111,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
                 total_bytes=directory.total_bytes,
                 usable_bytes=directory.usable_bytes,
                 is_cordoned=directory.cordoned and knows_cordoned,
+                scrub=None if scrubber is None else _scrub(scrubber, directory.path),
             )
         )
     return DescribeLogDirsResponse(results=results)

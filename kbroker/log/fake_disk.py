@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from kbroker.log.disk import Buffer, DiskUsage
 
 SECTOR = 512
+PAGE = 4096
 
 
 class PowerCut(Exception):
@@ -262,6 +263,29 @@ class FakeDisk:
         node = self._file(path)
         node.data[bit // 8] ^= 1 << bit % 8
         node.durable = bytes(node.data)
+
+    def damage(self, path: str) -> str:
+        """Flip a bit of a file, lose the writes to a block, answer with another block or lose the end, as chance has
+        it; what was done. The file is damaged for who has it open, too."""
+        node, rng = self._file(path), self.rng
+        data, size = node.data, rng.choice((SECTOR, PAGE))
+        start = rng.randrange(len(data)) // size * size if data else 0
+        end = min(start + size, len(data))
+        way = rng.choice(("has a flipped bit", "has lost a block", "has another block", "has lost its end"))
+        if way == "has a flipped bit" and data:
+            data[rng.randrange(start, end)] ^= 1 << rng.randrange(8)
+        elif way == "has lost a block":
+            data[start:end] = bytes(end - start)
+        elif way == "has another block":
+            parent, _ = self._parent(path)
+            others = [each.data for _, each in sorted(parent.entries.items()) if isinstance(each, _File) and each.data]
+            other = rng.choice(others) if others else data
+            source = rng.randrange(len(other)) // size * size if other else 0
+            data[start:end] = bytes(other[source : source + end - start]).ljust(end - start, b"\0")
+        else:
+            del data[start:]
+        node.durable = bytes(data)
+        return f"{path} {way}: {end - start} bytes at {start}"
 
     def spoil(self, path: str) -> str:
         """Empty a file, cut it or remove it, as chance has it; what was done. A file that is not there stays so."""

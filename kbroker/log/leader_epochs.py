@@ -44,6 +44,11 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     @property
+    def latest_start(self) -> int:
+        """The offset at which the newest epoch began, or 0."""
+        return self._start_offsets[-1] if self._start_offsets else 0
+
+    @property
     def earliest(self) -> tuple[int, int] | None:
         """The oldest epoch and its start offset."""
         return (self._epochs[0], self._start_offsets[0]) if self._epochs else None

@@ -20,6 +20,7 @@ from kbroker.log.checkpoint_files import (
     write_meta_properties,
     write_offsets,
 )
+from kbroker.log.damage import Damage
 from kbroker.log.disk import Disk, DiskLock, DiskUsage
 from kbroker.log.full_disk import Room
 from kbroker.log.segments.open_files import OpenFiles
@@ -227,6 +228,7 @@ class LogDescription(NamedTuple):
     size: int
     offset_lag: int = 0
     is_future: bool = False
+    damage: Sequence[Damage] = ()
 
 
 class LogDirDescription(NamedTuple):

@@ -39,13 +39,16 @@ def open_log(
     files: OpenFiles | None = None,
     producer_id_expiration_ms: int = _PRODUCER_ID_EXPIRATION_MS,
     clean_offset: int = 0,
+    high_watermark: int = 0,
+    leaves_holes: bool = False,
     segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     """Open a partition's directory, or begin an empty log there if it does not exist.
 
     ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
     ``recovery_point`` is verified. ``clean_offset`` tells up to where the log may have been compacted: offsets
-    may be missing between segments there. ``segments_left`` hears how many are still to be verified, before
+    may be missing between segments there. The log has reached ``high_watermark``, too. ``leaves_holes`` keeps all whole
+    batches; else the log is cut at the first damage. ``segments_left`` hears how many are still to be verified, before
     each and at the end; an exception of its own ends the opening as a kill does. ``ApiError(INCONSISTENT_TOPIC_ID)``
     if the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a
     clean stop, or a message of an old format is; ``OSError``.
@@ -75,11 +78,9 @@ def open_log(
         path,
         config,
         producers,
+        recovery.Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark),
         now_ms=now_ms,
-        clean_shutdown=clean_shutdown,
-        recovery_point=recovery_point,
-        log_start_offset=log_start_offset,
-        clean_offset=clean_offset,
+        leaves_holes=leaves_holes,
         segments_left=segments_left,
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
+from kbroker.log.damage import Damage, note
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
@@ -63,11 +64,13 @@ class PartitionLog(DurableLog):
     """The log of one partition, to be read and written. Made by ``opening``."""
 
     __slots__ = (
+        "_damage",
         "_rolling",
         "before_roll",
         "before_truncation",
         "cuts",
         "flushes_by_config",
+        "on_damage",
         "on_rolled",
         "segments_held",
     )
@@ -88,6 +91,9 @@ class PartitionLog(DurableLog):
         super().__init__(directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=on_disk)
         self.cuts = loaded.cuts
         """The places at which recovery cut off the end on opening, and why."""
+        self._damage = loaded.damage
+        self.on_damage: Callable[[PartitionLog], None] | None = None
+        """Called when damage was found in the open log. It is noted durably by then, and part of ``damage``."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
         """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
         self.before_roll: Callable[[PartitionLog], None] | None = None
@@ -123,6 +129,22 @@ class PartitionLog(DurableLog):
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose markers are below become stable."""
         self.producers.on_high_watermark_updated(high_watermark)
+
+    # -- damage
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What is missing, by offset: it has not healed, and the log does not start behind it."""
+        return tuple(each for each in self._damage if each.end_offset > self.log_start_offset)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something is missing."""
+        return bool(self._damage) and bool(self.damage)
+
+    def healed(self) -> None:
+        """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""
+        self._damage = note(self.disk, self.directory, ())
 
     # -- appending
 

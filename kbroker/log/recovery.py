@@ -1,12 +1,13 @@
 """Recovers a partition's directory on opening: keeps what is valid, and makes the rest anew.
 
 After a clean stop the files are taken as they are, but for a look at the end of the active segment. After any
-other stop the segments from the recovery point on are read whole, and the log is cut at the first batch that
-is torn, has a wrong checksum or does not follow the one before it: exactly the longest valid prefix is kept.
-Below the recovery point everything was flushed; an index there that turns out wrong is rebuilt when it is used.
+other stop the segments from the recovery point on are read whole. Below the recovery point everything was flushed; an
+index there that turns out wrong is rebuilt when it is used.
 
-What is cut off is dropped if it is a torn tail: what an append leaves that was not completed. All else is set aside
-(``segments/segment_recovery.py``).
+A torn tail is cut off: what an append leaves that was not completed, above all that was known of the log. All else that
+is no batch, or is missing, is damage (``damage.py``): its bytes are set aside (``segments/segment_recovery.py``), and
+the log has a hole there, which readers pass as they pass one of compaction. Or it is cut there, as in Apache Kafka
+(``log.recovery.on.damage``).
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint
+from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
+from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segments.batch_walk import Damaged
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
@@ -29,14 +33,21 @@ from kbroker.log.segments.segment_files import (
     finish_interrupted_work,
     has_indexes,
     just_replaced,
-    new_segment,
+    make_segment,
     open_segments,
     remove_files,
 )
-from kbroker.log.segments.segment_recovery import Cut, keep_end, keep_segment, recover_segment
+from kbroker.log.segments.segment_recovery import (
+    bounds_of,
+    keep_bytes,
+    keep_segment,
+    put_in_place,
+    recover_segment,
+    write_around,
+)
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -58,9 +69,22 @@ class LoadedLog:
     """Offset (exclusive) up to which the indexes of segments are as durable as the batches."""
     leader_epochs: LeaderEpochs
     cuts: list[str] = field(default_factory=list)
-    """Places and reasons of cuts, for a person to read."""
+    """What was taken out or is missing, where and why; for a person to read."""
     has_holes: bool = False
-    """Whether offsets are missing between segments that were verified."""
+    """Whether offsets are missing between batches that were verified."""
+    damage: tuple[Damage, ...] = ()
+    """What is missing and has not healed."""
+
+
+class Known(NamedTuple):
+    """What the last process left beside a log about it."""
+
+    clean_shutdown: bool = False
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    clean_offset: int = 0
+    """Up to where the log may have been compacted, so that offsets may be missing between its segments there."""
+    high_watermark: int = 0
 
 
 def load(
@@ -69,44 +93,52 @@ def load(
     directory: str,
     config: LogConfig,
     producers: ProducerStateManager,
+    known: Known,
     *,
     now_ms: int,
-    clean_shutdown: bool,
-    recovery_point: int,
-    log_start_offset: int,
-    clean_offset: int,
+    leaves_holes: bool,
     segments_left: Callable[[int], None],
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
 
-    ``clean_offset``: up to where the log may have been compacted, so that offsets may be missing between its segments
-    there. ``segments_left`` hears how many segments are still to be verified; 0 where other work
-    takes long, which an exception of its own ends as well.
+    With ``leaves_holes`` all whole batches stay; else the log is cut at the first damage. ``segments_left`` hears how
+    many are still to be verified; 0 where other work takes long, which an exception of its own ends as well.
     """
-    names = disk.list_dir(directory)
-    replaced = just_replaced(names)
-    names = finish_interrupted_work(disk, directory, names)
-    flushed = MAX_OFFSET if clean_shutdown else recovery_point
+    before = disk.list_dir(directory)
+    replaced = just_replaced(before)
+    names = finish_interrupted_work(disk, directory, before)
     check = partial(segments_left, 0)
-    segments, without_index = open_segments(disk, files, directory, names, config, now_ms, flushed)
-    for segment in without_index:
-        if clean_shutdown or segment.base_offset < segments[_first_unflushed(segments, recovery_point)].base_offset:
-            segment.rebuild_indexes(check)
+
+    def segment_at(base_offset: int, size: int) -> Segment:
+        return make_segment(disk, files, directory, base_offset, size, config, now_ms)
+
+    segments, without_index = open_segments(disk, directory, names, before, segment_at)
     recovery = _Recovery(
-        disk, directory, segments, now_ms, clean_shutdown, recovery_point, clean_offset, replaced, segments_left
+        disk,
+        directory,
+        segments,
+        segment_at,
+        config.index_interval_bytes,
+        known,
+        now_ms,
+        replaced,
+        leaves_holes,
+        segments_left,
     )
     if segments:
+        recovery.find_missing()
+    for segment in without_index:
+        unflushed = segments[_first_unflushed(segments, known.recovery_point)].base_offset
+        if segment.size and (known.clean_shutdown or segment.base_offset < unflushed):
+            segment.rebuild_indexes(check)
+    if segments:
         recovery.find_end()
-    if segments and recovery.log_end_offset < log_start_offset:
-        recovery.drop_all(log_start_offset)
-    if not segments:
-        recovery.log_end_offset = log_start_offset
-        segments.append(new_segment(disk, files, directory, log_start_offset, config, now_ms))
-        # An empty log remembers its offset by the name of its file alone.
-        segments[0].create_files()
-    elif not segments[-1].size and not has_indexes(segments[-1].base_offset, names):
-        segments[-1].create_files()
-    start = max(log_start_offset, segments[0].base_offset)
+    if segments and recovery.log_end_offset < known.log_start_offset:
+        recovery.drop_all()
+    recovery.settle_end()
+    if not segments[-1].size and not has_indexes(segments[-1].base_offset, names):
+        segments[-1].create_files()  # an empty log remembers its offset by the name of its file alone
+    start = max(known.log_start_offset, segments[0].base_offset)
     recovery.epochs.truncate_from_end(recovery.log_end_offset)
     recovery.epochs.truncate_from_start(start)
     recovery.load_producers(producers, start, _damaged_txn_indexes(segments, names, check), now_ms)
@@ -123,56 +155,108 @@ class _Recovery:
         disk: Disk,
         directory: str,
         segments: list[Segment],
+        segment_at: Callable[[int, int], Segment],
+        index_interval: int,
+        known: Known,
         now_ms: int,
-        clean_shutdown: bool,
-        recovery_point: int,
-        clean_offset: int,
         replaced: Collection[int],
+        leaves_holes: bool,
         segments_left: Callable[[int], None],
     ) -> None:
         """``replaced``: base offsets of segments that compaction had just put in place of others."""
         self._disk = disk
         self._directory = directory
         self._segments = segments
+        self._segment_at = segment_at
+        self._index_interval = index_interval
+        self._known = known
         self._now_ms = now_ms
-        self._clean_shutdown = clean_shutdown
-        self._recovery_point = recovery_point
-        self._clean_offset = clean_offset
         self._replaced = replaced
+        self._leaves_holes = leaves_holes
         self._segments_left = segments_left
         self._check = partial(segments_left, 0)
-        known = _read_epochs(disk, directory)
-        self._epochs_known = known is not None
-        self.epochs = known if known is not None else LeaderEpochs()
+        epochs = _read_epochs(disk, directory)
+        self._epochs_known = epochs is not None
+        self.epochs = epochs if epochs is not None else LeaderEpochs()
+        self._known_end = max(known.recovery_point, known.high_watermark, self.epochs.latest_start)
+        """The log has reached this offset, at least."""
+        self._latest_epoch = -1
+        """The leader epoch of the batch that was read last."""
         self._has_producers = False
         self._has_transactions = False
         self._first_recovered: int | None = None
         """The base offset of the first segment that had to be recovered."""
         self.log_end_offset = 0
         self.cuts: list[str] = []
+        self._damage = read_damage(disk, directory)
         self._has_holes = False
 
     def _note(self, header: BatchHeader) -> None:
         """Take in the next batch."""
         epoch = header.partition_leader_epoch
-        if epoch > self.epochs.latest:
-            self.epochs.assign(epoch, header.base_offset)
+        if epoch >= 0:
+            self._latest_epoch = epoch
+            if epoch != self.epochs.latest:
+                self.epochs.assign(epoch, header.base_offset)  # the batches know better than the file
         if header.producer_id >= 0:
             self._has_producers = True
             if header.attributes & TRANSACTIONAL_FLAG:
                 self._has_transactions = True
 
+    def _is_missing(
+        self,
+        start: int,
+        end: int,
+        segment: Segment | None,
+        reason: str,
+        position: int = 0,
+        size: int = 0,
+        set_aside: str | None = None,
+    ) -> bool:
+        """Note, durably and before the log changes, that the offsets from ``start`` on and below ``end`` are missing;
+        whether that is news. Offsets that were deleted are not missed."""
+        start = max(start, self._known.log_start_offset)
+        if start >= end or covers(self._damage, start, end):
+            return False
+        name = os.path.basename(segment.path) if segment is not None else ""
+        found = Damage(start, end, name, position, size, reason, self._now_ms, set_aside)
+        self._damage = note(self._disk, self._directory, [*self._damage, found])
+        return True
+
     # -- the log's end
 
+    def find_missing(self) -> None:
+        """Note what empty segments had that come before those that are read, by their indexes: compaction may have
+        emptied them. They go, but for the first, which says where the log starts."""
+        known, segments = self._known, self._segments
+        bound = MAX_OFFSET if known.clean_shutdown else known.recovery_point
+        for index in reversed(range(len(segments) - 1)):
+            segment, following = segments[index], segments[index + 1].base_offset
+            if segment.size or following > bound:
+                continue
+            if segment.named_end() > segment.base_offset:
+                reason = f"{segment.path}: it is empty, and the next segment begins at {following}"
+                if self._is_missing(segment.base_offset, following, segment, reason):
+                    self.cuts.append(reason)
+            segment.begin_rebuild()
+            if index:
+                remove_files(self._disk, segment)
+                del segments[index]
+
     def find_end(self) -> None:
-        """Read what may not be whole, and cut where it is not."""
+        """Read what may not be whole, and see to what is not."""
         segments = self._segments
-        if self._clean_shutdown:
+        if not segments[-1].size:
+            named = segments[-1].named_end()
+            if named > segments[-1].base_offset:
+                self._known_end = max(self._known_end, named)
+            segments[-1].begin_rebuild()
+        if self._known.clean_shutdown:
             if not self._epochs_known:
                 self._replay_epochs(segments)
             self._check_tail()
             return
-        first = _first_to_recover(segments, self._recovery_point, self._check)
+        first = _first_to_recover(segments, self._known.recovery_point, self._check)
         self._first_recovered = segments[first].base_offset
         if self._epochs_known:
             # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
@@ -203,59 +287,132 @@ class _Recovery:
         self._first_recovered = self._segments[-1].base_offset
 
     def _recover_from(self, first: int) -> None:
-        """Read the segments from number ``first`` on, and cut at the first damage.
+        """Read the segments from number ``first`` on, and take out what is damaged, or cut the log there.
 
-        Each segment begins where the one before it ends, or compaction has left a hole between them. Where that cannot
-        be, the end of the earlier one never reached the disk.
+        Each segment begins where the one before it ends, unless compaction or damage has left a hole between them.
         """
         segments = self._segments
         next_offset = segments[first].base_offset
         total = sum(segment.size for segment in segments[first:])
-        done = 0
-        for index in range(first, len(segments)):
+        done, index = 0, first
+        while index < len(segments):
             segment = segments[index]
-            self._segments_left(len(segments) - index)
+            left = len(segments) - index
+            self._segments_left(left)
             if total > _LARGE:
                 logger.info("%s: %d of %d bytes that were not flushed are read", segment.path, done, total)
                 done += segment.size
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-            start = max(next_offset, segment.base_offset)
-            next_offset, reason = recover_segment(
+            next_offset, found, reached = recover_segment(
                 segment,
-                start,
+                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch),
                 self._note,
-                self._before_cut,
-                partial(self._segments_left, len(segments) - index),
-                end_offset=following,
+                partial(self._segments_left, left),
+                to_first_damage=not self._leaves_holes,
             )
-            if reason is None and following is not None:
-                reason = self._misfit(segment, next_offset, following)
-            if reason is not None:
-                self.cuts.append(reason)
-                self._take_out(index + 1, next_offset, "it follows the damage")
+            self._take_out_damaged(index, found, reached)
+            index += 1
+            if following is None:
                 break
+            if (found and not self._leaves_holes) or not self._is_followed(segment, next_offset, following):
+                self._take_out(index, next_offset, "it follows the damage")
+            else:
+                next_offset = max(next_offset, following)
         self._segments_left(0)
         while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
             remove_files(self._disk, segments.pop())
         self.log_end_offset = next_offset
 
-    def _misfit(self, segment: Segment, end: int, following: int) -> str | None:
-        """The reason why a segment that ends there cannot be followed by the next one; None if it can."""
-        if end > following:
-            return f"{segment.path}: it was to be cut at offset {following}, which did not happen"
-        if end == following:
-            return None
-        if segment.base_offset in self._replaced or following <= self._clean_offset:
-            self._has_holes = True
-            return None
-        return f"{segment.path}: it ends at offset {end}, and the next segment begins at {following}"
+    def _take_out_damaged(self, index: int, found: list[Damaged], reached: int) -> None:
+        """Take damaged bytes out of a segment that was just read, or cut it there. All but a torn tail is set aside."""
+        segment, size = self._segments[index], self._segments[index].size
+        later = [each for each in self._segments[index + 1 :] if each.size]
+        if found and not self._leaves_holes:
+            found = [found[0]._replace(end=size, end_offset=None)]
+            reached = _end_of(later[-1], self._check) if later else reached
+        for each in found:
+            end_offset, is_torn = each.end_offset, False
+            if end_offset is None and later and self._leaves_holes:
+                end_offset = self._segments[index + 1].base_offset
+            elif end_offset is None:
+                was_known = self._known.clean_shutdown or each.start_offset < self._known_end
+                is_torn = each.is_torn and not was_known and not later
+                if not is_torn:
+                    self._known_end = max(self._known_end, each.claimed_offset, reached)
+                end_offset = self._known_end
+            what = "cut" if each.end == size else "damaged"
+            reason = f"{segment.path}: {what} at byte {each.position} of {size}: {each.reason}"
+            if not is_torn:
+                place = each.position, each.end
+                aside = keep_bytes(
+                    self._disk, segment, *place, (each.start_offset, end_offset), reason, self._now_ms, self._check
+                )
+                length = 0 if aside is None else each.end - each.position
+                self._is_missing(each.start_offset, end_offset, segment, reason, each.position, length, aside)
+                reason += f"; what is taken out is set aside as {aside}" if aside is not None else ""
+                self._has_holes = True
+            self.cuts.append(reason)
+        if any(each.end < size for each in found):
+            write_around(self._disk, segment, found, self._index_interval, self._check)
+            put_in_place(self._disk, segment)
+            self._segments[index] = self._segment_at(segment.base_offset, self._disk.size(segment.path))
+            self._segments[index].unverified = 0
+            return
+        if found:
+            segment.log_file().truncate(found[0].position)
+            segment.size = found[0].position
+        with unless_full():
+            segment.complete_indexes()  # or they stay in memory, until the log is flushed or closed
 
-    def drop_all(self, log_start_offset: int) -> None:
+    def _is_followed(self, segment: Segment, end: int, following: int) -> bool:
+        """Whether a segment that ends there can be followed by the next one, perhaps with a hole between them."""
+        if end > following:
+            self.cuts.append(f"{segment.path}: it was to be cut at offset {following}, which did not happen")
+            return False
+        if end == following:
+            return True
+        is_known = segment.base_offset in self._replaced or following <= self._known.clean_offset
+        if not is_known and not covers(self._damage, end, following):
+            reason = f"{segment.path}: it ends at offset {end}, and the next segment begins at {following}"
+            self.cuts.append(reason)
+            later = [each for each in self._segments if each.size and each.base_offset >= following]
+            lost_to = following if self._leaves_holes else _end_of(later[-1], self._check) if later else end
+            if later:
+                self._is_missing(end, lost_to, segment, reason)
+            if not later or not self._leaves_holes:
+                return False
+        self._has_holes = True
+        return True
+
+    def drop_all(self) -> None:
         """Take out all segments of a log that ends before its start."""
-        reason = f"the log ends at offset {self.log_end_offset}, before its log start offset {log_start_offset}"
+        start = self._known.log_start_offset
+        reason = f"the log ends at offset {self.log_end_offset}, before its log start offset {start}"
         self.cuts.append(f"{self._directory}: {reason}; all of it is taken out")
-        self._take_out(0, log_start_offset, reason)
+        self._take_out(0, start, reason)
         self.epochs.clear()
+
+    def settle_end(self) -> None:
+        """See that the log has a segment, and that an end which was known and is missing is damage. Where holes stay,
+        the log goes on there: no offset is given twice."""
+        segments = self._segments
+        end = max(self.log_end_offset, self._known.log_start_offset)
+        if end < self._known_end:
+            last = segments[-1] if segments else None
+            reason = f"{self._directory}: the log ends at offset {end}, and had reached {self._known_end}"
+            if self._is_missing(end, self._known_end, last, reason):
+                self.cuts.append(reason)
+            if self._leaves_holes:
+                end, self._has_holes = self._known_end, True
+                if last is not None and last.size:
+                    last.complete_indexes()
+                elif len(segments) > 1:
+                    remove_files(self._disk, segments.pop())
+        if not segments or end > self.log_end_offset:
+            segments.append(self._segment_at(end, 0))
+            segments[-1].begin_rebuild()
+            segments[-1].create_files()
+        self.log_end_offset = end
 
     def _take_out(self, first: int, end_offset: int, reason: str) -> None:
         """Take the segments from number ``first`` on out of the log, which ends at ``end_offset`` then."""
@@ -267,16 +424,6 @@ class _Recovery:
             else:
                 remove_files(self._disk, segment)
         del self._segments[first:]
-
-    def _before_cut(self, cut: Cut) -> str:
-        """Set aside what a segment is about to lose, unless it is a torn tail; what is to be said of the cut."""
-        segment, reason = cut.segment, cut.reason
-        was_flushed = self._clean_shutdown or cut.end_offset < self._recovery_point
-        is_last = not any(later.size for later in self._segments if later.base_offset > segment.base_offset)
-        if cut.is_torn and is_last and not was_flushed:
-            return reason
-        name = keep_end(self._disk, segment, cut.position, cut.end_offset, reason, self._now_ms, self._check)
-        return reason if name is None else f"{reason}; what is cut off is set aside as {name}"
 
     # -- producers
 
@@ -294,7 +441,7 @@ class _Recovery:
         if first_recovered is not None:
             # Snapshots up to the recovery point are durable, as is what they speak of. But where transactions
             # are, the transaction indexes of the segments just read are empty, and are made by replaying them.
-            recovered = first_recovered if self._has_transactions else max(first_recovered, self._recovery_point)
+            recovered = first_recovered if self._has_transactions else max(first_recovered, self._known.recovery_point)
             trusted = min(trusted, recovered)
         producers.snapshots.remove_strays([segment.base_offset for segment in segments])
         producers.truncate_and_reload(log_start_offset, max(log_start_offset, trusted), now_ms)
@@ -311,16 +458,17 @@ class _Recovery:
     def result(self, log_start_offset: int) -> LoadedLog:
         """The log as it is now."""
         end = self.log_end_offset
-        is_whole = self._clean_shutdown and not self.cuts
+        is_whole = self._known.clean_shutdown and not self.cuts
         return LoadedLog(
             segments=self._segments,
             log_start_offset=log_start_offset,
             log_end_offset=end,
-            recovery_point=end if is_whole else max(0, min(self._recovery_point, end)),
+            recovery_point=end if is_whole else max(0, min(self._known.recovery_point, end)),
             indexed=end if self._first_recovered is None else min(self._first_recovered, end),
             leader_epochs=self.epochs,
             cuts=self.cuts,
             has_holes=self._has_holes,
+            damage=self._damage,
         )
 
 

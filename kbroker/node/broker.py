@@ -60,6 +60,8 @@ from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.logs.log_scrubber import LogScrubber
+    from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.fetch_reader import FetchReader
     from kbroker.runtime.env import Env
 
@@ -98,8 +100,11 @@ class Broker:
         self.listeners = self._listeners.servers
         self.on_opening: list[Callable[[], object]] = []
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
+        self._assignments: DirectoryAssignments | None = None
         self.log_cleaner: LogCleaner | None = None
         """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
+        self.log_scrubber: LogScrubber | None = None
+        """Verifies the batches of logs; there as the cleaner is."""
         self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
         self._produce_queue = WorkQueue(env)
 
@@ -268,6 +273,7 @@ class Broker:
             tokens=make_tokens(config),
             replica_selector=None if selector is None else selector.of_request,
             telemetry=self.telemetry,
+            scrubber=lambda: self.log_scrubber,
             tap=None if self._explorer is None else self._explorer.tap,
         )
 
@@ -340,10 +346,13 @@ class Broker:
         yield Part(run=flusher.run)
         if config.log_cleaner_enable:
             yield Part(run=self._run_cleaner)
+        if config.log_scrub_bytes_per_second:
+            yield Part(run=self._run_scrubber)
         # Clients are the last.
         if config.is_broker:
             # Whoever is told of this broker may connect.
             yield Part(start=lambda _: self._listeners.listen(is_controller=False))
+            yield Part(start=self._until_losses_are_told)
             yield Part(start=registrations.unfence, stop=self.lifecycle.leave)
         yield Part(start=partial(self._open_listeners, self.services))
 
@@ -409,12 +418,17 @@ class Broker:
         else:
             await self._logs.done.wait()
 
+    async def _until_losses_are_told(self, nursery: trio.Nursery) -> None:
+        """Before this broker can be elected for what it has lost."""
+        if self._assignments is not None and self._assignments.has_losses:
+            await self.lifecycle.stay_fenced(self._assignments.told)
+
     def _replicate_with_others(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Begin to replicate as soon as this node is not alone."""
         if self.replica_manager.fetchers is None and not self.lifecycle.is_alone:
             from kbroker.node.replication import replicate
 
-            replicate(
+            self._assignments = replicate(
                 config=self.config,
                 network=self.security.to_brokers,
                 replicas=self.replica_manager,
@@ -432,6 +446,14 @@ class Broker:
 
         self.log_cleaner = LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
         await self.log_cleaner.run()
+
+    async def _run_scrubber(self) -> None:
+        await trio.sleep(CLEANER_DELAY_SECONDS)
+        from kbroker.node.logs.log_scrubber import LogScrubber
+
+        rate = self.config.log_scrub_bytes_per_second
+        self.log_scrubber = LogScrubber(self.env, self.log_manager, self.replica_manager, rate)
+        await self.log_scrubber.run()
 
     async def _open_listeners(self, services: Services, nursery: trio.Nursery) -> None:
         self._listeners.open(services, nursery)

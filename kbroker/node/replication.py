@@ -28,9 +28,10 @@ def replicate(
     metadata: MetadataPlane,
     broker_epoch: Callable[[], int],
     address: Callable[[int], tuple[str, int] | None],
-) -> None:
+) -> DirectoryAssignments:
     """Follow from the next image on, which may name partitions of others; the tasks live with ``replicas``.
 
+    Returns the part that tells the controller of replicas that cannot lead.
     ``address`` gives where a broker is, None if that is not known; ``network`` reaches it.
     """
     fetchers = ReplicaFetchers(
@@ -57,3 +58,4 @@ def replicate(
     for part in (fetchers, alter_partition, assignments):
         replicas.start_soon(part.run)
     metadata.subscribe(assignments.on_image)
+    return assignments

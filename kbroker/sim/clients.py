@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from kbroker.node.peers.peer import Peer, UnsupportedByPeer
 from kbroker.sim.history import History
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import BatchHeader, walk_headers
+from kbroker.wire.batch_header import BatchHeader, check_crc, walk_headers
+from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.alter_partition_reassignments import (
@@ -331,7 +332,7 @@ class Consumer:
 
     def _take(self, data: bytes, bound: int, aborted: list[tuple[int, int]]) -> None:
         aborting: set[int] = set()
-        for start, header in walk_headers(data):
+        for start, header in self._batches(data):
             while aborted and aborted[0][0] <= header.last_offset:
                 aborting.add(aborted.pop(0)[1])
             if header.is_control:
@@ -341,6 +342,15 @@ class Consumer:
             elif not (header.is_transactional and header.producer_id in aborting):
                 self._take_batch(data, start, header, bound)
             self.position = max(self.position, header.next_offset)
+
+    def _batches(self, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch, whose checksums a client verifies."""
+        try:
+            for start, header in walk_headers(data):
+                check_crc(data, start, header)
+                yield start, header
+        except CorruptRecord as error:
+            raise Violation(f"{self.tp}: at {self.position} a consumer was sent what is no batch: {error}") from error
 
     def _take_batch(self, data: bytes, start: int, header: BatchHeader, bound: int) -> None:
         for record in iter_records(data, start):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from kbroker.errors import ApiError
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.broker import Broker
 from kbroker.node.replicas.partition import Partition
@@ -249,7 +250,10 @@ def batches(log: PartitionLog, begin: int, end: int) -> list[tuple[int, int, byt
     result = []
     position = begin
     while position < end:
-        data = log.read_bytes(position, 1 << 20, max_offset=end)
+        try:
+            data = log.read_bytes(position, 1 << 20, max_offset=end)
+        except ApiError as error:
+            raise Violation(f"{log.topic_partition} cannot be read: {error}") from error
         if not data:
             break
         before = position

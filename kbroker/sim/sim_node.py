@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import trio
@@ -225,6 +225,19 @@ class SimNode:
         for name in OFFSET_CHECKPOINTS:
             if self.machine.rng.random() < 0.7:
                 self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
+
+    def damage(self, directories: Collection[str], suffixes: Sequence[str]) -> None:
+        """Damage one to three files of log directories, of those that end so; the node may run."""
+        disk, rng = self.machine.disk, self.machine.rng
+        files = [
+            f"{DATA_DIR}/{name}/{file}"
+            for name in sorted(directories)
+            if disk.is_dir(f"{DATA_DIR}/{name}")
+            for file in disk.list_dir(f"{DATA_DIR}/{name}")
+            if file.endswith(tuple(suffixes))
+        ]
+        for path in rng.sample(files, min(len(files), rng.randint(1, 3))):
+            self.cluster.trace.note(f"{self.name}: {disk.damage(path)}")
 
     def set_aside(self) -> list[str]:
         """Returns what recovery has taken out of the logs; the node is killed for that."""

@@ -39,7 +39,7 @@ class SlowCluster:
         if self.error is not None:
             raise self.error
         topics = [topic(f"t-{number}", (1, (1, 2)))]
-        return Topics(topics, None, "", 0, {}, {}, (), {}, {}, count(topics, {}, {}))
+        return Topics(topics, None, "", 0, {}, {}, (), (), {}, {}, count(topics, {}, {}))
 
 
 def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]]) -> None:

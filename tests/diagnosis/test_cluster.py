@@ -9,7 +9,14 @@ from kbroker.client.open_transactions import OpenTransaction
 from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.client.transactions import ProducerState, TransactionDescription
 from kbroker.tools.diagnosis.cluster import findings
-from kbroker.tools.diagnosis.facts import ClusterView, Quorum, QuorumNode, ReplicaCounts, replica_counts
+from kbroker.tools.diagnosis.facts import (
+    ClusterView,
+    DamagedReplica,
+    Quorum,
+    QuorumNode,
+    ReplicaCounts,
+    replica_counts,
+)
 from kbroker.tools.diagnosis.findings import Finding, FindingHistory, Link, Severity
 from kbroker.types import ZERO_UUID, TopicPartition
 
@@ -79,6 +86,12 @@ def test_failed_directories() -> None:
     [found] = findings(ClusterView(NOW, failed_dirs=[(2, "/data/b")]))
     assert found.text == "Broker 2: the log directory /data/b has failed, and the replicas in it are offline."
     assert (found.about, found.links) == ("broker 2, /data/b", (Link("broker", broker=2),))
+
+
+def test_damaged_logs() -> None:
+    [found] = findings(ClusterView(NOW, damaged=[DamagedReplica(2, TopicPartition("t", 0), 30, 60, "zeros")]))
+    assert found.text == "Broker 2: its log of t-0 is damaged, offsets 30 to 59 are missing."
+    assert (found.kind, found.links) == ("damaged-replica", (Link("topic", topic="t"),))
 
 
 def test_partitions_are_told_once_by_what_is_worst() -> None:

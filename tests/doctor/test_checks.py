@@ -13,7 +13,7 @@ from kbroker.client.open_transactions import OpenTransaction
 from kbroker.client.quotas import EntityQuotas
 from kbroker.client.transactions import ProducerState, TransactionDescription
 from kbroker.tools.cli import build_parser
-from kbroker.tools.diagnosis.facts import Holder, QuorumNode
+from kbroker.tools.diagnosis.facts import DamagedReplica, Holder, QuorumNode
 from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.diagnosis.stuck_groups import LaggingPartition, Member, Stall
 from kbroker.tools.doctor.checklist import all_checks
@@ -26,6 +26,7 @@ from kbroker.tools.doctor.facts import (
     MachineFacts,
 )
 from kbroker.tools.doctor.findings import examine
+from kbroker.types import TopicPartition
 from tests.doctor.sound import (
     CERTIFICATE,
     CLIENT,
@@ -222,6 +223,14 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
     "a broker's clock is ahead": ("clocks", with_broker(newest_own_record=NOW + 90_000)),
     "a disk is nearly full": ("disk-space", with_broker(log_dirs=(LogDirFacts("/data", False, 1 << 40, 1 << 30),))),
     "a data directory is nearly full": ("disk-space", with_directory(free=1 << 20)),
+    "a log is damaged": (
+        "damaged-replica",
+        with_broker(
+            log_dirs=(
+                LogDirFacts("/data", False, damaged=(DamagedReplica(1, TopicPartition("orders", 0), 30, 60, "zeros"),)),
+            )
+        ),
+    ),
     "a disk has failed": ("disk-failed", with_broker(log_dirs=(LogDirFacts("/data", True),))),
     "a broker is older": ("version-mixture", with_broker(apis={0: (3, 12), 1: (4, 18)})),
     "an upgrade was not finished": (

@@ -173,7 +173,7 @@ def test_only_a_log_that_the_checkpoints_know_loses_what_follows_a_hole() -> Non
         assert not disk.exists(path)
         assert disk.read_bytes(f"{path}.0{SET_ASIDE_SUFFIX}") == data
         note = json.loads(disk.read_bytes(f"{path}.0{SET_ASIDE_SUFFIX}.json"))
-        assert note["log_end_offset"] == lost.base_offset
+        assert note["start_offset"] == lost.base_offset
         assert note["size"] == len(data)
         assert note["reason"]
     assert len(again.cuts) == 1 + len(kept)

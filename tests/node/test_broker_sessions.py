@@ -12,6 +12,7 @@ import trio.testing
 
 from kbroker.node.controller import broker_sessions
 from kbroker.node.controller.broker_sessions import FORGIVEN_MS, SessionKeeper
+from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.runtime.env import RealNetwork
 from kbroker.types import Uuid
@@ -48,7 +49,7 @@ class _World:
         }
         image = SimpleNamespace(brokers=self.brokers)
         view = SimpleNamespace(image=image, next_offset=0)
-        controller: Any = SimpleNamespace(node_id=1, image=image, view=lambda: view)
+        controller: Any = SimpleNamespace(node_id=1, image=image, view=lambda: view, log_ends=LogEnds())
 
         async def submit(operation: Callable[[Any], Any]) -> Any:
             return operation(view)

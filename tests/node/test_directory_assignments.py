@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,14 +26,19 @@ FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))
 class Node:
     """Partitions 0 to 3 of a topic: where they are, and where the controller believes them."""
 
-    def __init__(self, where: dict[int, Uuid | None], believed: dict[int, Uuid], *, dirs: int = 2) -> None:
+    def __init__(
+        self, where: dict[int, Uuid | None], believed: dict[int, Uuid], *, dirs: int = 2, damaged: Sequence[int] = ()
+    ) -> None:
         self.believed = believed
         self.asked: list[AssignReplicasToDirsRequest] = []
         self.answers: list[ErrorCode | None] = []
         self.level = LATEST_METADATA_VERSION
         self.where = where
+        self.damaged = damaged
         partitions = {
-            TopicPartition("t", index): SimpleNamespace(topic_partition=TopicPartition("t", index), topic_id=TOPIC)
+            TopicPartition("t", index): SimpleNamespace(
+                topic_partition=TopicPartition("t", index), topic_id=TOPIC, is_damaged=index in self.damaged
+            )
             for index in where
         }
         self.manager: Any = SimpleNamespace(
@@ -134,3 +140,15 @@ def test_one_directory_is_no_news_but_a_lost_replica_is() -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_damaged_replica_is_said_to_be_damaged_while_it_is_lost() -> None:
+    node = Node({0: DIR_LOST, 1: DIR_LOST, 2: FIRST}, {0: FIRST, 1: FIRST, 2: UNKNOWN}, damaged=[0, 2])
+    node.run(1)
+    said = {
+        (Uuid(directory.id), entry.partition_index): entry.is_damaged
+        for directory in node.asked[0].directories
+        for topic in directory.topics
+        for entry in topic.partitions
+    }
+    assert said == {(DIR_LOST, 0): True, (DIR_LOST, 1): False, (FIRST, 2): False}

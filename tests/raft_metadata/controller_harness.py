@@ -34,9 +34,9 @@ class Harness:
     ``level`` of ``metadata.version``: that of a fresh cluster, with the other features that such a one has.
     """
 
-    def __init__(self, *, elr: bool = True, level: int = LATEST_METADATA_VERSION) -> None:
+    def __init__(self, *, elr: bool = True, level: int = LATEST_METADATA_VERSION, recovery_timeout_ms: int = 0) -> None:
         config = BrokerConfig.from_properties(properties(Path("data")))
-        self.controller = Controller(1, ConfigSchema(config), random.Random(7))
+        self.controller = Controller(1, ConfigSchema(config), random.Random(7), recovery_timeout_ms=recovery_timeout_ms)
         self.epochs: dict[int, int] = {}
         self._lives = 0
         self.written: list[tuple[int, bytes]] = []

@@ -163,3 +163,23 @@ def test_the_only_replica_is_lost_and_leads_again_as_soon_as_it_is_found(elr: bo
         h.apply(assign_replicas(h.view, 1, h.epochs[1], [ReplicaDirectory(topic_id, 0, directory)]))
         assert (h.partition().directories, h.partition().leader) == ((directory,), leader)
     assert h.partition().isr == (1,)
+
+
+@pytest.mark.parametrize("elr", [True, False])
+def test_a_damaged_replica_is_not_eligible_to_lead_any_more(elr: bool) -> None:
+    h = brokers(elr=elr)
+    h.assign("t", 1, 2, 3, min_insync_replicas="2")
+    h.fence(3, 1)
+    assert (h.partition().isr, h.partition().elr) == ((2,), (1,) if elr else ())
+    h.unfence(1, 3)
+    topic_id = h.controller.image.topics.by_name["t"].id
+    home = h.controller.image.brokers[2].log_dirs[0]
+    for directory in (DIR_LOST, home):
+        damaged = ReplicaDirectory(topic_id, 0, directory, is_damaged=directory == DIR_LOST)
+        h.apply(assign_replicas(h.view, 2, h.epochs[2], [damaged]))
+        p = h.partition()
+        if elr:
+            assert (p.leader, p.isr, p.elr) == (1, (1,), ()), "1 has everything, and is the only one"
+        else:
+            assert (p.leader, p.isr) == (NO_LEADER if directory == DIR_LOST else 2, (2,)), "nobody else has everything"
+    assert p.directories[1] == home

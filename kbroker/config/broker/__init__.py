@@ -18,8 +18,20 @@ from kbroker.config.broker.groups import (
 from kbroker.config.broker.logs import LogProperties, ReplicationProperties
 from kbroker.config.broker.node import NetworkProperties, NodeProperties
 from kbroker.config.broker.quorum import QuorumProperties
-from kbroker.config.definition import ConfigDef
+from kbroker.config.definition import ConfigDef, Range
 from kbroker.config.listeners import Listener
+from kbroker.config.table import LONG, LOW, Table
+
+
+class OwnProperties(Table):
+    """Properties that Apache Kafka does not have. DescribeConfigs shows none: to Kafka they are not a node's."""
+
+    log_scrub_bytes_per_second = LONG("10485760", LOW, Range(0))
+    """Bytes a second that a node reads of its logs to verify them, at the most; a tenth of them while it is
+    busy. All are read once a week. 0 is off."""
+    unclean_recovery_timeout_ms = LONG("10000", LOW, Range(0))
+    """Longest wait for what a broker has of a partition of which no replica is known to have everything, in
+    milliseconds, while that broker does not verify its logs. 0: the last leader leads again, as in Apache Kafka."""
 
 
 class BrokerProperties(
@@ -32,6 +44,7 @@ class BrokerProperties(
     ShareGroupProperties,
     StreamsGroupProperties,
     TransactionProperties,
+    OwnProperties,
 ):
     """A node's properties, typed: the tables' attributes with its values. ``BrokerConfig`` makes and checks them.
 
@@ -83,5 +96,7 @@ class BrokerProperties(
         return dict(self._defaults_for_topics)
 
 
-BROKER_CONFIGS = ConfigDef("broker", BrokerProperties.KEYS)
-"""Every property of a node but for those of security, and of what kbroker does not have."""
+BROKER_CONFIGS = ConfigDef("broker", [key for key in BrokerProperties.KEYS if key not in OwnProperties.KEYS])
+"""Every property of a node but for those of security, and of what kbroker or Kafka does not have."""
+OWN_CONFIGS = ConfigDef("broker", OwnProperties.KEYS)
+"""Properties of a node of kbroker alone."""

@@ -18,6 +18,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import LogDirDescription
 from kbroker.log.partition_log import AppendInfo, PartitionLog
 from kbroker.log.producer_entry import VerificationGuard
+from kbroker.log.scrubbing import Progress
 from kbroker.observe.metrics.traffic import TopicTraffic
 from kbroker.runtime.round import Round
 from kbroker.types import TopicPartition, Uuid
@@ -135,6 +136,21 @@ class DescribedLogDirs(Protocol):
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Each directory with its logs: those of some partitions, or all for None."""
+        ...
+
+
+class Scrubber(Protocol):
+    """Verifies the batches of logs (``node.logs.log_scrubber``)."""
+
+    bytes_per_second: int
+
+    @property
+    def progress(self) -> Mapping[str, Progress]:
+        """How far each log directory is, by its path."""
+        ...
+
+    def begin(self) -> None:
+        """Begin a round over every directory that is not under way."""
         ...
 
 

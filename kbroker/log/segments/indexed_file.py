@@ -69,12 +69,14 @@ class IndexedFile:
         "_recent_lasts",
         "_recent_positions",
         "_txn_index",
+        "_verified",
         "base_offset",
         "created_ms",
         "offset_index",
         "path",
         "size",
         "time_index",
+        "unverified",
     )
 
     def __init__(
@@ -113,6 +115,10 @@ class IndexedFile:
         self._recent_lasts: array[int] | None = None
         self._recent_positions: array[int] | None = None
         self._txn_index: TransactionIndex | None = None
+        self.unverified = size
+        """Bytes from the start that may be damaged: this process has not written them, nor read all with checksums."""
+        self._verified: list[tuple[int, int]] = []
+        """Parts of them that were read with checksums, in order; neighbours are one."""
 
     @property
     def txn_index(self) -> TransactionIndex:
@@ -185,6 +191,18 @@ class IndexedFile:
         return data
 
     # -- facts
+
+    def named_end(self) -> int:
+        """Returns the offset after the last that the indexes name; the base offset if they name none."""
+        end = self.base_offset
+        for index, column in ((self.offset_index, 0), (self.time_index, 1)):
+            try:
+                entry = index.last()
+            except (CorruptIndex, FileNotFoundError):
+                continue
+            if entry is not None:
+                end = max(end, self.base_offset + entry[column] + 1)
+        return end
 
     @property
     def max_timestamp(self) -> int:

@@ -130,6 +130,7 @@ class Segment(IndexedFile):
         """Cut the file to ``size``, where a batch ends; the indexes must not reach beyond already."""
         self._files.get(self.path, create=True).truncate(size)
         self.size = size
+        self.unverified = min(self.unverified, size)
         self._hint = -1
         self._recent_bases = self._recent_lasts = self._recent_positions = None
         self._bytes_since_index = 0
@@ -238,7 +239,7 @@ class Segment(IndexedFile):
         self.close_files()
         stem = self.path[: -len(LOG_SUFFIX)]
         renamed = []
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in reversed(SEGMENT_SUFFIXES):  # the log last: indexes without one are those of a log that was lost
             if self._disk.exists(stem + suffix):
                 self._disk.rename(stem + suffix, stem + suffix + DELETED_SUFFIX)
                 renamed.append(stem + suffix + DELETED_SUFFIX)

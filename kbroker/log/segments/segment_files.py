@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import (
@@ -116,50 +116,44 @@ def _end_of_file(disk: Disk, path: str, base_offset: int) -> int:
     return end
 
 
+def make_segment(
+    disk: Disk, files: OpenFiles, directory: str, base_offset: int, size: int, config: LogConfig, now_ms: int
+) -> Segment:
+    """Returns the segment of a log at ``base_offset``; one without a ``size`` may have no files yet."""
+    interval = config.index_interval_bytes
+    return Segment(
+        disk, files, directory, base_offset, index_interval=interval, size=size, created_ms=now_ms, exists=True
+    )
+
+
 def open_segments(
-    disk: Disk,
-    files: OpenFiles,
-    directory: str,
-    names: list[str],
-    config: LogConfig,
-    now_ms: int,
-    flushed: int,
+    disk: Disk, directory: str, names: list[str], before: list[str], segment_at: Callable[[int, int], Segment]
 ) -> tuple[list[Segment], list[Segment]]:
-    """All segments, and those that lack an index file. Empty ones below offset ``flushed`` are removed, but for
-    the first one: compaction may have emptied it, and its name alone says then where the log starts."""
+    """All segments, and those that lack an index file. One whose ``.log`` is gone is empty, if its indexes name offsets
+    that it had, and nobody was about to remove it: ``before`` has the names before interrupted work was finished."""
     present = set(names)
-    stems = sorted(
+    stems = {
         name[: -len(LOG_SUFFIX)]
         for name in names
         if name.endswith(LOG_SUFFIX) and is_offset_name(name[: -len(LOG_SUFFIX)])
-    )
+    }
     for name in names:
         stem, suffix = os.path.splitext(name)
-        if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and stem + LOG_SUFFIX not in present:
-            logger.warning("%s belongs to no segment; it is removed", os.path.join(directory, name))
-            disk.remove(os.path.join(directory, name))
+        if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and stem not in stems:
+            was_removed = any(each.startswith(stem + LOG_SUFFIX) for each in before)
+            if segment_at(int(stem), 0).named_end() > int(stem) and not was_removed:
+                disk.open(os.path.join(directory, stem + LOG_SUFFIX), create=True)
+                stems.add(stem)
+            else:
+                logger.warning("%s belongs to no segment; it is removed", os.path.join(directory, name))
+                disk.remove(os.path.join(directory, name))
     segments: list[Segment] = []
     without_index: list[Segment] = []
-    for index, stem in enumerate(stems):
-        size = disk.size(os.path.join(directory, stem + LOG_SUFFIX))
-        segment = Segment(
-            disk,
-            files,
-            directory,
-            int(stem),
-            index_interval=config.index_interval_bytes,
-            size=size,
-            created_ms=now_ms,
-            exists=True,
-        )
-        if size == 0:
-            if 0 < index < len(stems) - 1 and int(stems[index + 1]) <= flushed:
-                remove_files(disk, segment)
-                continue
-            segment.begin_rebuild()
-        elif not has_indexes(segment.base_offset, present):
-            without_index.append(segment)
-        segments.append(segment)
+    for stem in sorted(stems):
+        size = disk.size(os.path.join(directory, stem + LOG_SUFFIX)) if stem + LOG_SUFFIX in present else 0
+        segments.append(segment_at(int(stem), size))
+        if not has_indexes(segments[-1].base_offset, present):
+            without_index.append(segments[-1])
     return segments, without_index
 
 
@@ -169,16 +163,9 @@ def has_indexes(base_offset: int, names: Collection[str]) -> bool:
     return stem + OFFSET_INDEX_SUFFIX in names and stem + TIME_INDEX_SUFFIX in names
 
 
-def new_segment(
-    disk: Disk, files: OpenFiles, directory: str, base_offset: int, config: LogConfig, now_ms: int
-) -> Segment:
-    """A segment that has no files yet."""
-    return Segment(disk, files, directory, base_offset, index_interval=config.index_interval_bytes, created_ms=now_ms)
-
-
 def remove_files(disk: Disk, segment: Segment) -> None:
     """Remove a segment's files, whichever there are."""
     segment.close_files()
     stem = segment.path[: -len(LOG_SUFFIX)]
-    for suffix in SEGMENT_SUFFIXES:
-        disk.remove(stem + suffix)
+    for suffix in reversed(SEGMENT_SUFFIXES):
+        disk.remove(stem + suffix)  # the log last: indexes without one are those of a log that was lost

@@ -88,7 +88,7 @@ class SegmentList:
         segment.offset_index.reset()
         segment.time_index.reset()
         stem = segment.path[: -len(LOG_SUFFIX)]
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in reversed(SEGMENT_SUFFIXES):  # the log last: indexes without one are those of a log that was lost
             if suffix != LOG_SUFFIX:
                 self.disk.remove(stem + suffix)
             elif self.disk.exists(segment.path):
@@ -134,6 +134,7 @@ class SegmentList:
         for path in present:
             disk.rename(path + SWAP_SUFFIX, path)
         new = self.make(cleaned.base_offset, now_ms, size=cleaned.size, exists=True)
+        new.unverified = 0
         first = self.bases.index(cleaned.base_offset)
         self.segments[first : first + len(old)] = [new]
         self.bases[first : first + len(old)] = [cleaned.base_offset]

@@ -1,8 +1,8 @@
-"""Verifies a segment that may not be whole: it is cut at the first bad batch, and its indexes are made anew.
+"""Verifies a segment that may not be whole, and takes out of it what is damaged.
 
-What recovery takes out of a log and cannot explain stays in the partition's directory.
+What is taken out of a log and cannot be explained stays in the partition's directory.
 ``<20 digits>.log.<position>.set-aside`` has the bytes that stood in the segment of that name from ``position`` on, as
-they were. The file of the same name with ``.json`` behind it says why they were taken out, and where the log was cut.
+they were. The file of the same name with ``.json`` behind it says why they were taken out, and between which offsets.
 No log opens these files, Apache Kafka's neither, and they are removed with the directory alone.
 """
 
@@ -10,133 +10,97 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 
 from kbroker.log.disk import Disk, write_atomically
-from kbroker.log.file_names import SET_ASIDE_SUFFIX, TEMPORARY_SUFFIX
-from kbroker.log.full_disk import unless_full
-from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
+from kbroker.log.file_names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX
+from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
+from kbroker.log.segments.cleaned_segment import CleanedSegment, CleanedSegmentWriter
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.segment import Segment
-from kbroker.log.segments.segment_files import remove_files
-from kbroker.value_types import NamedTuple
-from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_crc, parse_header
-from kbroker.wire.compression import CorruptRecord
+from kbroker.log.segments.segment_files import finish_interrupted_work, remove_files
+from kbroker.wire.batch_header import BatchHeader
 
 _CHUNK = 1024 * 1024
-_SECTOR = 512
-"""Bytes that a disk writes as a whole, at least."""
 
 
-class Cut(NamedTuple):
-    """The place where a segment is about to be cut."""
-
-    segment: Segment
-    position: int
-    end_offset: int
-    """The offset after the last batch that stays."""
-    reason: str
-    is_torn: bool
-    """Whether an append that was not completed leaves such an end: part of a batch, and nothing after it. The batch may
-    have its length, and sectors without content."""
+def bounds_of(segment: Segment, next_offset: int, end_offset: int | None = None, epoch: int = -1) -> Bounds:
+    """Returns what a batch of a segment may be that comes after ``next_offset``."""
+    return Bounds(next_offset, segment.base_offset + MAX_RELATIVE_OFFSET, end_offset, epoch)
 
 
 def recover_segment(
     segment: Segment,
-    next_offset: int,
-    note_epoch: Callable[[BatchHeader], None],
-    before_cut: Callable[[Cut], str],
+    bounds: Bounds,
+    note_batch: Callable[[BatchHeader], None],
     before_read: Callable[[], None],
     *,
-    end_offset: int | None = None,
-) -> tuple[int, str | None]:
-    """Verify every batch, cut the file at the first bad one and build the indexes anew.
+    to_first_damage: bool,
+) -> tuple[int, list[Damaged], int]:
+    """Verify every batch and build the indexes anew, up to the first damage or around all of it.
 
-    ``end_offset`` is where the next segment begins. ``before_cut`` is to keep what should be kept of the bytes that go,
-    and returns what is to be said of the cut. ``before_read`` is called before each piece of the file is read; an
-    exception of its own leaves the segment as a kill does. Returns the offset after the last batch kept
-    (``next_offset`` if none is), and what was cut off and why.
-
-    The checksum does not cover a batch's base offset. A wrong one shows as an offset that is too low after
-    the batch before it; or as a gap, which may be right (compaction leaves some), unless it leads into the
-    next segment, or the batches after it go on from before the gap. A segment that goes on without a gap
-    into the next one is kept: the next one was begun after a truncation that is undone now.
+    ``before_read`` is called before each piece of the file is read; an exception of its own leaves the segment as a
+    kill does. Returns the offset after the last batch that was indexed (``bounds.next_offset`` if there is none), what
+    is damaged, for the caller to take out, and the offset after the last whole batch.
     """
-    start_offset = next_offset
-    gap: tuple[int, int] | None = None
-    size = segment.size
+    next_offset = reached = bounds.next_offset
+    found: list[Damaged] = []
     segment.begin_rebuild()
     segment.txn_index.reset()
-    if size == 0:
-        return next_offset, None
-    file = segment.log_file()
-    position = start = 0
-    chunk = memoryview(b"")
-    reason: str | None = None
-    end = size  # of the bytes that may be a batch which was not written whole
-    limit = segment.base_offset + MAX_RELATIVE_OFFSET
-    while position < size:
-        at = position - start
-        if at + HEADER_SIZE > len(chunk):
-            before_read()
-            chunk, start, at = memoryview(file.pread(_CHUNK, position)), position, 0
-        end = position + HEADER_SIZE
-        try:
-            header = parse_header(chunk, at)
-            length = header.batch_length + LOG_OVERHEAD
-            end = position + length
-            if end > size:
-                raise CorruptRecord(f"a batch of {length} bytes is cut off after {size - position}")
-            if at + length > len(chunk):
-                before_read()
-                chunk, start, at = memoryview(file.pread(max(_CHUNK, length), position)), position, 0
-            check_crc(chunk, at, header)
-            end = position  # it is whole
-            if (
-                header.last_offset_delta < 0
-                or header.base_offset < next_offset
-                or header.last_offset > limit
-                or (end_offset is not None and next_offset < header.base_offset and header.last_offset >= end_offset)
-            ):
-                reason = f"offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}"
-                if gap is not None and gap[1] <= header.base_offset < next_offset:
-                    reason += f"; the batch at {gap[0]} after offset {gap[1] - 1} has a wrong one"
-                    position = gap[0]
-                raise CorruptRecord(reason)
-        except CorruptRecord as error:
-            reason = f"{segment.path}: cut at byte {position} of {size}: {error}"
-            break
-        if header.base_offset > next_offset:
-            gap = position, next_offset
-        note_epoch(header)
-        segment.note_batch(position, header)
-        next_offset = header.base_offset + header.last_offset_delta + 1
-        position += length
-    del chunk
-    if reason is not None:
-        is_astray = gap is not None and position == gap[0]
-        if gap is not None and is_astray:
-            next_offset = gap[1]
-        is_torn = end > size or (end == size and _lacks_sectors(file.pread(size - position, position), position))
-        reason = before_cut(Cut(segment, position, next_offset, reason, is_torn))
-        file.truncate(position)
-        segment.size = position
-        if is_astray:
-            # What was noted since then was not in the log's order: read the rest once more.
-            next_offset, _ = recover_segment(
-                segment, start_offset, note_epoch, before_cut, before_read, end_offset=end_offset
-            )
-            return next_offset, reason
-    with unless_full():
-        segment.complete_indexes()  # or they stay in memory, until the log is flushed or closed
-    return next_offset, reason
+    if segment.size:
+        for item in walk(segment.log_file(), segment.size, bounds, before_read=before_read):
+            if isinstance(item, Damaged):
+                found.append(item)
+                continue
+            reached = item.header.next_offset
+            if not (found and to_first_damage):
+                note_batch(item.header)
+                segment.note_batch(item.position, item.header)
+                next_offset = reached
+    segment.unverified = 0
+    return next_offset, found, reached
 
 
-def _lacks_sectors(data: bytes, position: int) -> bool:
-    """Whether one of the sectors of a file is blank, from ``position`` on, where ``data`` begins."""
-    bounds = [0, *range(-position % _SECTOR or _SECTOR, len(data), _SECTOR), len(data)]
-    return any(not data[start:end].strip(b"\0") for start, end in pairwise(bounds))
+def write_around(
+    disk: Disk, segment: Segment, damaged: Sequence[Damaged], index_interval: int, before_read: Callable[[], None]
+) -> CleanedSegment:
+    """Write the batches of a segment without what is damaged, as compaction does: durable ``.cleaned`` files beside it.
+
+    Entries of the transaction index stay whose markers do.
+    """
+    writer = CleanedSegmentWriter(
+        disk, os.path.dirname(segment.path), segment.base_offset, index_interval, lambda size: before_read()
+    )
+    file, position = segment.log_file(), 0
+    lost = [(each.start_offset, each.end_offset) for each in damaged]
+    for each in (*damaged, None):
+        end = segment.size if each is None else each.position
+        for item in walk(file, end, bounds_of(segment, segment.base_offset), position=position):
+            if isinstance(item, Damaged):
+                raise CorruptSegment(segment.path, item.position, item.reason)
+            writer.add(item.header, memoryview(item.chunk)[item.at : item.at + item.header.size])
+        position = end if each is None else each.end
+    for aborted in segment.txn_index:
+        if not any(start <= aborted.last_offset and (end is None or aborted.last_offset < end) for start, end in lost):
+            writer.add_aborted(aborted)
+    writer.finish(disk.modified_ms(segment.path))
+    disk.sync_dir(os.path.dirname(segment.path))
+    return CleanedSegment(segment.base_offset, writer.size, [segment.base_offset])
+
+
+def put_in_place(disk: Disk, segment: Segment) -> list[str]:
+    """Have what :func:`write_around` wrote take the segment's place, in a log that is not open yet; its names then.
+
+    Wherever the power fails, the next start finds the old segment or the new one.
+    """
+    segment.close_files()
+    stem, directory = segment.path.removesuffix(".log"), os.path.dirname(segment.path)
+    for suffix in SEGMENT_SUFFIXES:
+        if disk.exists(stem + suffix + CLEANED_SUFFIX):
+            disk.rename(stem + suffix + CLEANED_SUFFIX, stem + suffix + SWAP_SUFFIX)
+    disk.sync_dir(directory)
+    return finish_interrupted_work(disk, directory, disk.list_dir(directory))
 
 
 def keep_segment(disk: Disk, segment: Segment, offset: int, reason: str, now_ms: int) -> str:
@@ -144,7 +108,7 @@ def keep_segment(disk: Disk, segment: Segment, offset: int, reason: str, now_ms:
 
     ``offset`` is where the log ends without it.
     """
-    path = _note(disk, segment, 0, offset, reason, now_ms)
+    path = _note(disk, segment, 0, segment.size, (offset, None), reason, now_ms)
     segment.close_files()
     disk.rename(segment.path, path)
     disk.sync_dir(os.path.dirname(path))
@@ -152,35 +116,37 @@ def keep_segment(disk: Disk, segment: Segment, offset: int, reason: str, now_ms:
     return os.path.basename(path)
 
 
-def keep_end(
+def keep_bytes(
     disk: Disk,
     segment: Segment,
     position: int,
-    offset: int,
+    end: int,
+    offsets: tuple[int, int | None],
     reason: str,
     now_ms: int,
     before_read: Callable[[], None],
 ) -> str | None:
-    """Set the bytes of a segment from ``position`` on aside, durably; the name of the file, ``None`` if all are zeros.
+    """Set the bytes of a segment from ``position`` to ``end`` aside, durably; the name of the file, ``None`` if all are
+    zeros.
 
-    The caller cuts them off then, and ``offset`` is where the log ends. ``before_read`` is called before each piece of
-    the file is read.
+    The caller takes them out then. ``offsets`` are the first that is missing without them, and the next one that is
+    not. ``before_read`` is called before each piece of the file is read.
     """
     source = segment.log_file()
     copy, is_blank = segment.path + SET_ASIDE_SUFFIX + TEMPORARY_SUFFIX, True
     try:
         disk.write_bytes(copy, b"")
         target = disk.open(copy)
-        for start in range(position, segment.size, _CHUNK):
+        for start in range(position, end, _CHUNK):
             before_read()
-            data = source.pread(min(_CHUNK, segment.size - start), start)
+            data = source.pread(min(_CHUNK, end - start), start)
             is_blank = is_blank and not any(data)
             target.write_at(start - position, [data])
         if is_blank:
             disk.remove(copy)
             return None
         target.sync()
-        path = _note(disk, segment, position, offset, reason, now_ms)
+        path = _note(disk, segment, position, end - position, offsets, reason, now_ms)
     except OSError:
         with suppress(OSError):
             disk.remove(copy)  # a full disk needs the room
@@ -190,7 +156,9 @@ def keep_end(
     return os.path.basename(path)
 
 
-def _note(disk: Disk, segment: Segment, position: int, offset: int, reason: str, now_ms: int) -> str:
+def _note(
+    disk: Disk, segment: Segment, position: int, size: int, offsets: tuple[int, int | None], reason: str, now_ms: int
+) -> str:
     """Write down why bytes are set aside; the path that they are to have."""
     path = first = f"{segment.path}.{position}"
     count = 1
@@ -202,8 +170,9 @@ def _note(disk: Disk, segment: Segment, position: int, offset: int, reason: str,
         "version": 0,
         "segment": os.path.basename(segment.path),
         "position": position,
-        "size": segment.size - position,
-        "log_end_offset": offset,
+        "size": size,
+        "start_offset": offsets[0],
+        "end_offset": offsets[1],
         "reason": reason,
         "time_ms": now_ms,
     }

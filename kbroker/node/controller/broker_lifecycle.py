@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, FatalError
+from kbroker.log.damage import UNKNOWN_END
 from kbroker.log.log_dir import LogDir
 from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
 from kbroker.node.controller.metadata_plane import MetadataPlane
+from kbroker.raft_metadata.controller.log_ends import Key, LogEnd, is_asked_for
 from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
-from kbroker.types import Uuid
+from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages import broker_registration, controller_registration
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse, LogEndData
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class BrokerLifecycle:
         self._beating = trio.Lock()
         self._refused_beat = ErrorCode.NONE
         """The error of the last heartbeat."""
+        self._asked: set[Key] = set()
+        """Partitions of this broker of which no replica is known to have everything."""
         self._told_failures: set[Uuid] = set()
         """The log dirs that the controller knows to have failed."""
         self._untold_since: dict[Uuid, float] = {}
@@ -170,6 +175,7 @@ class BrokerLifecycle:
         """
         self._runs = True
         self._log_manager.on_offline.append(lambda: self._wanted.set())
+        self._look_for_questions(self._metadata.image, self._metadata.image.topics.by_id)
         self._metadata.subscribe(self._on_image)
         interval = self._config.broker_heartbeat_interval_ms / 1000
         while not self._stops:
@@ -227,13 +233,14 @@ class BrokerLifecycle:
     def _on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Have a heartbeat sent at once for what the controller must hear or this broker has to ask about.
 
-        That is: another broker stops, and waits until the controller knows that all know it; this one was fenced, is
-        not registered any more, or is not alone any more; or there is a new controller, which cannot see that this
-        broker dies before it has heard of it.
+        That is: no replica is known to have all of a partition that this broker has; another broker stops, and waits
+        until the controller knows that all know it; this one was fenced, is not registered any more, or is not alone
+        any more; or there is a new controller, which cannot see that this broker dies before it has heard of it.
         """
         if image.controller_id != self._controller_id:
             self._controller_id = image.controller_id
             self._wanted.set()
+        self._look_for_questions(image, delta.changed_topics)
         if not delta.changed_brokers:
             return
         own = image.brokers.get(self._metadata.node_id)
@@ -265,6 +272,7 @@ class BrokerLifecycle:
                     offline_log_dirs=failed,
                     cordoned_log_dirs=self._cordoned_log_dirs(),
                     is_last=is_last,
+                    log_ends=list(self._log_ends()),
                 ),
                 within,
                 is_standing=True,
@@ -278,6 +286,25 @@ class BrokerLifecycle:
             answer = await self._insist(self._registration, "the registration of this broker")
             self.broker_epoch = answer.broker_epoch
         return response
+
+    def _look_for_questions(self, image: MetadataImage, topic_ids: Iterable[Uuid]) -> None:
+        self._asked = {key for key in self._asked if key[0] in image.topics.by_id}
+        for topic_id in topic_ids:
+            topic = image.topics.by_id.get(topic_id)
+            for index, partition in () if topic is None else topic.partitions.items():
+                if is_asked_for(partition) and self._metadata.node_id in partition.replicas:
+                    self._asked.add((topic_id, index))
+                    self._wanted.set()
+                else:
+                    self._asked.discard((topic_id, index))
+
+    def _log_ends(self) -> Iterator[LogEndData]:
+        """What this broker has of the partitions of which no replica is known to have everything."""
+        for topic_id, index in self._asked:
+            tp = TopicPartition(self._metadata.image.topics.by_id[topic_id].name, index)
+            log = self._log_manager.log_of(tp)
+            if log is not None:
+                yield LogEndData(topic_id=topic_id, partition=index, **_log_end(log)._asdict())
 
     def _offline_log_dirs(self) -> list[Uuid]:
         """The log dirs that the controller is told of as failed; none by a broker that is alone.
@@ -335,6 +362,15 @@ class BrokerLifecycle:
                     return
                 await trio.sleep(_pause(ErrorCode.of(answer.error_code)) / 2)
         logger.warning("the controller does not let this broker stop within %g s; it stops all the same", LEAVE_SECONDS)
+
+
+def _log_end(log: PartitionLog) -> LogEnd:
+    damage = log.damage
+    end = max((log.log_end_offset, *(each.end_offset for each in damage if each.end_offset < UNKNOWN_END)))
+    missing = sum(min(each.end_offset, end) - max(each.start_offset, log.log_start_offset) for each in damage)
+    # An epoch that wrote nothing yet was only heard of.
+    epoch, began = next((entry for entry in reversed(log.leader_epochs.entries) if entry[1] < end), (-1, 0))
+    return LogEnd(epoch, began, end, missing)
 
 
 def _pause(code: ErrorCode | None) -> float:

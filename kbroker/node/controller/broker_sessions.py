@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,7 +21,7 @@ from kbroker.raft_metadata.controller.brokers import (
     unfence_broker,
 )
 from kbroker.raft_metadata.controller.directories import directory_records, newly_failed
-from kbroker.raft_metadata.controller.leadership import leads_any
+from kbroker.raft_metadata.controller.leadership import leads_any, records_to_elect_most_complete
 from kbroker.raft_metadata.controller.sessions import (
     BrokerSessions,
     BrokerState,
@@ -82,6 +83,8 @@ class SessionKeeper:
         self._suspects: list[_Suspect] = []
         self.timed_out = 0
         """Brokers that were fenced for their silence so far, for metrics."""
+        self._said: set[int] = set()
+        """Brokers of which the log says that they are waited for."""
         self._heard_on: dict[Connection, tuple[int, int]] = {}
         """Open connections that heartbeats came on: the id and epoch of the last one's broker."""
         controller_log.on_active(self.on_active)
@@ -97,6 +100,7 @@ class SessionKeeper:
         """This node has become the active controller: every unfenced broker gets a whole session."""
         now_ms = self._now_ms()
         controller = self._log.controller
+        controller.log_ends.begin(now_ms)
         brokers = controller.image.brokers.values()
         # This node's own broker may be known from its life before, which is over.
         unfenced = [broker for broker in brokers if not broker.fenced and broker.id != controller.node_id]
@@ -126,6 +130,7 @@ class SessionKeeper:
         A broker that verifies its logs, fenced, lives as well: with its id, another one's empty logs would be elected.
         A restart of the same node is recognised by its disks.
         """
+        self._log.controller.log_ends.passed(self._now_ms())
         broker = self._log.controller.image.brokers.get(registration.broker_id)
         if (
             broker is not None
@@ -155,6 +160,10 @@ class SessionKeeper:
         else:
             self._watch(connection, broker)
 
+        is_news = log.controller.log_ends.heard(
+            broker_id, beat.broker_epoch, beat.log_ends, self._now_ms(), recovers=beat.want_fence
+        )
+
         def decide(view: ControllerView) -> ControllerResult[tuple[BrokerState, int]]:
             broker = check_broker_epoch(view, broker_id, beat.broker_epoch)
             next_state = sessions.next_state(
@@ -165,18 +174,20 @@ class SessionKeeper:
                 view.image.brokers.values(),
             )
             records = list(_records(view, broker, current_state(broker), next_state))
+            if is_news and not records:
+                records += records_to_elect_most_complete(view)
             records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
             return ControllerResult((next_state, view.next_offset + len(records) - 1), records)
 
         result = decide(log.controller.view())
         if not result.response[0].fenced:
             sessions.touch(broker_id, self._now_ms())
-            if sessions.next_deadline() < self._sleeps_until:
-                self._alarm.ring()
         elif result.response[0] is BrokerState.FENCED:
             sessions.touch_fenced(broker_id, beat.broker_epoch, self._now_ms())
         else:
             sessions.forget_fenced(broker_id)
+        if self._next_deadline() < self._sleeps_until:
+            self._alarm.ring()
         state, offset = await log.submit(decide) if result.records else result.response
         now = log.controller.image.brokers.get(broker_id)
         if now is None or now.fenced:
@@ -203,7 +214,7 @@ class SessionKeeper:
         """Fence brokers whose session is over, or whose process is gone, while this node is the active controller."""
         async with trio.open_nursery() as nursery:
             while True:
-                self._sleeps_until = until = self._sessions.next_deadline()
+                self._sleeps_until = until = self._next_deadline()
                 if not self._suspects:
                     await self._alarm.sleep_until((until + 0.5) / 1000)
                 late = self._now_ms() - until
@@ -213,6 +224,7 @@ class SessionKeeper:
                 suspects, self._suspects = self._suspects, []
                 for suspect in suspects:
                     nursery.start_soon(self._look_after, suspect)
+                await self._elect_most_complete()
                 brokers = self._log.controller.image.brokers
                 for broker_id in self._sessions.expired(self._now_ms()):
                     self._sessions.end(broker_id)
@@ -220,6 +232,29 @@ class SessionKeeper:
                     if broker is None or not self._is_own(broker):
                         self.timed_out += 1
                         await self._fence(broker_id, "has not been heard of for too long")
+
+    def _next_deadline(self) -> float:
+        return min(self._sessions.next_deadline(), self._log.controller.log_ends.next_deadline())
+
+    async def _elect_most_complete(self) -> None:
+        """Have leaders elected where no broker is waited for any more, and say who is waited for elsewhere."""
+        log_ends = self._log.controller.log_ends
+        if not log_ends.passed(self._now_ms()) or not self._log.is_active:
+            self._said.clear()
+            return
+        if records_to_elect_most_complete(self._log.controller.view()):
+            with suppress(ApiError):  # another controller decides
+                await self._log.submit(lambda view: ControllerResult(None, records_to_elect_most_complete(view)))
+        missed = log_ends.missed()
+        if not missed.keys() <= self._said:
+            self._said |= missed.keys()
+            logger.warning(
+                "no replica is known to have everything of %d partitions: before one is elected, brokers %s are to say "
+                "what they have, within %g s or once their logs are verified",
+                max(missed.values()),
+                sorted(missed),
+                log_ends.timeout_ms / 1000,
+            )
 
     async def _look_after(self, suspect: _Suspect) -> None:
         """Fence a broker at once if connections to its address are refused: its process is gone.

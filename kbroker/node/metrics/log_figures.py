@@ -12,6 +12,7 @@ from kbroker.observe.metrics import families as f
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
     from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.logs.log_scrubber import LogScrubber
     from kbroker.node.metrics.figures import Figures
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
@@ -40,9 +41,13 @@ async def spaces(env: Env, log_dirs: list[LogDir]) -> dict[str, Space]:
 
 
 def figures(
-    log_dirs: list[LogDir], space: Mapping[str, Space], cleaner: LogCleaner | None, manager: ReplicaManager
+    log_dirs: list[LogDir],
+    space: Mapping[str, Space],
+    cleaner: LogCleaner | None,
+    scrubber: LogScrubber | None,
+    manager: ReplicaManager,
 ) -> Figures:
-    """The directories that work, the room in them, and logs that cannot be cleaned."""
+    """The directories that work, the room in them, logs that cannot be cleaned, and how far the scrubber is."""
     yield f.OFFLINE_LOG_DIRS, [((), sum(log_dir.offline is not None for log_dir in log_dirs))]
     yield f.LOG_DIR_OFFLINE, [((log_dir.path,), log_dir.offline is not None) for log_dir in log_dirs]
     yield f.CORDONED_LOG_DIRS, [((), sum(log_dir.cordoned for log_dir in log_dirs))]
@@ -58,6 +63,12 @@ def figures(
             sizes[of_log.path] += log.size
     yield f.UNCLEANABLE, [((path,), count) for path, count in counts.items()]
     yield f.UNCLEANABLE_BYTES, [((path,), size) for path, size in sizes.items()]
+    if scrubber is not None:
+        yield f.SCRUBBED, [((path,), count) for path, count in scrubber.bytes.items()]
+        progress = scrubber.progress.items()
+        yield f.SCRUB_PROGRESS, [((path,), each.share) for path, each in progress]
+        yield f.SCRUB_END, [((path,), each.ended_ms / 1000) for path, each in progress]
+        yield f.SCRUB_DAMAGE, [((path,), each.found) for path, each in progress]
     image, queued = manager.image, 0
     if len(log_dirs) > 1:
         for number, (key, partition) in enumerate(list(manager.partitions.items()), 1):

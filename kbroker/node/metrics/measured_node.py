@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kbroker.node.controller.metadata_plane import MetadataPlane
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
+    from kbroker.node.logs.log_scrubber import LogScrubber
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.node.security.security import NodeSecurity
     from kbroker.node.serving.listener import Listener
@@ -42,6 +43,8 @@ class MeasuredNode(Protocol):
     def share_groups(self) -> ShareGroupsOnDemand | None: ...
     @property
     def log_cleaner(self) -> LogCleaner | None: ...
+    @property
+    def log_scrubber(self) -> LogScrubber | None: ...
     @property
     def opening(self) -> OpeningProgress | None:
         """The progress of opening the logs; None once they are open."""

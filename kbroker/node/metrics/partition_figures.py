@@ -23,12 +23,13 @@ class _Survey:
         self.led: list[Partition] = []
         self.opened: list[Partition] = []
         self.count = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
-        self.offline = self.reassigning = self.max_lag = self.producers = 0
+        self.offline = self.damaged = self.reassigning = self.max_lag = self.producers = 0
 
     def add(self, partition: Partition) -> None:
         """Count a partition."""
         self.count += 1
         self.offline += partition.offline
+        self.damaged += partition.is_damaged
         if _is_open(partition):
             self.opened.append(partition)
             self.producers += len(partition.log.producers.active_producers)
@@ -58,6 +59,7 @@ def figures(manager: ReplicaManager) -> Figures:
     yield f.UNDER_MIN_ISR_PARTITIONS, [((), survey.under_min_isr)]
     yield f.AT_MIN_ISR_PARTITIONS, [((), survey.at_min_isr)]
     yield f.OFFLINE_REPLICAS, [((), survey.offline)]
+    yield f.DAMAGED_REPLICAS, [((), survey.damaged)]
     yield f.REASSIGNING, [((), survey.reassigning)]
     yield f.PURGATORY, [(("Fetch",), purgatory.fetch_watch_count), (("Produce",), purgatory.produce_watch_count)]
     yield f.MAX_LAG, [(("Replica",), survey.max_lag)]

@@ -1,7 +1,8 @@
 """Reports the log directory of each of this broker's replicas to the controller (KIP-858).
 
 The controller needs this to know the partitions of a failed directory. The replicas of a broker with one directory are
-taken to be there; such a broker reports those that it cannot use, and those that it can use again.
+taken to be there; such a broker reports those that it cannot use, and those that it can use again. A replica whose log
+is damaged is reported as lost until the controller has taken it out of those that may lead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.types import Uuid
 from kbroker.wire.messages.assign_replicas_to_dirs import (
@@ -59,11 +61,19 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
         self._wanted = trio.Event()
+        self.told = trio.Event()
+        """Set when the controller has been told for the first time."""
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
         if delta.features_changed or any(True for _ in self._differing(image, delta.changed_topics)):
             self._wanted.set()
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether the controller takes a replica for usable, or complete, that is not."""
+        image = self._image()
+        return any(directory == DIR_LOST for _, directory in self._differing(image, image.topics.by_id))
 
     def report_soon(self) -> None:
         """Have the replicas looked at now: one cannot be used any more, or again."""
@@ -77,6 +87,7 @@ class DirectoryAssignments:
             if request is not None and not await self._report(request):
                 await trio.sleep(RETRY_SECONDS)
                 continue
+            self.told.set()
             with trio.move_on_after(self._interval):
                 await self._wanted.wait()
 
@@ -86,10 +97,14 @@ class DirectoryAssignments:
         manager, image = self._manager, self._image()
         if image.features.metadata_version < DIRECTORIES:
             return None
-        found: dict[Uuid, dict[Uuid, list[int]]] = {}
+        found: dict[Uuid, dict[Uuid, list[PartitionData]]] = {}
         for partition, directory in islice(self._differing(image, image.topics.by_id), MAX_REPLICAS):
             topics = found.setdefault(directory, {})
-            topics.setdefault(partition.topic_id, []).append(partition.topic_partition.partition)
+            entry = PartitionData(
+                partition_index=partition.topic_partition.partition,
+                is_damaged=directory == DIR_LOST and partition.is_damaged,
+            )
+            topics.setdefault(partition.topic_id, []).append(entry)
         if not found:
             return None
         return AssignReplicasToDirsRequest(
@@ -101,9 +116,9 @@ class DirectoryAssignments:
                     topics=[
                         TopicData(
                             topic_id=topic_id,
-                            partitions=[PartitionData(partition_index=index) for index in sorted(indexes)],
+                            partitions=sorted(entries, key=lambda entry: entry.partition_index),
                         )
-                        for topic_id, indexes in topics.items()
+                        for topic_id, entries in topics.items()
                     ],
                 )
                 for directory, topics in found.items()
@@ -120,7 +135,7 @@ class DirectoryAssignments:
             for index, assigned in topic.partitions.items():
                 partition = manager.partitions.get((topic.name, index))
                 if partition is not None and partition.topic_id == topic_id:
-                    directory = manager.log_dirs.directory_of(partition, assigned.isr)
+                    directory = manager.log_dirs.directory_of(partition, assigned)
                     if directory is not None and assigned.directory(manager.node_id) != directory:
                         yield partition, directory
 

@@ -114,6 +114,23 @@ class FollowerWriter:
         log.on_high_watermark_updated(state.high_watermark)
         self._checkpoints.request()
 
+    def drop_damaged(self, partition: Partition) -> None:
+        """Cut a damaged log back to where it is whole, once it has left the ISR: the leader has the rest."""
+        log = partition.log
+        if not log.is_damaged or partition.state.local_id in partition.state.isr:
+            return
+        end, first = log.log_end_offset, log.damage[0]
+        logger.warning(
+            "%s is cut back from %d to %d, to be fetched again from broker %d: %s",
+            partition.topic_partition,
+            end,
+            first.start_offset,
+            self._leader,
+            first,
+        )
+        self.truncate(partition, max(first.start_offset, log.log_start_offset))
+        log.healed()
+
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""
         logger.info(

@@ -14,6 +14,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
 from kbroker.node.replicas.progress import ALL_BYTES, Progress
+from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.types import TopicPartition, Uuid
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_entry import VerificationGuard
     from kbroker.observe.metrics.traffic import TopicTraffic
+    from kbroker.raft_metadata.image import PartitionImage
     from kbroker.runtime.round import Round
 
 logger = logging.getLogger(__name__)
@@ -124,6 +126,23 @@ class Partition:
     def has_log(self) -> bool:
         """Whether the log exists already."""
         return self._log is not None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the log lacks what it once had."""
+        return self._log is not None and self._log.is_damaged
+
+    def must_give_way(self, assigned: PartitionImage) -> bool:
+        """Whether the log is damaged, and another replica is to lead: one that is known to have everything, or, before
+        this one is elected, whichever is found to have most.
+
+        A controller that is not kbroker's leaves this one eligible; if it knows of no other, this one leads.
+        """
+        me = self.state.local_id
+        if not self.is_damaged or me not in (*assigned.isr, *assigned.elr):
+            return False
+        alone = {*assigned.isr, *assigned.elr} == {me}
+        return not alone or (me in assigned.elr and len(assigned.replicas) > 1 and assigned.directory(me) != DIR_LOST)
 
     def attach_log(self, log: PartitionLog, high_watermark: int) -> None:
         """Give the partition its log; the high watermark is what the checkpoint says, within the log's bounds."""

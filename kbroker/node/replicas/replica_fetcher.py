@@ -357,6 +357,7 @@ class LeaderFetcher:
         try:
             log = partition.log
             if not followed.begun:
+                self._writer.drop_damaged(partition)
                 action = begin(log_of(partition))
                 if action is not None:
                     self._writer.truncate(partition, action.offset)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.partition_table import PartitionTable
     from kbroker.node.replicas.progress import CheckpointRequests, Progress
+    from kbroker.raft_metadata.image import PartitionImage
     from kbroker.runtime.env import Env
 
 
@@ -79,16 +80,19 @@ class ReplicaLogDirs:
             result.append(LogDirDescription(log_dir.path, True, -1, -1, []))
         return result
 
-    def directory_of(self, partition: Partition, isr: Collection[int]) -> Uuid | None:
+    def directory_of(self, partition: Partition, assigned: PartitionImage) -> Uuid | None:
         """The log directory of a partition's log, as the controller is to know it; None if there is none yet.
 
         A log that cannot be used is nowhere, so that another replica leads: `DIR_LOST`. So is one that cannot be
-        written because the disk is full, unless nobody else is in sync: then it is there to be read.
+        written because the disk is full, unless nobody else is in sync: then it is there to be read. And so is one that
+        is damaged, until others lead, as far as there are any (`Partition.must_give_way`).
         """
         tp = partition.topic_partition
         if tp in self._log_manager.failed:
             return DIR_LOST
-        if self._is_full(tp) and any(broker != self._table.node_id for broker in isr):
+        if self._is_full(tp) and any(broker != self._table.node_id for broker in assigned.isr):
+            return DIR_LOST
+        if partition.must_give_way(assigned):
             return DIR_LOST
         log_dir = self._log_manager.log_dir_of(tp)
         return None if log_dir is None else log_dir.directory_id
@@ -206,6 +210,6 @@ class ReplicaLogDirs:
 
 def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:
     for log in logs:
-        yield LogDescription(log.topic_partition, log.size)
+        yield LogDescription(log.topic_partition, log.size, damage=log.damage)
     for move in moves:
         yield LogDescription(move.topic_partition, move.future.size, move.lag, True)

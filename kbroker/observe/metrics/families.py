@@ -124,6 +124,9 @@ AT_MIN_ISR_PARTITIONS = mbean(
     "server/ReplicaManager/AtMinIsrPartitionCount", Kind.GAUGE, "Led partitions that bear the loss of no replica."
 )
 OFFLINE_REPLICAS = mbean("server/ReplicaManager/OfflineReplicaCount", Kind.GAUGE, "Replicas in log dirs that failed.")
+DAMAGED_REPLICAS = own(
+    "kbroker_damaged_replicas", Kind.GAUGE, "Replicas whose logs lack what they once had, until they are healed."
+)
 ISR_SHRINKS = mbean("server/ReplicaManager/IsrShrinksPerSec", Kind.COUNTER, "Proposals of a smaller ISR.")
 ISR_EXPANDS = mbean("server/ReplicaManager/IsrExpandsPerSec", Kind.COUNTER, "Proposals of a larger ISR.")
 MAX_LAG = mbean(
@@ -193,6 +196,22 @@ UNCLEANABLE = mbean(
 )
 UNCLEANABLE_BYTES = mbean(
     "log/LogCleanerManager/uncleanable-bytes", Kind.GAUGE, "Bytes of these logs (KIP-346).", LOG_DIR
+)
+SCRUBBED = own("kbroker_log_scrubbed_bytes_total", Kind.COUNTER, "Bytes of logs that the scrubber has read.", LOG_DIR)
+SCRUB_PROGRESS = own(
+    "kbroker_log_scrub_progress",
+    Kind.GAUGE,
+    "Share of a log dir that the scrubber's latest round has read, between 0 and 1.",
+    LOG_DIR,
+)
+SCRUB_END = own(
+    "kbroker_log_scrub_end_timestamp_seconds",
+    Kind.GAUGE,
+    "When the scrubber last came to the end of a log dir, in seconds since 1970; 0 if it never has.",
+    LOG_DIR,
+)
+SCRUB_DAMAGE = own(
+    "kbroker_log_scrub_damage", Kind.GAUGE, "Damaged places that the scrubber's latest round has found.", LOG_DIR
 )
 FETCH_SESSIONS = mbean(
     "server/FetchSessionCache/NumIncrementalFetchSessions", Kind.GAUGE, "Fetch sessions of consumers and followers."

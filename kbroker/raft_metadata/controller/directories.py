@@ -58,6 +58,8 @@ class ReplicaDirectory(NamedTuple):
     topic_id: Uuid
     partition: int
     directory: Uuid
+    is_damaged: bool = False
+    """Whether its log lacks what it once had: it is not eligible to lead any more."""
 
 
 def assign_replicas(
@@ -86,7 +88,7 @@ def assign_replicas(
             errors[entry] = ErrorCode.NONE
             is_online = broker.has_online_dir(entry.directory)
             record = record_for_directory(
-                view, topic, entry.partition, partition, broker_id, entry.directory, is_online=is_online
+                view, topic, entry.partition, partition, broker_id, entry.directory, is_online, entry.is_damaged
             )
             if record is not None:
                 records.append(record)

@@ -45,7 +45,7 @@ def _elect(view: ControllerView, entry: TopicPartition, *, unclean: bool) -> Par
     led = partition.leader != NO_LEADER if unclean else partition.leader == partition.preferred_leader
     if led:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-    election = Election.UNCLEAN if unclean else Election.PREFERRED
+    election = Election.AT_ONCE if unclean else Election.PREFERRED
     record = partition_change(topic.id, entry.partition, partition, change_rules(view, topic), election=election)
     if record is not None:
         return record

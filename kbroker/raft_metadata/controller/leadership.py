@@ -37,6 +37,7 @@ def change_rules(
         elr_enabled=image.features.elr_enabled,
         metadata_version=image.features.metadata_version,
         default_directory=lambda broker_id: default_directory(view, broker_id),
+        log_ends=view.log_ends,
     )
 
 
@@ -77,6 +78,13 @@ def records_to_elect_with(view: ControllerView, broker_id: int) -> list[Partitio
     )
 
 
+def records_to_elect_most_complete(view: ControllerView) -> list[PartitionChangeRecord]:
+    """Elect leaders of the partitions of which no replica is known to have everything, by what brokers say of them."""
+    topics = view.image.topics.by_id
+    asked = ((topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked())
+    return _changes(view, asked, view.is_active)
+
+
 def records_after_unclean_shutdown(view: ControllerView, broker_id: int) -> list[PartitionChangeRecord]:
     """Take a broker that may have lost records out of ISRs and eligible leader replicas (KIP-966)."""
     return _changes(
@@ -95,11 +103,11 @@ def record_for_directory(
     partition: PartitionImage,
     broker_id: int,
     directory: Uuid,
-    *,
     is_online: bool,
+    is_damaged: bool = False,
 ) -> PartitionChangeRecord | None:
     """Write down the log directory of a broker's replica; a replica in a failed directory leaves the ISR, and one that
-    has come back from there may lead."""
+    has come back from there may lead. One that is damaged leaves the eligible leader replicas as well."""
     rules = change_rules(view, topic)
 
     def is_acceptable_leader(broker: int, partition: PartitionImage) -> bool:
@@ -114,6 +122,7 @@ def record_for_directory(
         rules._replace(is_acceptable_leader=is_acceptable_leader),
         isr=partition.isr if is_online else [broker for broker in partition.isr if broker != broker_id],
         directories={broker_id: directory},
+        unclean_shutdown=(broker_id,) if is_damaged else (),
         election=automatic_election(view, topic.name),
     )
 

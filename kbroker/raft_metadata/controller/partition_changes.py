@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from kbroker.raft_metadata.controller.log_ends import Key, LogEnds, most_complete
 from kbroker.raft_metadata.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, NO_EPOCH_BUMP_ON_ISR_SHRINK
 from kbroker.types import Uuid
@@ -26,6 +27,8 @@ class Election(enum.Enum):
     """A replica that has all that was acknowledged: of the ISR, or of the ELR when the ISR is empty."""
     UNCLEAN = enum.auto()
     """As ONLINE; if there is none, any active replica, whatever records it lacks."""
+    AT_ONCE = enum.auto()
+    """As UNCLEAN, by what is known: it does not wait until replicas have said what they have."""
 
 
 class ChangeRules(NamedTuple):
@@ -39,6 +42,8 @@ class ChangeRules(NamedTuple):
     metadata_version: int
     default_directory: Callable[[int], Uuid]
     """The log directory of a replica that is new to the broker."""
+    log_ends: LogEnds
+    """What brokers say of their replicas, where none is known to have everything."""
 
 
 @dataclass(slots=True)
@@ -144,7 +149,7 @@ def _eligible_leader_replicas(
 def _elect(
     record: PartitionChangeRecord, target: _Target, old: PartitionImage, rules: ChangeRules, election: Election
 ) -> None:
-    leader, unclean = _choose(target, old, rules, election)
+    leader, unclean = _choose((Uuid(record.topic_id), record.partition_id), target, old, rules, election)
     if leader == old.leader:
         return
     if leader in target.elr:
@@ -158,7 +163,7 @@ def _elect(
             record.leader_recovery_state = RECOVERING
 
 
-def _choose(target: _Target, old: PartitionImage, rules: ChangeRules, election: Election) -> tuple[int, bool]:
+def _choose(key: Key, target: _Target, old: PartitionImage, rules: ChangeRules, election: Election) -> tuple[int, bool]:
     """The leader, and whether it may lack acknowledged records."""
 
     def valid(broker: int) -> bool:
@@ -171,16 +176,19 @@ def _choose(target: _Target, old: PartitionImage, rules: ChangeRules, election: 
     for broker in (old.leader, *target.replicas):
         if valid(broker):
             return broker, False
-    if rules.elr_enabled and not target.isr and not target.elr and len(old.last_known_elr) == 1:
-        # No replica is known to have all records: the last leader is the best choice among the active ones.
-        last = old.last_known_elr[0]
-        if last in target.replicas and rules.is_acceptable_leader(last, old):
-            return last, True
-    if election is Election.UNCLEAN:
-        for broker in target.replicas:
-            if rules.is_acceptable_leader(broker, old):
-                return broker, True
-    return NO_LEADER, False
+    active = [broker for broker in target.replicas if rules.is_acceptable_leader(broker, old)]
+    is_unclean = election in (Election.UNCLEAN, Election.AT_ONCE)
+    if rules.elr_enabled and not target.isr and not target.elr:
+        # No replica is known to have all records.
+        known = rules.log_ends.of(key, active)
+        if election is not Election.AT_ONCE and rules.log_ends.awaited(key, old, known):
+            return NO_LEADER, False
+        last = old.last_known_elr[0] if len(old.last_known_elr) == 1 else NO_LEADER
+        if last in active and last not in known:
+            return last, True  # Apache Kafka's rule: the last leader is the best guess
+        if known and (last in known or is_unclean):
+            return most_complete(known, (last, *target.replicas)), True
+    return (active[0], True) if is_unclean and active else (NO_LEADER, False)
 
 
 def _keep_last_known_leader(record: PartitionChangeRecord, old: PartitionImage) -> None:

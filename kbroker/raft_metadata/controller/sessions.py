@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from kbroker.raft_metadata.controller.log_ends import Key, LogEnd
 from kbroker.raft_metadata.image import BrokerImage
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple
@@ -19,6 +20,7 @@ class Heartbeat(NamedTuple):
     """The fields of BrokerHeartbeat. ``cordoned_log_dirs`` is None while the broker does not know them.
 
     ``is_last``: it stops without a controlled shutdown, and is to be missed only when its session is over.
+    ``log_ends``: what it has of partitions without a leader; None from a broker that does not know the question.
     """
 
     broker_id: int
@@ -29,6 +31,7 @@ class Heartbeat(NamedTuple):
     offline_log_dirs: tuple[Uuid, ...] = ()
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
     is_last: bool = False
+    log_ends: Mapping[Key, LogEnd] | None = None
 
 
 class HeartbeatState(NamedTuple):

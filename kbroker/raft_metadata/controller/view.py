@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema
+from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.types import OffsetAndEpoch
@@ -26,7 +27,8 @@ class ControllerView:
     """The offset that the first record of the result will get: a broker that registers gets it as its epoch."""
     schema: ConfigSchema
     rng: random.Random
-    policies: Policies = NO_POLICIES
+    policies: Policies
+    log_ends: LogEnds
 
     def is_active(self, broker_id: int) -> bool:
         """Whether the broker is registered, unfenced and not in controlled shutdown."""
@@ -61,13 +63,21 @@ class Controller:
     """
 
     def __init__(
-        self, node_id: int, schema: ConfigSchema, rng: random.Random, policies: Policies = NO_POLICIES
+        self,
+        node_id: int,
+        schema: ConfigSchema,
+        rng: random.Random,
+        policies: Policies = NO_POLICIES,
+        *,
+        recovery_timeout_ms: int = 0,
     ) -> None:
+        """``recovery_timeout_ms``: how long to wait for what brokers have, where no replica is known to have all."""
         self.image: MetadataImage = EMPTY_IMAGE
         self.node_id = node_id
         self.schema = schema
         self._rng = rng
         self._policies = policies
+        self.log_ends = LogEnds(recovery_timeout_ms)
 
     def view(self, next_offset: int | None = None) -> ControllerView:
         """The view for one operation; ``next_offset`` is the end of the metadata log, where its records will go.
@@ -78,11 +88,14 @@ class Controller:
             self._policies.on_request()
         if next_offset is None:
             next_offset = self.image.offset + 1
-        return ControllerView(self.node_id, self.image, next_offset, self.schema, self._rng, self._policies)
+        return ControllerView(
+            self.node_id, self.image, next_offset, self.schema, self._rng, self._policies, self.log_ends
+        )
 
     def reset(self, image: MetadataImage) -> None:
         """Start again from ``image``: the committed one, or the one before records that could not be appended."""
         self.image = image
+        self.log_ends.restart(image)
 
     def replay(self, records: Sequence[object], last: OffsetAndEpoch) -> MetadataDelta:
         """Take in the records of a result; ``last`` is the position of the last of them in the log."""
@@ -90,4 +103,5 @@ class Controller:
         for record in records:
             delta.replay(record)
         self.image = delta.apply(last)
+        self.log_ends.on_change(delta, self.image)
         return delta

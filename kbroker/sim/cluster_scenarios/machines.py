@@ -1,12 +1,20 @@
-"""Disks that fail or are slow, and clocks that jump."""
+"""Disks that fail, are slow or damage what they hold, and clocks that jump."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from kbroker.log.checkpoint_files import PARTITION_METADATA
+from kbroker.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
+from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.cluster_scenarios.steps import await_progress, begin, begin_transactions
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, begin_transactions, kill_all
 from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
+from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
+
+OF_A_LOG: Final = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, LEADER_EPOCHS, PARTITION_METADATA)
 
 
 @scenario()
@@ -91,3 +99,69 @@ async def clocks_jump(cluster: SimCluster) -> None:
         await cluster.run_for(cluster.rng.uniform(1, 8))
         await await_progress(cluster, 3)
     await cluster.finish(partitions)
+
+
+@scenario(log_roll_ms="2000", replica_high_watermark_checkpoint_interval_ms="500")
+async def bad_disks(cluster: SimCluster) -> None:
+    """Disks flip bits, lose blocks and answer with others, of one replica at a time: it heals, and nothing is lost."""
+    rng = cluster.rng
+    partitions = await begin(cluster, partitions=3)
+    cluster.commit_offsets(partitions[0], 2)
+    for _ in range(3):
+        await cluster.run_for(rng.uniform(2, 8))
+        await await_progress(cluster)
+        everything = cluster.all_partitions()
+        await cluster.await_full_isr(everything)
+        # Two of three replicas are damaged, but in different partitions.
+        victims = rng.sample(cluster.brokers, rng.choice((1, 1, 2)))
+        names = [str(tp) for tp in rng.sample(everything, len(everything))]
+        how = rng.choice(("runs", "stops", "is killed", "all are killed"))
+        if how == "all are killed":
+            await kill_all(cluster)
+        for number, node in enumerate(victims):
+            if how == "stops":
+                await node.stop()
+            elif how == "is killed":
+                node.kill()
+            suffixes = [LOG_SUFFIX] if how == "runs" or rng.random() < 0.6 else OF_A_LOG
+            node.damage(names[number :: len(victims)], suffixes)
+        await cluster.run_for(rng.choice((0, 1, 5)))
+        cluster.start_all()
+        await cluster.await_serving()
+        await _until_healed(cluster)
+        await await_progress(cluster)
+    await cluster.finish(partitions)
+
+
+async def _until_healed(cluster: SimCluster) -> None:
+    """All is verified, and what is damaged is whole again, within two minutes."""
+    for node in cluster.brokers:
+        await _scrub(cluster, node)
+    await cluster.until(lambda: not _damaged(cluster), 60, "what is damaged does not heal")
+    await cluster.await_full_isr(cluster.all_partitions(), within=60)
+    cluster.invariants.check_logs()
+
+
+async def _scrub(cluster: SimCluster, node: SimNode) -> None:
+    """Have a node verify its logs now."""
+
+    def ended() -> list[int]:
+        scrubber = None if node.broker is None else node.broker.log_scrubber
+        return [] if scrubber is None else [each.ended_ms for each in scrubber.progress.values()]
+
+    await cluster.until(lambda: any(ended()), 20, f"{node.name} does not begin to verify its logs")
+    before = ended()
+    assert node.broker is not None and node.broker.log_scrubber is not None
+    node.broker.log_scrubber.begin()
+    await cluster.until(lambda: min(ended(), default=0) > max(before), 60, f"{node.name} does not verify its logs")
+
+
+def _damaged(cluster: SimCluster) -> list[str]:
+    """The logs that know of damage."""
+    return [
+        f"{node.name} {log.topic_partition}"
+        for node in cluster.serving
+        if node.broker is not None
+        for log in node.broker.log_manager
+        if log.is_damaged
+    ]

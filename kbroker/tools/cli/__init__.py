@@ -56,6 +56,9 @@ COMMANDS = {
         "kbroker.tools.doctor.command", "say what is wrong with a cluster, a configuration or a machine, and what to do"
     ),
     "bundle": Command("kbroker.tools.doctor.bundle_command", "pack what a report of a mistake needs, without secrets"),
+    "scrub": Command(
+        "kbroker.tools.cli.scrub", "have the nodes of a cluster verify their logs now, or verify a directory"
+    ),
     "verify-log": Command(
         "kbroker.tools.cli.verify_log", "check that everything in log directories is what it should be"
     ),

@@ -18,6 +18,7 @@ from kbroker.client.topics import LATEST, TopicDescription, list_offsets, list_t
 from kbroker.tools.console.asking import Cluster
 from kbroker.tools.console.sizes import ask_sizes
 from kbroker.tools.console.totals import Totals, count
+from kbroker.tools.diagnosis.facts import DamagedReplica
 from kbroker.types import TopicPartition
 
 _LEAST_SECONDS: Final = 2.0
@@ -51,6 +52,8 @@ class Topics:
     silent: Mapping[int, str]
     failed_dirs: Sequence[tuple[int, str]]
     """Log directories that have failed, with their brokers."""
+
+    damaged: Sequence[DamagedReplica]
 
     growth: Mapping[str, float]
     """Topic -> bytes a second by which one copy grows, of those that were seen twice."""
@@ -123,6 +126,7 @@ def _ask_topics(client: Client, rates: Rates) -> Topics:
         found.of_brokers(),
         found.silent,
         found.failed,
+        found.damaged,
         growth,
         records,
         count(topics, growth, records),

@@ -9,8 +9,8 @@ from typing import Final
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.patience import patience
 from kbroker.client.topics import add_sizes, sizes_request
+from kbroker.tools.diagnosis.facts import DamagedReplica, damaged_replicas
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 _PATIENCE: Final = 1.5
 """Seconds that one broker is waited for: a page must not wait for one that is down."""
@@ -27,6 +27,8 @@ class Sizes:
 
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Log directories that have failed, with their brokers."""
+
+    damaged: list[DamagedReplica] = field(default_factory=list)
 
     def of_leader(self, partition: TopicPartition, leader: int | None) -> int | None:
         """Bytes on the leader's disk; 0 for a partition without a directory, None if that is not to be known."""
@@ -45,7 +47,7 @@ class Sizes:
 
 def ask_sizes(client: Client, partitions: Collection[TopicPartition] | None = None) -> Sizes:
     """Ask each broker for itself, of some partitions or of all: one that is down harms only its own."""
-    request = DescribeLogDirsRequest(topics=None) if partitions is None else sizes_request(partitions)
+    request = sizes_request(partitions)
     found: dict[TopicPartition, dict[int, int]] = {}
     sizes = Sizes(found)
     for broker in client.all_nodes():
@@ -59,4 +61,5 @@ def ask_sizes(client: Client, partitions: Collection[TopicPartition] | None = No
             sizes.silent[broker] = str(error)
             continue
         sizes.failed += [(broker, each.log_dir) for each in response.results if each.error_code]
+        sizes.damaged += [damaged for each in response.results for damaged in damaged_replicas(broker, each)]
     return sizes

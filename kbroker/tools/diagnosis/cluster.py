@@ -58,7 +58,7 @@ def controllers(view: ClusterView) -> Iterator[Finding]:
 
 
 def brokers(view: ClusterView) -> Iterator[Finding]:
-    """Report brokers that are fenced, that do not answer, and those with a log directory that has failed."""
+    """Report brokers that are fenced or do not answer, log directories that have failed, and damaged logs."""
     fenced = {broker.id for broker in view.brokers if broker.fenced}
     for broker in sorted(fenced):
         yield Finding(
@@ -84,6 +84,18 @@ def brokers(view: ClusterView) -> Iterator[Finding]:
             "The broker's log says why. Once the disk is mended, the broker has to be started again.",
             "disk-failed",
             (Link("broker", broker=broker),),
+        )
+    for replica in view.damaged:
+        yield Finding(
+            Severity.ERROR,
+            f"broker {replica.broker}, {replica.partition} from offset {replica.start}",
+            f"Broker {replica.broker}: its log of {replica.partition} is damaged, offsets {replica.start} to"
+            f" {replica.end - 1} are missing.",
+            f"DescribeLogDirs says so: {replica.reason}.",
+            "While another replica is in sync this one fetches them again by itself. If none has them, what was taken"
+            " out is beside the log.",
+            "damaged-replica",
+            (Link("topic", topic=replica.partition.topic),),
         )
 
 

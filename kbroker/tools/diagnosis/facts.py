@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.types import TopicPartition
+
 if TYPE_CHECKING:
     from kbroker.client.nodes import ClusterBroker
     from kbroker.client.open_transactions import OpenTransaction
     from kbroker.client.topics import TopicDescription
     from kbroker.client.transactions import TransactionDescription
+    from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResult
     from kbroker.wire.messages.describe_quorum import ResponsePartitionData as PartitionOfQuorum
 
 
@@ -102,6 +105,32 @@ def replica_counts(
     return {each: ReplicaCounts(leads[each], replicas[each], out_of_sync[each]) for each in ids}
 
 
+class DamagedReplica(NamedTuple):
+    """Offsets from ``start`` on, below ``end``, that a broker's log of a partition has lost."""
+
+    broker: int
+    partition: TopicPartition
+    start: int
+    end: int
+    reason: str
+
+
+def damaged_replicas(broker: int, log_dir: DescribeLogDirsResult) -> list[DamagedReplica]:
+    """Returns what a broker that was asked for damage says of a log directory; one that is not kbroker says nothing."""
+    return [
+        DamagedReplica(
+            broker,
+            TopicPartition(topic.name, partition.partition_index),
+            damage.start_offset,
+            damage.end_offset,
+            damage.reason,
+        )
+        for topic in log_dir.topics
+        for partition in topic.partitions
+        for damage in partition.damage
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """A cluster at ``now_ms`` of this machine's clock.
@@ -123,6 +152,7 @@ class ClusterView:
     counts: Mapping[int, ReplicaCounts] = field(default_factory=dict)
     transactions: Sequence[TransactionDescription] = ()
     hanging: Sequence[OpenTransaction] = ()
+    damaged: Sequence[DamagedReplica] = ()
 
     @property
     def alive(self) -> frozenset[int]:

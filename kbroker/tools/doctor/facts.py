@@ -16,7 +16,7 @@ from kbroker.client.quotas import EntityQuotas
 from kbroker.client.topics import TopicDescription
 from kbroker.client.transactions import TransactionDescription
 from kbroker.tools.diagnosis.cluster import GRACE_MS
-from kbroker.tools.diagnosis.facts import ClusterView, Quorum
+from kbroker.tools.diagnosis.facts import ClusterView, DamagedReplica, Quorum
 from kbroker.tools.diagnosis.stuck_groups import LaggingPartition
 from kbroker.types import TopicPartition
 
@@ -90,6 +90,7 @@ class LogDirFacts:
     failed: bool
     total: int | None = None
     usable: int | None = None
+    damaged: tuple[DamagedReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +292,7 @@ class Facts:
             [ClusterBroker(each.id, "", -1, None, each.fenced) for each in cluster.brokers],
             cluster.quorum,
             failed_dirs=[(each.id, dir.path) for each in cluster.brokers for dir in each.log_dirs or () if dir.failed],
+            damaged=[replica for each in cluster.brokers for dir in each.log_dirs or () for replica in dir.damaged],
             topics=[topic.description for topic in self.topics],
             min_isr={each.name: least for each in self.topics if (least := each.number(MIN_ISR)) is not None},
             transactions=cluster.transactions or (),

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
-from kbroker.wire.schema import Int16, Int32, Int64, Request, UuidField, field, message, struct
+from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Request, UuidField, field, message, struct
 
 
 @struct
 class PartitionData:
     partition_index: Int32 = 0
+    is_damaged: Bool = field(tag=FIRST_OWN_TAG, default=False)
 
 
 @struct

@@ -1,6 +1,19 @@
 from __future__ import annotations
 
-from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Request, UuidField, field, message
+from kbroker.types import ZERO_UUID
+from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Request, UuidField, field, message, struct
+
+
+@struct
+class LogEndData:
+    """What the broker has of a partition of which no replica is known to have everything."""
+
+    topic_id: UuidField = ZERO_UUID
+    partition: Int32 = 0
+    leader_epoch: Int32 = -1
+    epoch_start_offset: Int64 = 0
+    end_offset: Int64 = 0
+    missing: Int64 = 0
 
 
 @message(api_key=63, versions="0-2", flexible="0+")
@@ -13,6 +26,7 @@ class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"]):
     offline_log_dirs: list[UuidField] = field("1+", tag=0)
     cordoned_log_dirs: list[UuidField] | None = field("2+", nullable="2+", tag=1, default=None)
     is_last: Bool = field(tag=FIRST_OWN_TAG, default=False)
+    log_ends: list[LogEndData] | None = field(tag=FIRST_OWN_TAG + 1, nullable="0+", default=None)
 
 
 @message(api_key=63, versions="0-2", flexible="0+")

@@ -1,6 +1,13 @@
+"""DescribeLogDirs (key 35): versions 1-5, flexible from 2.
+
+Four tagged fields (KIP-482) are kbroker's own: the wish to hear how far a node has scrubbed its directories, or to have
+it begin, that to hear what is missing from damaged logs, and what the node says to each. Others skip them, and without
+the wish nobody is sent any.
+"""
+
 from __future__ import annotations
 
-from kbroker.wire.schema import Bool, Int16, Int32, Int64, Request, Str, field, message, struct
+from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int8, Int16, Int32, Int64, Request, Str, field, message, struct
 
 
 @struct
@@ -12,6 +19,18 @@ class DescribableLogDirTopic:
 @message(api_key=35, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     topics: list[DescribableLogDirTopic] | None = field(nullable="0+")
+    wants_scrub: Int8 = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
+    """1: to hear of it. 2: to begin, too."""
+    wants_damage: Bool = field("2+", tag=FIRST_OWN_TAG + 1, default=False, ignorable=True)
+
+
+@struct
+class MissingOffsets:
+    """Offsets that damage took from a log, ``end_offset`` not included."""
+
+    start_offset: Int64 = 0
+    end_offset: Int64 = 0
+    reason: Str = ""
 
 
 @struct
@@ -20,12 +39,26 @@ class DescribeLogDirsPartition:
     partition_size: Int64 = 0
     offset_lag: Int64 = 0
     is_future_key: Bool = False
+    damage: list[MissingOffsets] = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
 
 
 @struct
 class DescribeLogDirsTopic:
     name: Str = ""
     partitions: list[DescribeLogDirsPartition] = field()
+
+
+@struct
+class Scrub:
+    """How far a directory is scrubbed. Times are milliseconds since 1970, 0 for never; numbers those of the latest
+    round."""
+
+    began_ms: Int64 = 0
+    ended_ms: Int64 = 0
+    done_bytes: Int64 = 0
+    total_bytes: Int64 = 0
+    found: Int32 = 0
+    bytes_per_second: Int64 = 0
 
 
 @struct
@@ -36,6 +69,7 @@ class DescribeLogDirsResult:
     total_bytes: Int64 = field("4+", ignorable=True, default=-1)
     usable_bytes: Int64 = field("4+", ignorable=True, default=-1)
     is_cordoned: Bool = field("5+", ignorable=True)
+    scrub: Scrub | None = field("2+", tag=FIRST_OWN_TAG, nullable="2+", default=None, ignorable=True)
 
 
 @message(api_key=35, versions="1-5", flexible="2+")

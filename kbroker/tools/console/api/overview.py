@@ -54,6 +54,7 @@ def _answer(call: Call, topics: Topics, told: _Told) -> Json:
         topics.failed_dirs,
         totals.troubled,
         told.min_isr,
+        damaged=topics.damaged,
     )
     found = findings(view)
     return {

@@ -183,6 +183,7 @@ def _partition(
         "start": start,
         "end": end,
         "size": sizes.of_leader(partition, entry.leader),
+        "damage": [each._asdict() for each in sizes.damaged if each.partition == partition],
         "moving": _show_move(moving.get(entry.partition), partition, sizes),
     }
 

@@ -131,7 +131,14 @@ def disk_space(facts: Facts) -> Iterator[Finding]:
         )
 
 
-share("brokers", {"disk-failed": "A log directory of a broker has failed"}, see="disks-and-log-directories")
+share(
+    "brokers",
+    {
+        "disk-failed": "A log directory of a broker has failed",
+        "damaged-replica": "A broker's log of a partition lacks what it once had",
+    },
+    see="disks-and-log-directories",
+)
 
 
 @check("version-mixture", "Brokers do not serve the same versions of APIs, or support the same features", see="cluster")

@@ -25,7 +25,7 @@ from kbroker.client.security import ClientSecurity
 from kbroker.client.topics import MAX_TIMESTAMP, TopicDescription, list_offsets, list_topics
 from kbroker.client.transactions import TransactionDescription, describe_transaction, list_transactions, producers_of
 from kbroker.tools.diagnosis.asking import ask_quorum
-from kbroker.tools.diagnosis.facts import Quorum
+from kbroker.tools.diagnosis.facts import Quorum, damaged_replicas
 from kbroker.tools.doctor.facts import BrokerFacts, ClusterFacts, ListenerFacts, LogDirFacts, TopicFacts
 from kbroker.tools.doctor.gather.groups import GroupLooks
 from kbroker.tools.doctor.gather.listeners import Probe
@@ -191,6 +191,7 @@ class ClusterLook:
                     bool(each.error_code),
                     each.total_bytes if each.total_bytes >= 0 else None,
                     each.usable_bytes if each.usable_bytes >= 0 else None,
+                    tuple(damaged_replicas(found.id, each)),
                 )
                 for each in describe_log_dirs(client, [found.id])[found.id].results
             )

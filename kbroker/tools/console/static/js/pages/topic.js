@@ -159,9 +159,13 @@ function rate(before, end, seconds) {
 function replicas(partition) {
   return partition.replicas.map((id, index) => {
     const inSync = partition.isr.includes(id);
+    const damage = partition.damage.filter((each) => each.broker === id);
     return [
       index ? ", " : "",
       inSync ? String(id) : h("span", { class: "warn-text", title: "not in sync" }, `${id} (not in sync)`),
+      damage.map((each) =>
+        h("span", { class: "warn-text", title: each.reason }, ` (damaged: offsets ${each.start} to ${each.end - 1} are missing)`),
+      ),
     ];
   });
 }

@@ -1,0 +1,185 @@
+"""What replicas have of the partitions of which none is known to have everything: they say so before one is elected.
+
+So it is when all in-sync replicas ended uncleanly, or the last of them found its log damaged. KIP-966 has a request for
+this in its second part (GetReplicaLogInfo), which Apache Kafka 4.4 has not: it elects the last leader. Here each broker
+that has a replica tells of it in its heartbeats.
+
+As volatile as sessions: a new active controller is told anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from kbroker.raft_metadata.image import EMPTY_IMAGE, NO_LEADER, MetadataDelta, MetadataImage, PartitionImage
+from kbroker.types import Uuid
+from kbroker.value_types import NamedTuple
+
+Key = tuple[Uuid, int]
+
+WORTH_TELLING_MS = 1000
+"""Most brokers say what they have as soon as they are unfenced."""
+
+
+class LogEnd(NamedTuple):
+    """How much a replica has."""
+
+    leader_epoch: int
+    """Of its last record; -1 without records."""
+    epoch_start_offset: int
+    """The offset at which that epoch began."""
+    end_offset: int
+    """The end of the log, or the end that it had before it was damaged."""
+    missing: int = 0
+    """Offsets below the end that damage took."""
+
+
+def most_complete(ends: Mapping[int, LogEnd], order: Iterable[int]) -> int:
+    """Returns the replica with which the fewest offsets are lost; of equal ones, the first in ``order``.
+
+    The log that went furthest, by leader epoch and end, is what all are measured by: another one lacks what is behind
+    its own end, and whatever an epoch wrote that it has not heard of. So without damage the log that went furthest
+    wins (Raft's rule), and a damaged one loses to a whole one unless that one is further behind than the damage is
+    large.
+    """
+    furthest = max(ends.values())
+
+    def rank(broker_id: int) -> tuple[int, int, int]:
+        end = ends[broker_id]
+        shared = end.end_offset
+        if end.leader_epoch < furthest.leader_epoch:
+            shared = min(shared, furthest.epoch_start_offset)
+        lost = end.missing + max(furthest.end_offset - shared, 0)
+        return -lost, end.leader_epoch, end.end_offset
+
+    return max((broker_id for broker_id in order if broker_id in ends), key=rank)
+
+
+def is_asked_for(partition: PartitionImage) -> bool:
+    """Whether brokers are to tell what they have: there is no leader, and no replica is known to have everything."""
+    return partition.leader == NO_LEADER and not partition.isr and not partition.elr
+
+
+class LogEnds:
+    """The partitions in question, and what brokers say of them. Times are milliseconds of a monotonic clock."""
+
+    def __init__(self, timeout_ms: int = 0) -> None:
+        """``timeout_ms``: a broker is waited for no longer, unless it verifies its logs meanwhile."""
+        self.timeout_ms = timeout_ms
+        self._image = EMPTY_IMAGE
+        self._now_ms = 0
+        self._since: dict[Key, int] = {}
+        """When each partition came into question."""
+        self._ends: dict[int, tuple[int, Mapping[Key, LogEnd]]] = {}
+        """What each broker has said last, and its epoch then."""
+        self._mute: dict[int, int] = {}
+        """The epochs of brokers that are ready and do not answer: they are not ours."""
+        self._recovering: dict[int, int] = {}
+        """When brokers were last heard of that verify their logs."""
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def begin(self, now_ms: int) -> None:
+        """Ask anew: this node has become the active controller."""
+        self._now_ms = now_ms
+        self._since = dict.fromkeys(self._since, now_ms)
+        for said in (self._ends, self._mute, self._recovering):
+            said.clear()
+
+    def restart(self, image: MetadataImage) -> None:
+        """Follow the metadata from an image on."""
+        self._image = image
+        self._since.clear()
+        for topic_id in image.topics.by_id:
+            self._look_at(topic_id)
+
+    def on_change(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the metadata."""
+        self._image = image
+        if self._since:
+            for key in [key for key in self._since if key[0] in delta.deleted_topics]:
+                del self._since[key]
+        for topic_id in delta.changed_topics:
+            self._look_at(topic_id)
+
+    def _look_at(self, topic_id: Uuid) -> None:
+        topic = self._image.topics.by_id.get(topic_id)
+        for partition_id, partition in () if topic is None else topic.partitions.items():
+            if is_asked_for(partition):
+                self._since.setdefault((topic_id, partition_id), self._now_ms)
+            elif self._since:
+                self._since.pop((topic_id, partition_id), None)
+
+    def heard(
+        self, broker_id: int, broker_epoch: int, ends: Mapping[Key, LogEnd] | None, now_ms: int, *, recovers: bool
+    ) -> bool:
+        """Take in a heartbeat; whether it may decide an election.
+
+        ``ends`` is None from a broker that does not know the question. One that ``recovers`` cannot answer yet.
+        """
+        self._now_ms = now_ms
+        if recovers:
+            self._recovering[broker_id] = now_ms
+            return False
+        if ends is None:
+            is_news = self._mute.get(broker_id) != broker_epoch
+            self._mute[broker_id] = broker_epoch
+            return is_news and bool(self._since)
+        self._mute.pop(broker_id, None)
+        self._ends[broker_id] = broker_epoch, ends
+        return bool(ends) and bool(self._since)
+
+    def passed(self, now_ms: int) -> bool:
+        """Let time pass; whether a partition is in question."""
+        self._now_ms = now_ms
+        return bool(self._since)
+
+    # --- what follows from it -----------------------------------------------------------------------------------
+
+    def asked(self) -> Iterator[tuple[Key, PartitionImage]]:
+        """Returns the partitions in question."""
+        for topic_id, partition_id in self._since:
+            yield (topic_id, partition_id), self._image.topics.by_id[topic_id].partitions[partition_id]
+
+    def of(self, key: Key, candidates: Collection[int]) -> dict[int, LogEnd]:
+        """Returns what those of the ``candidates`` have that have said so in their present lives."""
+        found = {}
+        for broker_id in candidates:
+            epoch, ends = self._ends.get(broker_id, (-1, {}))
+            broker = self._image.brokers.get(broker_id)
+            if broker is not None and broker.epoch == epoch and key in ends:
+                found[broker_id] = ends[key]
+        return found
+
+    def awaited(self, key: Key, partition: PartitionImage, known: Collection[int] | None = None) -> list[int]:
+        """Returns the brokers that may still say what they have of a partition, beside those that are ``known``."""
+        since, result = self._since.get(key, self._now_ms), []
+        if known is None:
+            known = self.of(key, partition.replicas)
+        for broker_id in partition.replicas:
+            broker = self._image.brokers.get(broker_id)
+            if (
+                broker is not None
+                and broker_id not in known
+                and self._mute.get(broker_id) != broker.epoch
+                and broker.has_online_dir(partition.directory(broker_id))
+                and self._now_ms < max(since, self._recovering.get(broker_id, since)) + self.timeout_ms
+            ):
+                result.append(broker_id)
+        return result
+
+    def missed(self) -> dict[int, int]:
+        """Returns the brokers that have been waited for long enough to be told of, and for how many partitions."""
+        late = (each for each in self.asked() if self._since[each[0]] + WORTH_TELLING_MS <= self._now_ms)
+        return Counter(broker_id for key, partition in late for broker_id in self.awaited(key, partition))
+
+    def next_deadline(self) -> float:
+        """The time at which the wait for a partition may be over, or has lasted for long enough to be told of."""
+        if not self._since:
+            return math.inf
+        oldest = min(self._since.values())
+        times = [oldest + WORTH_TELLING_MS, *(heard + self.timeout_ms for heard in self._recovering.values())]
+        times += [since + self.timeout_ms for since in self._since.values()]
+        return min((time for time in times if time > self._now_ms), default=math.inf)

@@ -1,0 +1,118 @@
+"""Pieces of segments that are verified, and the progress that is kept."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbroker.log.disk import OsDisk
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.scrubbing import FILE_NAME, Piece, Progress, open_once, read_progress, verify_piece, write_progress
+from kbroker.runtime.env import RealEnv
+from kbroker.types import TopicPartition
+from kbroker.wire.record_batch import Record, build_batch
+
+
+def batch(offset: int, value: bytes, count: int = 1) -> bytes:
+    return build_batch([Record(0, 1000, None, value)] * count, base_offset=offset)
+
+
+BATCHES = [batch(number * 3, b"value", 3) for number in range(40)]
+WHOLE = b"".join(BATCHES)
+SIZE = len(WHOLE)
+
+
+def verify(content: bytes, length: int = 200, *, size: int = SIZE) -> tuple[list[int], Piece]:
+    """Verify a file piece by piece; the positions on the way, and the last piece."""
+    disk = FakeDisk()
+    disk.make_dirs("/d")
+    disk.write_bytes("/d/log", content)
+    file, piece, positions = open_once(disk, "/d/log"), Piece(0, 0), list[int]()
+    while piece.position < size and piece.problem is None:
+        positions.append(piece.position)
+        piece = verify_piece(file, piece.position, size, piece.next_offset, length, lambda *_: None)
+    return positions, piece
+
+
+@pytest.mark.parametrize("length", [1, 61, 100, 1000, SIZE])
+def test_all_batches_are_verified_whatever_the_size_of_a_piece(length: int) -> None:
+    positions, last = verify(WHOLE, length)
+    assert last == Piece(SIZE, 120)
+    assert len(positions) == (1 if length == SIZE else len(positions)) and positions[0] == 0
+
+
+@pytest.mark.parametrize("at", range(0, len(BATCHES[0]), 7))
+def test_any_byte_that_changes_is_found_or_is_of_no_account(at: int) -> None:
+    """The leader epoch and low bits of the base offset are not under the checksum."""
+    position = sum(map(len, BATCHES[:20]))
+    content = bytearray(WHOLE)
+    content[position + at] ^= 0x80
+    _, last = verify(bytes(content))
+    if 12 <= at < 16:
+        assert last.problem is None
+    else:
+        assert last.problem is not None
+        assert last.position in (position, position + len(BATCHES[20])), "the batch, or the next if its offset is high"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 60, 61, len(BATCHES[0]) - 1, SIZE // 2, SIZE - 1])
+def test_a_file_that_is_cut_is_found(kept: int) -> None:
+    _, last = verify(WHOLE[:kept])
+    assert last.problem is not None and last.position <= kept
+
+
+def test_another_place_of_the_file_is_found_by_its_offsets() -> None:
+    content = b"".join(BATCHES[:20] + BATCHES[5:10] + BATCHES[25:])
+    _, last = verify(content)
+    assert last.problem == "offset 15 follows 59"
+
+
+def test_progress_is_kept() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/d")
+    assert read_progress(disk, "/d") == Progress()
+    for progress in (Progress((TopicPartition("a-b", 3), 17), 5, 4, 3, 2, 1), Progress(None, 5, 6, 3, 3)):
+        write_progress(disk, "/d", progress)
+        assert read_progress(disk, "/d") == progress
+    for bad in (b"", b"[]", b'{"next": 3}', b"\0" * 100, b'{"next": [1], "began_ms": 1}'):
+        disk.write_bytes(f"/d/{FILE_NAME}", bad)
+        assert read_progress(disk, "/d") == Progress()
+
+
+def pages_in_memory(path: Path) -> int:
+    """Pages of a file that are in the page cache."""
+    size = path.stat().st_size
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        begin = ctypes.c_char.from_buffer(mapped)
+        assert ctypes.CDLL(None).mincore(ctypes.byref(begin), ctypes.c_size_t(size), pages) == 0
+        del begin
+        return sum(page & 1 for page in pages)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no advice on files")
+def test_the_page_cache_stays_as_it_was(tmp_path: Path) -> None:
+    path, env = tmp_path / "log", RealEnv()
+    path.write_bytes(b"".join(batch(number, b"x" * 100_000) for number in range(20)))
+    size = path.stat().st_size
+    file = open_once(OsDisk(), str(path))
+
+    def scrub() -> int:
+        piece = Piece(0, 0)
+        while piece.position < size:
+            piece = verify_piece(file, piece.position, size, piece.next_offset, 1 << 18, env.read_now)
+            assert piece.problem is None
+        return pages_in_memory(path)
+
+    file.sync()
+    os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if pages_in_memory(path):
+        pytest.skip("this file system keeps all in memory")
+    assert scrub() == 0
+    path.read_bytes()
+    assert scrub() == -(-size // mmap.PAGESIZE)

@@ -1,0 +1,165 @@
+"""Three nodes, three replicas of everything, and files of one node that are damaged while nobody runs: all is read, and
+all copies are whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.log.damage import FILE_NAME as DAMAGE
+from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from tests.every_node import await_topics
+from tests.patience import LONG, eventually
+
+confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+
+pytestmark = pytest.mark.slow
+
+COUNT = 600
+PER_BATCH = 30
+PAGE = 4096
+GROUP = "readers"
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def zero_a_page(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    start = len(data) // 2 // PAGE * PAGE
+    data[start : start + PAGE] = bytes(len(data[start : start + PAGE]))
+    path.write_bytes(data)
+
+
+def cut_in_two(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+WAYS: Mapping[str, Callable[[Path], None]] = {
+    "flipped": flip_a_bit,
+    "zeroed": zero_a_page,
+    "cut": cut_in_two,
+    "emptied": empty,
+    "removed": Path.unlink,
+}
+
+
+def log_of(node: ClusterNode, partition: str) -> Path:
+    return node.data_dir / partition / "00000000000000000000.log"
+
+
+def produce(cluster: RunningCluster) -> None:
+    """Have `COUNT` records of each topic acknowledged by all in-sync replicas, in batches of `PER_BATCH`."""
+    failed: list[Any] = []
+
+    def on_delivery(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 60_000}
+    producer = confluent_kafka.Producer(settings | {"batch.num.messages": PER_BATCH})
+    for number in range(COUNT):
+        for topic in WAYS:
+            producer.produce(topic, b"%06d" % number * 20, on_delivery=on_delivery)
+    assert producer.flush(LONG) == 0 and not failed
+
+
+def consumed(cluster: RunningCluster, topics: Mapping[str, int]) -> dict[str, list[int]]:
+    """What a consumer reads that begins at the start, until it has the numbers that are wanted."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "all", "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0) for topic in topics])
+    found: dict[str, list[int]] = {topic: [] for topic in topics}
+    while any(len(found[topic]) < count for topic, count in topics.items()):
+        message = consumer.poll(LONG)
+        assert message is not None, {topic: len(read) for topic, read in found.items()}
+        if message.error() is None:
+            found[message.topic()].append(int(message.value()[:6]))
+        else:
+            assert message.error().code() != confluent_kafka.KafkaError._BAD_MSG
+    consumer.close()
+    return found
+
+
+def commit(cluster: RunningCluster, offset: int) -> None:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": GROUP})
+    places = [confluent_kafka.TopicPartition(topic, 0, offset) for topic in WAYS]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+
+
+def committed(cluster: RunningCluster) -> set[int]:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": GROUP, "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    places = consumer.committed([confluent_kafka.TopicPartition(topic, 0) for topic in WAYS], timeout=LONG)
+    consumer.close()
+    return {place.offset for place in places}
+
+
+@contextmanager
+def written(min_isr: int) -> Iterator[RunningCluster]:
+    properties = {"min.insync.replicas": min_isr, "offsets.topic.num.partitions": 1}
+    with running_cluster(3, properties) as cluster:
+        with cluster.client() as client:
+            made = create_topics(client, [NewTopic(topic, 1, 3) for topic in WAYS])
+            assert not any(isinstance(result, Exception) for result in made.values())
+        await_topics(cluster, *WAYS)
+        produce(cluster)
+        for offset in range(0, COUNT + 1, 20):
+            commit(cluster, offset)
+        cluster.await_in_sync()
+        yield cluster
+
+
+def damage(node: ClusterNode) -> None:
+    for topic, way in WAYS.items():
+        way(log_of(node, f"{topic}-0"))
+    flip_a_bit(log_of(node, "__consumer_offsets-0"))
+
+
+def check_all_is_whole(cluster: RunningCluster) -> None:
+    """Everything is read, and heals: no replica is left with a damaged log, or another one than the others."""
+    assert consumed(cluster, dict.fromkeys(WAYS, COUNT)) == {topic: list(range(COUNT)) for topic in WAYS}
+    assert committed(cluster) == {COUNT}
+    cluster.await_in_sync()
+    for topic in WAYS:
+        partition = f"{topic}-0"
+        eventually(
+            lambda partition=partition: len({log_of(node, partition).read_bytes() for node in cluster.nodes}) == 1,
+            f"all logs of {partition} are the same",
+        )
+        assert not any((node.data_dir / partition / DAMAGE).exists() for node in cluster.nodes)
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_damaged_copy_does_not_win_when_all_were_killed(victim: int) -> None:
+    with written(min_isr=2) as cluster:
+        cluster.kill()
+        damage(cluster.node(victim))
+        for node in cluster.nodes:
+            node.start(wait=False)
+        check_all_is_whole(cluster)
+
+
+def test_a_damaged_copy_does_not_win_although_it_led_last_and_stopped_cleanly() -> None:
+    """Nobody else is known to have everything, so all are asked."""
+    with written(min_isr=1) as cluster:
+        for node in cluster.nodes:
+            node.stop()
+        damage(cluster.node(3))
+        for node in cluster.nodes:
+            node.start(wait=False)
+        check_all_is_whole(cluster)

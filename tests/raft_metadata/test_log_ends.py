@@ -1,0 +1,182 @@
+"""Where no replica is known to have everything, the one that has most leads, once those that can have said so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from kbroker.raft_metadata.controller.elections import elect_leaders
+from kbroker.raft_metadata.controller.leadership import records_to_elect_most_complete
+from kbroker.raft_metadata.controller.log_ends import LogEnd, most_complete
+from kbroker.raft_metadata.controller.view import ControllerResult
+from kbroker.raft_metadata.image import NO_LEADER, RECOVERING
+from kbroker.types import TopicPartition
+from tests.raft_metadata.controller_harness import Harness
+
+TIMEOUT = 10_000
+
+
+@pytest.mark.parametrize(
+    ("ends", "leader"),
+    [
+        ({1: LogEnd(4, 0, 700), 2: LogEnd(4, 0, 780), 3: LogEnd(4, 0, 720)}, 2),
+        # An epoch that others have not heard of is worth more than a long tail of an earlier one.
+        ({1: LogEnd(4, 0, 900), 2: LogEnd(5, 600, 610)}, 2),
+        # Whole, and as far: the damaged one comes last, also one whose file is empty.
+        ({1: LogEnd(4, 0, 780, missing=30), 2: LogEnd(4, 0, 780)}, 2),
+        ({1: LogEnd(5, 700, 780, missing=780), 2: LogEnd(4, 0, 779)}, 2),
+        # One that was down for long lacks more than a batch that was damaged.
+        ({1: LogEnd(5, 400, 9_000, missing=30), 2: LogEnd(4, 0, 400)}, 1),
+        # What an earlier epoch wrote behind the place where a later one began is not shared with it.
+        ({1: LogEnd(5, 400, 500, missing=30), 2: LogEnd(4, 0, 500)}, 1),
+        ({1: LogEnd(4, 0, 780), 2: LogEnd(4, 0, 780)}, 1),
+        ({3: LogEnd(-1, 0, 0)}, 3),
+    ],
+)
+def test_the_replica_with_which_the_fewest_offsets_are_lost_leads(ends: Mapping[int, LogEnd], leader: int) -> None:
+    assert most_complete(ends, (1, 2, 3)) == leader
+
+
+class Asking(Harness):
+    """Three brokers with one partition. They are killed together; the last that is registered again led last."""
+
+    def __init__(self, **configs: str) -> None:
+        super().__init__(recovery_timeout_ms=TIMEOUT)
+        self.now_ms = 1_000_000
+        self.controller.log_ends.begin(self.now_ms)
+        for broker in (1, 2, 3):
+            self.broker(broker)
+        self.assign("t", 1, 2, 3, **configs)
+        self.key = self.controller.image.topics.by_name["t"].id, 0
+        for broker in (1, 2, 3):
+            self.broker(broker, unfence=False)
+        assert (self.partition().leader, self.partition().isr, self.partition().elr) == (NO_LEADER, (), ())
+        assert self.partition().last_known_elr == (3,)
+
+    def says(self, broker: int, end: LogEnd | None, *, recovers: bool = False) -> None:
+        """A heartbeat of a broker, which unfences it. ``end`` is None from one that does not know the question."""
+        ends = None if end is None else {self.key: end}
+        news = self.controller.log_ends.heard(broker, self.epochs[broker], ends, self.now_ms, recovers=recovers)
+        if self.controller.image.brokers[broker].fenced and not recovers:
+            self.unfence(broker)
+        elif news:
+            self.elect()
+
+    def elect(self) -> None:
+        self.apply(ControllerResult(None, records_to_elect_most_complete(self.view)))
+
+    def passes(self, ms: int) -> None:
+        self.now_ms += ms
+        self.controller.log_ends.passed(self.now_ms)
+        self.elect()
+
+    @property
+    def leader(self) -> int:
+        return self.partition().leader
+
+
+def test_all_are_asked_before_one_leads() -> None:
+    h = Asking()
+    h.says(3, LogEnd(4, 0, 700))
+    h.says(1, LogEnd(4, 0, 780))
+    assert h.leader == NO_LEADER
+    h.says(2, LogEnd(4, 0, 700))
+    assert (h.leader, h.partition().isr, h.partition().leader_recovery_state) == (1, (1,), RECOVERING)
+    assert h.partition().last_known_elr == ()
+    assert h.controller.log_ends.next_deadline() == math.inf
+
+
+def test_a_silent_broker_is_waited_for_only_so_long() -> None:
+    h = Asking()
+    h.says(3, LogEnd(4, 0, 780, missing=780))
+    h.says(1, LogEnd(4, 0, 780))
+    h.passes(TIMEOUT - 1)
+    assert h.leader == NO_LEADER
+    assert h.controller.log_ends.next_deadline() == h.now_ms + 1
+    h.passes(1)
+    assert h.leader == 1
+
+
+def test_a_broker_that_verifies_its_logs_is_waited_for_as_long_as_it_lives() -> None:
+    h = Asking()
+    h.says(3, LogEnd(4, 0, 700))
+    h.says(1, LogEnd(4, 0, 700))
+    for _ in range(10):
+        h.passes(TIMEOUT // 2)
+        h.says(2, None, recovers=True)
+        assert h.leader == NO_LEADER
+    h.says(2, LogEnd(4, 0, 780))
+    assert h.leader == 2
+
+
+def test_only_those_that_led_last_or_have_as_much_may_lead() -> None:
+    """The last leader alone acknowledged something, perhaps: without it nobody leads, as in Apache Kafka."""
+    h = Asking()
+    h.says(1, LogEnd(4, 0, 780))
+    h.says(2, LogEnd(4, 0, 781))
+    h.passes(TIMEOUT)
+    assert h.leader == NO_LEADER
+    h.says(3, LogEnd(4, 0, 780))
+    assert h.leader == 2
+
+
+def test_the_answers_of_an_earlier_life_do_not_count() -> None:
+    h = Asking()
+    h.says(1, LogEnd(4, 0, 780))
+    h.says(3, LogEnd(4, 0, 700))
+    h.fence(1)
+    h.broker(1, unfence=False)
+    h.says(2, LogEnd(4, 0, 700))
+    assert h.leader == NO_LEADER
+    h.says(1, LogEnd(4, 0, 780))
+    assert h.leader == 1
+
+
+def test_with_a_broker_that_does_not_know_the_question_the_last_leader_leads() -> None:
+    h = Asking()
+    h.says(1, LogEnd(4, 0, 780))
+    h.says(2, LogEnd(4, 0, 780))
+    h.says(3, None)
+    assert h.leader == 3
+
+
+def test_one_that_does_not_know_the_question_and_did_not_lead_is_not_waited_for() -> None:
+    h = Asking()
+    h.says(3, LogEnd(4, 0, 700))
+    h.says(2, LogEnd(4, 0, 780))
+    assert h.leader == NO_LEADER
+    h.says(1, None)
+    assert h.leader == 2
+
+
+def test_where_unclean_elections_are_allowed_replicas_are_asked_as_well() -> None:
+    h = Asking(unclean_leader_election_enable="true")
+    h.says(1, LogEnd(4, 0, 700))
+    h.says(2, LogEnd(4, 0, 780))
+    assert h.leader == NO_LEADER
+    h.passes(TIMEOUT)
+    assert h.leader == 2
+
+
+def test_who_asks_for_an_unclean_election_does_not_wait() -> None:
+    h = Asking()
+    h.says(1, LogEnd(4, 0, 700))
+    h.says(2, LogEnd(4, 0, 780))
+    assert h.apply(elect_leaders(h.view, [TopicPartition("t", 0)], unclean=True)) == {TopicPartition("t", 0): None}
+    assert h.leader == 2
+
+
+def test_a_new_controller_asks_anew() -> None:
+    h = Asking()
+    h.says(1, LogEnd(4, 0, 780))
+    h.says(3, LogEnd(4, 0, 700))
+    h.controller.reset(h.controller.image)
+    h.now_ms += TIMEOUT
+    h.controller.log_ends.begin(h.now_ms)
+    h.says(2, LogEnd(4, 0, 700))
+    assert h.leader == NO_LEADER
+    h.says(1, LogEnd(4, 0, 780))
+    h.says(3, LogEnd(4, 0, 700))
+    assert h.leader == 1
