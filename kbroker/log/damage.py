@@ -36,6 +36,11 @@ class Damage(NamedTuple):
     set_aside: str | None = None
     """Name of the file beside the log that has the bytes, if they were taken out and are not blank."""
 
+    @property
+    def is_in_log(self) -> bool:
+        """Whether the damaged bytes still stand in the log, where readers come upon them."""
+        return self.size > 0 and self.set_aside is None
+
     def __str__(self) -> str:
         """For a person: what is missing, and why."""
         return f"offsets {self.start_offset} to {self.end_offset - 1} are missing: {self.reason}"

@@ -1,4 +1,4 @@
-"""A log on the disk: its directory, and the flushes that make more of it durable.
+"""A log on the disk: its directory, the flushes that make more of it durable, and what of it is damaged.
 
 One owner (the node's loop) calls all methods; only :meth:`FlushTask.run` may run in another thread. ``OSError`` means
 that the disk refused; the log dir is then to go offline.
@@ -6,25 +6,33 @@ that the disk refused; the log dir is then to go offline.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.checkpoint_files import write_partition_metadata
+from kbroker.log.damage import Damage, note
 from kbroker.log.disk import Disk
 from kbroker.log.flushing import Durability, FlushTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_reader import LogReader
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.recovery import LoadedLog
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment_list import SegmentList
+from kbroker.log.segments.segment_recovery import find_damaged
 from kbroker.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
 
 
 class DurableLog(LogReader):
     """The log of one partition, to be read, flushed and closed. ``PartitionLog`` changes it."""
 
     __slots__ = (
+        "_damage",
         "_on_disk",
         "before_creation",
         "config",
@@ -33,6 +41,7 @@ class DurableLog(LogReader):
         "durability",
         "generation",
         "leader_epochs",
+        "on_damage",
         "producers",
         "topic_id",
     )
@@ -65,6 +74,9 @@ class DurableLog(LogReader):
         self._on_disk = on_disk
         self.before_creation: Callable[[], None] | None = None
         """Called before the directory is made; may raise ``OSError``."""
+        self._damage = loaded.damage
+        self.on_damage: Callable[[DurableLog], None] | None = None
+        """Called when damage was found in the open log. It is noted durably by then, and part of ``damage``."""
 
     # -- on and off the disk
 
@@ -162,3 +174,50 @@ class DurableLog(LogReader):
     def _on_durable(self, task: FlushTask) -> None:
         if task.generation == self.generation:
             self.durability.flushed(task.offset, task.indexed, self.log_end_offset, self._bases[-1], task.sealed_only)
+
+    # -- damage
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What is missing, by offset: it has not healed, and the log does not start behind it."""
+        return tuple(each for each in self._damage if each.end_offset > self.log_start_offset)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something is missing."""
+        return bool(self._damage) and bool(self.damage)
+
+    @property
+    def whole_end_offset(self) -> int:
+        """The offset up to which nothing is missing: of two copies that are damaged, the one that has more up to there
+        is the better one."""
+        return min([self.log_end_offset, *(each.start_offset for each in self.damage)])
+
+    @property
+    def has_damaged_bytes(self) -> bool:
+        """Whether readers of some place get NOT_LEADER_OR_FOLLOWER, until `begin_holes`, or a truncation."""
+        return bool(self._damage) and any(each.is_in_log for each in self.damage)
+
+    def damaged(self, error: CorruptSegment) -> ApiError:
+        """Note, durably, the damage that a reader, the cleaner or a scrubber came upon, and tell `on_damage` if it is
+        news. Returns NOT_LEADER_OR_FOLLOWER; CORRUPT_MESSAGE if the bytes are whole after all. ``OSError``."""
+        index = next((i for i, segment in enumerate(self._segments) if segment.path == error.path), -1)
+        found = find_damaged(self._segments[index], error.position) if index >= 0 else None
+        if found is None:
+            return super().damaged(error)
+        end_offset = found.end_offset
+        if end_offset is None:
+            end_offset = self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
+        name = error.path.rpartition(os.sep)[2]
+        new = Damage(found.start_offset, end_offset, name, found.position, found.end - found.position, found.reason, 0)
+        if new not in self._damage:
+            others = [each for each in self._damage if each.segment != name or each.position != found.position]
+            self._damage = note(self.disk, self.directory, [*others, new])
+            logger.warning("%s is damaged: %s: %s", self.topic_partition, error.path, new)
+            if self.on_damage is not None:
+                self.on_damage(self)
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
+
+    def healed(self) -> None:
+        """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""
+        self._damage = note(self.disk, self.directory, ())

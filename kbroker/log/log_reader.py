@@ -1,7 +1,9 @@
 """Reads a log from an offset or a time on, and finds the transactions that a reader has to skip.
 
 Nothing here changes a log. Where its bytes are not what they should be, the functions raise
-:class:`~kbroker.log.segments.indexed_file.CorruptSegment`, and the methods of `LogReader` ``ApiError`` CORRUPT_MESSAGE.
+:class:`~kbroker.log.segments.indexed_file.CorruptSegment`, and the methods of `LogReader` what `LogReader.damaged`
+returns.
+What was not written by this process, nor read with checksums, is read so before it is given away.
 """
 
 from __future__ import annotations
@@ -89,6 +91,11 @@ def read(
             available = cut - position if cut > position else max_bytes
     else:
         segment.expect_read_at(end, bound if bound < segment_end else segment_end)
+    if position < segment.unverified:
+        whole = segment.whole_until(position, position + available)
+        if whole < position + available:
+            available = whole - position
+            segment.expect_read_at(whole, -1)
     if seen.chunk and (found := seen.take(position, available)) is not None:
         return ReadInfo(offset, found, base_offset, segment.base_offset, position, readable)
     file = segment.log_file()
@@ -192,7 +199,11 @@ class LogReader:
         try:
             return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
         except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise self.damaged(error) from error
+
+    def damaged(self, error: CorruptSegment) -> ApiError:
+        """Returns what is told to whoever comes upon damage: CORRUPT_MESSAGE. A `PartitionLog` does more."""
+        return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
@@ -224,7 +235,7 @@ class LogReader:
                     return
                 yield start, header
         except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise self.damaged(error) from error
 
     def offset_for_timestamp(self, timestamp: int) -> Generator[None, None, TimestampOffset | None]:
         """The first record whose timestamp is at least ``timestamp`` (milliseconds), or ``None``; in steps."""
@@ -234,11 +245,11 @@ class LogReader:
         """The first record that has the greatest timestamp of all, or ``None`` without timestamps; in steps."""
         return self._looked_up(timestamp_lookup.offset_of_max_timestamp(self._list))
 
-    @staticmethod
     def _looked_up(
+        self,
         steps: Generator[None, None, TimestampOffset | None],
     ) -> Generator[None, None, TimestampOffset | None]:
         try:
             return (yield from steps)
         except CorruptSegment as error:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            raise self.damaged(error) from error

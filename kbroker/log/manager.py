@@ -97,6 +97,7 @@ class LogManager:
         rng: random.Random | None = None,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
         progress: OpeningProgress | None = None,
+        leaves_holes: bool = True,
     ) -> LogManager:
         """:meth:`lock` the log dirs and open every log in them. ``FatalError`` if all dirs fail, too."""
         manager = cls.lock(
@@ -109,7 +110,8 @@ class LogManager:
         )
         try:
             log_config = log_config or (lambda tp: LogConfig())
-            manager.take_in(manager.load(now_ms=now_ms, log_config=log_config, progress=progress))
+            loaded = manager.load(now_ms=now_ms, log_config=log_config, progress=progress, leaves_holes=leaves_holes)
+            manager.take_in(loaded)
         except BaseException:
             manager._unlock()
             raise
@@ -158,11 +160,12 @@ class LogManager:
         now_ms: int,
         log_config: Callable[[TopicPartition], LogConfig],
         progress: OpeningProgress | None = None,
+        leaves_holes: bool = True,
     ) -> LoadedLogs:
         """Open every log in the locked dirs, in any thread; :meth:`take_in` what it returns.
 
         Other threads may read ``progress``, and end it by that: ``OpeningStopped``. A directory that fails goes
-        offline.
+        offline. Unless damage ``leaves_holes``, logs are cut there.
         """
         return load_logs(
             self.disk,
@@ -171,6 +174,7 @@ class LogManager:
             log_config=log_config,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             progress=progress if progress is not None else OpeningProgress(),
+            leaves_holes=leaves_holes,
         )
 
     def take_in(self, loaded: LoadedLogs) -> None:

@@ -6,21 +6,23 @@ Everything here is synchronous, and time is an argument. One owner (the node's l
 :meth:`FlushTask.run` may run in another thread.
 
 Errors: ``ApiError`` is for the client that asked. ``OSError`` means that the disk refused; the log dir is then
-to go offline. Where it is the log's bytes that are wrong, readers get CORRUPT_MESSAGE with file and position.
+to go offline. Where it is the log's bytes that are wrong, ``on_damage`` hears of it (``durable_log``).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
-from kbroker.log.damage import Damage, note
+from kbroker.log.damage import note
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
+from kbroker.log.holes import HolesTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
@@ -64,13 +66,11 @@ class PartitionLog(DurableLog):
     """The log of one partition, to be read and written. Made by ``opening``."""
 
     __slots__ = (
-        "_damage",
         "_rolling",
         "before_roll",
         "before_truncation",
         "cuts",
         "flushes_by_config",
-        "on_damage",
         "on_rolled",
         "segments_held",
     )
@@ -91,9 +91,6 @@ class PartitionLog(DurableLog):
         super().__init__(directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=on_disk)
         self.cuts = loaded.cuts
         """The places at which recovery cut off the end on opening, and why."""
-        self._damage = loaded.damage
-        self.on_damage: Callable[[PartitionLog], None] | None = None
-        """Called when damage was found in the open log. It is noted durably by then, and part of ``damage``."""
         self.on_rolled: Callable[[PartitionLog], None] | None = None
         """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
         self.before_roll: Callable[[PartitionLog], None] | None = None
@@ -132,19 +129,36 @@ class PartitionLog(DurableLog):
 
     # -- damage
 
-    @property
-    def damage(self) -> tuple[Damage, ...]:
-        """What is missing, by offset: it has not healed, and the log does not start behind it."""
-        return tuple(each for each in self._damage if each.end_offset > self.log_start_offset)
+    def begin_holes(self, now_ms: int) -> HolesTask | None:
+        """Have damage that was found in the open log become holes, which readers pass: the task is to be run, in any
+        thread, and ended. ``None`` if there is nothing to do, or somebody else is at the segments (`segments_held`)."""
+        names = {each.segment for each in self.damage if each.is_in_log}
+        if not names or self.segments_held:
+            return None
+        if os.path.basename(self._segments[-1].path) in names:
+            self.roll(now_ms)
+        pairs = [
+            (segment, following)
+            for segment, following in zip(self._segments, self._bases[1:], strict=False)
+            if os.path.basename(segment.path) in names
+        ]
+        self.segments_held = True
+        generation = self.generation
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether something is missing."""
-        return bool(self._damage) and bool(self.damage)
+        def end(task: HolesTask) -> None:
+            self.segments_held = False
+            if generation != self.generation:
+                task.discard()
+                return
+            others = [each for each in self._damage if not (each.is_in_log and each.segment in names)]
+            self._damage = note(self.disk, self.directory, [*others, *task.found])
+            for cleaned in task.cleaned:
+                self.replace_segments(cleaned, now_ms)
+            self.disk.sync_dir(self.directory)
+            if self.on_rolled is not None:
+                self.on_rolled(self)
 
-    def healed(self) -> None:
-        """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""
-        self._damage = note(self.disk, self.directory, ())
+        return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
 
     # -- appending
 
@@ -400,6 +414,11 @@ class PartitionLog(DurableLog):
             except OSError:
                 self.durability.recovery_point, self.log_start_offset = before  # the next attempt has it written
                 raise
+        if self.leader_epochs.latest_start > offset:
+            self.leader_epochs.truncate_from_end(offset)
+            if self._on_disk:
+                self.leader_epochs.write(self.disk, self.directory, sync=True)
+            self.leader_epochs.dirty = True  # a flush that was begun before may write the old ones yet
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.

@@ -12,6 +12,7 @@ from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
+from kbroker.log.segments.segment_recovery import find_damaged
 from kbroker.value_types import NamedTuple
 
 
@@ -27,12 +28,16 @@ class Cut(NamedTuple):
 
 
 def find_cut(segment_list: SegmentList, offset: int) -> Cut:
-    """Find the batch that holds ``offset``. ``ApiError`` CORRUPT_MESSAGE."""
+    """Find the batch that holds ``offset``, or damage on the way there. ``ApiError`` CORRUPT_MESSAGE."""
     segment = segment_list.segments[bisect_right(segment_list.bases, offset) - 1]
     try:
         batch = segment.locate(offset)
     except CorruptSegment as error:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        damaged = find_damaged(segment, error.position)
+        if damaged is None:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        position, start = damaged.position, damaged.start_offset
+        batch = LocatedBatch(position, segment.size - position, start, start)
     return Cut(segment, batch, offset if batch is None else min(offset, batch.base_offset))
 
 

@@ -92,7 +92,9 @@ class Broker:
         self.telemetry = make_telemetry(config, env, self._metrics)
         self._explorer = make_explorer(config, env, self)
         self._dynamic_config = DynamicBrokerConfig(config)
-        self._logs = LogOpening(env, lambda: self._dynamic_config.log_config({}))
+        self._logs = LogOpening(
+            env, lambda: self._dynamic_config.log_config({}), leaves_holes=config.log_recovery_on_damage == "hole"
+        )
         self._listeners = Listeners(
             config, self._dynamic_config, self.security, make_observers(self._metrics, self._explorer)
         )

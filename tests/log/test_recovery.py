@@ -151,7 +151,7 @@ def test_flipped_bits_of_old_segments_are_told_with_file_and_position() -> None:
     boundary = ends_before(disk, path)
     with pytest.raises(ApiError) as caught:
         log.read(boundary, 1000)
-    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert caught.value.message is not None
     assert path in caught.value.message
     assert f"byte {position}" in caught.value.message
@@ -387,7 +387,7 @@ def test_what_follows_damage_outlives_a_reader_who_meets_it() -> None:
         assert not log.cuts
         with pytest.raises(ApiError) as caught:
             log.read(damaged, 1000)
-        assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert caught.value.message is not None
         assert f"byte {position}" in caught.value.message
         beyond = begins[13][1]
@@ -417,7 +417,7 @@ def test_damage_at_the_start_of_the_active_segment_holds_no_writer_up() -> None:
     assert read_all(log, start=beyond) == [*enumerate(values), (len(values), b"goes on")][beyond:]
     with pytest.raises(ApiError) as caught:
         log.read(0, 1000)
-    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_log_is_cut_back_behind_damage_and_what_comes_then_is_found() -> None:

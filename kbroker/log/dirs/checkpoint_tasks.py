@@ -87,7 +87,9 @@ class CheckpointTasks:
             clean = log_dir.cleaner_offsets.get(tp)
             if clean is not None:
                 log_dir.cleaner_offsets[tp] = min(clean, log.recovery_point)
-            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)()
+            *_, said = self._said(log_dir, HIGH_WATERMARKS)
+            marks = {**said, tp: min(said[tp], log.recovery_point)} if tp in said else None
+            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
 
     def _said(self, log_dir: LogDir, name: str) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """The offsets in a checkpoint file, and those that belong there now."""

@@ -62,6 +62,7 @@ class _ToLoad(NamedTuple):
     recovery_point: int
     log_start_offset: int
     clean_offset: int
+    high_watermark: int
 
 
 MANY_LOGS = 500
@@ -187,6 +188,7 @@ def load_logs(
     log_config: Callable[[TopicPartition], LogConfig],
     producer_id_expiration_ms: int,
     progress: OpeningProgress,
+    leaves_holes: bool,
 ) -> LoadedLogs:
     """Open the logs in all dirs that are online; a dir that fails goes offline. `OpeningStopped` if told so."""
     loaded = LoadedLogs()
@@ -212,7 +214,8 @@ def load_logs(
             if item.log_dir is not log_dir:
                 continue
             if log_dir.offline is None:
-                log = _load(item, log_config(item.topic_partition), now_ms, producer_id_expiration_ms, loaded, own)
+                config = log_config(item.topic_partition)
+                log = _load(item, config, now_ms, producer_id_expiration_ms, loaded, own, leaves_holes)
                 if log is not None:
                     loaded.logs.append((log, log_dir))
             own.opened()
@@ -238,7 +241,8 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
     starts = log_dir.read_offsets(LOG_START_OFFSETS) or {}
     cleaned = log_dir.read_offsets(CLEANER_OFFSETS)
     log_dir.cleaner_offsets = dict(cleaned or {})
-    loaded.high_watermarks.update(log_dir.read_offsets(HIGH_WATERMARKS) or {})
+    marks = log_dir.read_offsets(HIGH_WATERMARKS) or {}
+    loaded.high_watermarks.update(marks)
     if log_dir.was_clean:
         remove_clean_shutdown(disk, log_dir.path)
     work = []
@@ -259,7 +263,7 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
             # Of a log that the checkpoints say nothing of, nobody knows where it was compacted: they are lost, or
             # somebody has moved its directory here. `CheckpointTasks.before_roll` has them speak of all others.
             clean = MAX_OFFSET if point is None or cleaned is None else cleaned.get(found, 0)
-            work.append(_ToLoad(log_dir, path, found, point or 0, starts.get(found, 0), clean))
+            work.append(_ToLoad(log_dir, path, found, point or 0, starts.get(found, 0), clean, marks.get(found, 0)))
     return work
 
 
@@ -279,6 +283,7 @@ def _load(
     producer_id_expiration_ms: int,
     loaded: LoadedLogs,
     progress: DirProgress,
+    leaves_holes: bool,
 ) -> PartitionLog | None:
     tp = item.topic_partition
     try:
@@ -301,6 +306,8 @@ def _load(
             files=item.log_dir.files,
             producer_id_expiration_ms=producer_id_expiration_ms,
             clean_offset=item.clean_offset,
+            high_watermark=item.high_watermark,
+            leaves_holes=leaves_holes,
             segments_left=progress.left,
         )
     except (CorruptCheckpoint, OSError) as error:

@@ -85,9 +85,13 @@ def walk(
     bounds: Bounds,
     *,
     position: int = 0,
+    piece: int = CHUNK,
     before_read: Callable[[], None] = lambda: None,
 ) -> Iterator[Whole | Damaged]:
-    """All bytes of a file from ``position`` to ``size``, in order. ``before_read`` is called before each piece."""
+    """All bytes of a file from ``position`` to ``size``, in order, ``piece`` bytes or a batch at a time.
+
+    ``before_read`` is called before each.
+    """
     held: Whole | None = None
     """The last whole batch, until the next one bears it out."""
     before = bounds
@@ -101,7 +105,7 @@ def walk(
     while position < size:
         at = position - start
         if at + HEADER_SIZE > len(chunk):
-            chunk, start, at = read(CHUNK), position, 0
+            chunk, start, at = read(piece), position, 0
         misfit: str | None
         following = size
         try:
@@ -110,7 +114,7 @@ def walk(
             if position + length > size:
                 raise CorruptRecord(f"a batch of {length} bytes is cut off after {size - position}")
             if at + length > len(chunk):
-                chunk, start, at = read(max(CHUNK, length)), position, 0
+                chunk, start, at = read(max(piece, length)), position, 0
             check_crc(chunk, at, header)
             misfit, following = bounds.misfit(header), position + length
             if (

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 
 from kbroker.log.disk import Buffer, DiskFile
 from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
-from kbroker.log.segments.indexed_file import FIRST_CHUNK, LARGEST_CHUNK, CorruptSegment, IndexedFile, Seen
+from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
+from kbroker.log.segments.indexed_file import (
+    FIRST_CHUNK,
+    LARGEST_CHUNK,
+    MAX_RELATIVE_OFFSET,
+    CorruptSegment,
+    IndexedFile,
+    Seen,
+)
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
@@ -18,6 +26,9 @@ _RECENT = 128
 """Batches at the end of the active segment whose positions are kept in memory, for readers at the tail."""
 
 _SMALL_BATCH = 512
+
+_VERIFIED_PARTS = 64
+"""Parts of a segment that are remembered as verified: so many readers, each at a place of its own, read it once."""
 
 
 class LocatedBatch(NamedTuple):
@@ -131,6 +142,7 @@ class Segment(IndexedFile):
         self._files.get(self.path, create=True).truncate(size)
         self.size = size
         self.unverified = min(self.unverified, size)
+        self._verified = [(start, min(end, size)) for start, end in self._verified if start < size]
         self._hint = -1
         self._recent_bases = self._recent_lasts = self._recent_positions = None
         self._bytes_since_index = 0
@@ -231,6 +243,41 @@ class Segment(IndexedFile):
             return start
         self._hint, self._hint_offset = found, -1
         return found
+
+    # -- verifying
+
+    def whole_until(self, position: int, end: int) -> int:
+        """The position up to which the batches from ``position`` on are whole: ``end`` or beyond, unless damage or much
+        to read comes before. :class:`CorruptSegment` if the first one is damaged.
+
+        What this process has not written, nor read with checksums, is read once. A batch begins at ``position``.
+        """
+        parts, at = self._verified, position
+        slot = bisect_right(parts, (position, self.size)) - 1
+        if slot >= 0 and parts[slot][1] >= position:
+            at = parts[slot][1]
+        if at < min(end, self.unverified):
+            bounds = Bounds(self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET)
+            damaged: Damaged | None = None
+            for item in walk(self.log_file(), self.size, bounds, position=at, piece=LARGEST_CHUNK):
+                if isinstance(item, Damaged):
+                    damaged = item
+                    break
+                at = item.position + item.header.size
+                if at >= min(end, position + LARGEST_CHUNK * 4):
+                    break
+            if at == position and damaged is not None:
+                raise CorruptSegment(self.path, position, damaged.reason)
+            self._note_verified(position, at)
+        return at if at < self.unverified else self.size
+
+    def _note_verified(self, start: int, end: int) -> None:
+        parts = [part for part in self._verified if part[1] < start or part[0] > end]
+        joined = [part for part in self._verified if part[1] >= start and part[0] <= end]
+        parts.append((min([start, *(part[0] for part in joined)]), max([end, *(part[1] for part in joined)])))
+        self._verified = sorted(parts[-_VERIFIED_PARTS:])
+        if self._verified[0][0] == 0 and self._verified[0][1] >= self.unverified:
+            self.unverified, self._verified = 0, []
 
     # -- removal
 

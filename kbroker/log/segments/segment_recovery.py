@@ -20,6 +20,7 @@ from kbroker.log.segments.cleaned_segment import CleanedSegment, CleanedSegmentW
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import finish_interrupted_work, remove_files
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.wire.batch_header import BatchHeader
 
 _CHUNK = 1024 * 1024
@@ -60,6 +61,23 @@ def recover_segment(
                 next_offset = reached
     segment.unverified = 0
     return next_offset, found, reached
+
+
+def find_damaged(segment: Segment, position: int) -> Damaged | None:
+    """Returns what is damaged at a position of a segment that is in use; ``None`` if all is whole there."""
+    try:
+        entry = segment.offset_index.floor_by_value(position - 1)
+    except CorruptIndex:
+        entry = None
+    for start in sorted({entry[1] if entry is not None else 0, 0}, reverse=True):
+        for item in walk(segment.log_file(), segment.size, bounds_of(segment, segment.base_offset), position=start):
+            if isinstance(item, Damaged) and item.end > position:
+                if item.position == start != position:
+                    break  # the index led astray
+                return item
+            if item.position > position:
+                return None
+    return None
 
 
 def write_around(

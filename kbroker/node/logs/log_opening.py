@@ -28,9 +28,11 @@ class LogOpening:
     A thread would cost memory for good.
     """
 
-    def __init__(self, env: Env, log_config: Callable[[], LogConfig]) -> None:
-        """``log_config`` gives the configuration of logs until the metadata say more."""
+    def __init__(self, env: Env, log_config: Callable[[], LogConfig], *, leaves_holes: bool) -> None:
+        """``log_config`` gives the configuration of logs until the metadata say more. ``leaves_holes``: damage does not
+        cut a log."""
         self._env = env
+        self._leaves_holes = leaves_holes
         self._log_config = log_config
         self.progress: OpeningProgress | None = OpeningProgress()
         """None once the logs are open."""
@@ -63,7 +65,12 @@ class LogOpening:
 
     def _load(self, manager: LogManager, progress: OpeningProgress | None) -> LoadedLogs:
         now_ms = self._env.wall_clock_ms()
-        return manager.load(now_ms=now_ms, log_config=lambda topic_partition: self._log_config(), progress=progress)
+        return manager.load(
+            now_ms=now_ms,
+            log_config=lambda topic_partition: self._log_config(),
+            progress=progress,
+            leaves_holes=self._leaves_holes,
+        )
 
     def _end(self, manager: LogManager, loaded: LoadedLogs) -> None:
         manager.take_in(loaded)
