@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.raft_metadata.raft.batches import encode_records
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.raft.promises import PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore, encode_snapshot
@@ -27,10 +29,11 @@ class Replica:
         for snapshot_id in ids:
             self.snapshots.read(snapshot_id)  # whole, or not there
         self.store = PartitionStore.open(
-            DIRECTORY, disk, segment_bytes=400, now_ms=0, snapshot_offset=ids[-1].offset if ids else 0
+            DIRECTORY, disk, segment_bytes=400, now_ms=0, snapshot_offsets=[snapshot_id.offset for snapshot_id in ids]
         )
-        self.log = ReplicatedLog(self.store, self.snapshots)
-        self.votes = QuorumStateFile(disk, DIRECTORY)
+        self.promises = PromisesFile(disk, "/data", MetaProperties("c", 1))
+        self.log = ReplicatedLog(self.store, self.snapshots, promises=self.promises)
+        self.votes = QuorumStateFile(disk, DIRECTORY, self.promises)
 
 
 class Life:
@@ -115,11 +118,13 @@ def verify(life: Life, disk: FakeDisk, point: int) -> None:
     log = replica.log
     assert replica.votes.read() in ({life.voted, life.voting} if life.voting is not None else {life.voted}), point
     assert log.end_offset >= life.durable, point
+    assert log.is_whole, (point, replica.promises.lost)  # nothing was damaged
     assert log.start_offset == 0 or OffsetAndEpoch(log.start_offset, 0) <= replica.snapshots.ids()[-1], point
     assert not life.snapshot_offset or replica.snapshots.ids()[-1].offset >= life.snapshot_offset, point
     offset = log.start_offset
     while offset < life.durable:  # what follows may be what a truncation took away
         data = log.read_bytes(offset, 1 << 20)
+        assert data, (point, offset)
         for position, header in walk_headers(data):
             if header.base_offset < life.durable:
                 assert data[position : position + header.size] == life.batches[header.base_offset], point

@@ -15,6 +15,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.disk import Disk
 from kbroker.node.controller.broker_sessions import SessionKeeper
 from kbroker.node.controller.controller_client import ControllerClient
@@ -95,7 +96,8 @@ class MetadataPlane:
         self.incarnation_id = random_uuid(env.rng)
         files: MetadataLog | None = None
         try:
-            files = MetadataLog(config, env, disk or env.disk, store)
+            identity = MetaProperties(cluster_id, config.node_id, directory_id)
+            files = MetadataLog(config, env, disk or env.disk, identity, store)
             self.images = ImagePublisher(files.replicated)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
             self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, self, addresses)

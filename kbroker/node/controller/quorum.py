@@ -6,6 +6,7 @@ The parts above the replica live in modules of their own: ``image_publisher`` (c
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -14,11 +15,14 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError, LogDirFailure
+from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.disk import Disk
+from kbroker.log.log_dir import STRAY_SUFFIX
 from kbroker.node.controller.raft_runner import RaftOwner, RaftRunner, failure_of
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import QuorumStateFile
 from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
+from kbroker.raft_metadata.raft.promises import Promises, PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore
@@ -37,6 +41,13 @@ if TYPE_CHECKING:
     from kbroker.node.controller.raft_peers import RaftPeers
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
 
+logger = logging.getLogger(__name__)
+
+_LOST = (
+    "{} has lost part of the metadata log, and this node is the only voter: {}; kbroker recover-metadata goes on from a"
+    " copy, as each broker has one, or without what is lost"
+)
+
 HAND_OVER_SECONDS = 1.0
 """The time that a leader that stops waits for the others to have heard of it."""
 
@@ -44,25 +55,106 @@ HAND_OVER_SECONDS = 1.0
 class MetadataLog:
     """The files of the metadata log: its records, its snapshots, and the state of elections."""
 
-    def __init__(self, config: BrokerConfig, env: Env, disk: Disk, store: RecordStore | None = None) -> None:
-        """Open them; ``store`` takes the place of the record files. :class:`FatalError` for what cannot be read."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        env: Env,
+        disk: Disk,
+        identity: MetaProperties,
+        store: RecordStore | None = None,
+        *,
+        may_be_damaged: bool = False,
+    ) -> None:
+        """Open them; ``store`` takes the place of the record files.
+
+        :class:`FatalError` for what cannot be read, or if this node is the only voter and something is lost, unless it
+        ``may_be_damaged``.
+        """
         self.log_dir = config.metadata_log_dir
         self.directory = os.path.join(self.log_dir, METADATA_DIRECTORY)
         self.snapshots = SnapshotStore(disk, self.directory)
-        self.quorum_file = QuorumStateFile(disk, self.directory)
+        self.promises = Promises() if store is not None else PromisesFile(disk, self.log_dir, identity)
+        self.quorum_file = QuorumStateFile(disk, self.directory, self.promises)
+        self._disk = disk
+        self._config = config
         if store is None:
-            ids = self.snapshots.ids()
-            store = PartitionStore.open(
-                self.directory,
-                disk,
-                segment_bytes=config.metadata_log_segment_bytes,
-                now_ms=env.wall_clock_ms(),
-                snapshot_offset=ids[-1].offset if ids else 0,
-            )
+            store = self._open(env, may_be_damaged)
         try:
-            self.replicated = ReplicatedLog(store, self.snapshots, static_voters(config))
+            self.replicated = ReplicatedLog(store, self.snapshots, static_voters(config), self.promises)
         except FatalError as error:
             raise FatalError(f"{self.directory}: {error}") from None
+        self.election = self.quorum_file.read()
+        try:
+            self._check_promises(may_be_damaged)
+        except BaseException:
+            self.replicated.close()
+            raise
+
+    @property
+    def loss(self) -> str:
+        """For a person: what is lost of the log, and what was set aside."""
+        from kbroker.raft_metadata.raft.loss import set_aside_records, told
+
+        end = self.replicated.end_offset
+        return f"{self.promises.lost}; {told(set_aside_records(self._disk, self.directory, end))}"
+
+    def _open(self, env: Env, may_be_damaged: bool) -> PartitionStore:
+        def open_store() -> PartitionStore:
+            return PartitionStore.open(
+                self.directory,
+                self._disk,
+                segment_bytes=self._config.metadata_log_segment_bytes,
+                now_ms=env.wall_clock_ms(),
+                snapshot_offsets=[snapshot_id.offset for snapshot_id in ids],
+            )
+
+        ids = self.snapshots.set_damaged_aside()
+        store = open_store()
+        if store.log_start_offset <= (ids[-1].offset if ids else 0):
+            return store
+        reason = f"the log starts at offset {store.log_start_offset}, and no whole snapshot holds what was before"
+        store.close()
+        self.promises.lose(reason)
+        if self._is_only_voter(static_voters(self._config)) and not may_be_damaged:
+            raise FatalError(_LOST.format(self.directory, reason))
+        # Nothing of it can be used. It stays beside, and the others have it all.
+        election = self.quorum_file.read()
+        if election is not None:
+            self.promises.vote(election, self.promises.voters)
+        aside = f"{self.directory}.{env.rng.randbytes(16).hex()}{STRAY_SUFFIX}"
+        logger.warning("%s: %s; it is set aside as %s, and fetched anew", self.directory, reason, aside)
+        self._disk.rename(self.directory, aside)
+        self._disk.sync_dir(self.log_dir)
+        ids = []
+        return open_store()
+
+    def _is_only_voter(self, voters: VoterSet) -> bool:
+        return (voters.ids or self.promises.voters) == [self._config.node_id]
+
+    def _check_promises(self, may_be_damaged: bool) -> None:
+        """Say what is lost, and refuse to go on if no other node can give it back."""
+        promises, log = self.promises, self.replicated
+        if self.election is None and log.last_epoch > 0:
+            promises.lose_vote()
+        if may_be_damaged or not self._config.is_controller or log.is_whole:
+            return
+        if self._is_only_voter(log.voters.last):
+            if promises.lost is not None:
+                raise FatalError(_LOST.format(self.directory, self.loss))
+            promises.accept(log.end)  # nobody else votes
+        elif promises.lost is not None:
+            logger.warning(
+                "%s: %s; this voter neither votes nor stands for election until a leader has given back what it lacks."
+                " If no voter that is left can be elected: kbroker recover-metadata",
+                self.directory,
+                promises.lost,
+            )
+        else:
+            logger.warning(
+                "%s is lost, and nobody knows in which epochs this voter has voted: it votes no more. Take it out of the"
+                " voters and let it join again, or let it vote as it is: kbroker recover-metadata --accept-loss",
+                self.quorum_file.path,
+            )
 
 
 class QuorumOwner(RaftOwner, Protocol):
@@ -99,7 +191,7 @@ class Quorum:
             files.replicated,
             env.rng,
             config=raft_config(config),
-            election_state=files.quorum_file.read(),
+            election_state=files.election,
             bootstrap=bootstrap_nodes(config),
             local_endpoints=endpoints,
             listener_name=controller_listener(config),

@@ -145,6 +145,9 @@ class RaftRunner:
             fault = log.append_fetched(ready.records, core.epoch)
             if fault is not None:
                 logger.warning("refused records from leader %d for the metadata log: %s", core.leader_id, fault)
+        if ready.regained:
+            await self._env.run_blocking(log.regain)
+            logger.info("the metadata log is whole again, to offset %d: this voter votes", log.end_offset)
         if ready.flush:
             await self._flush_now()
         for request in ready.send:

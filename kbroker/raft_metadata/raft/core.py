@@ -176,6 +176,11 @@ class RaftCore:
         return self._state.leader
 
     @property
+    def may_vote(self) -> bool:
+        """Whether this replica may vote and stand: its log has all that it had promised to have."""
+        return self._state.may_vote
+
+    @property
     def is_handing_over(self) -> bool:
         """Whether some voter has not yet acknowledged that this replica has resigned."""
         return bool(self._state.quorum.resignation_unacknowledged)
@@ -225,7 +230,7 @@ class RaftCore:
         """Take part. The only voter becomes leader of the next epoch at once."""
         state = self._state
         state.start(self._stored_election, now_ms)
-        if state.voters.is_only_voter(state.local):
+        if state.may_vote and state.voters.is_only_voter(state.local):
             # It stands anew in whatever role it stopped: no other node can have led since.
             if state.role is not QuorumRole.CANDIDATE:
                 state.become_prospective(now_ms)
@@ -268,6 +273,7 @@ class RaftCore:
             known = max(state.log.start_offset, min(state.leader_high_watermark, state.flushed_offset))
             if known > 0:
                 state.advance_high_watermark(known)
+            state.vote_again_if_whole(now_ms)
         return self._finish(now_ms)
 
     def resign(self, now_ms: int) -> Ready:
@@ -303,7 +309,7 @@ class RaftCore:
                 state.leader.update_voters(voters, now_ms)
                 if state.leader.maybe_advance_high_watermark():
                     self._replication.on_leader_high_watermark(now_ms)
-        state.quorum.on_voters_changed(voters.is_voter(state.local), now_ms)
+        state.quorum.on_voters_changed(state.is_able_voter, now_ms)
 
     def _receive_reply(self, reply: Reply, now_ms: int) -> None:
         state = self._state

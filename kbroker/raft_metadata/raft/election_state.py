@@ -6,15 +6,19 @@ The file is Kafka's JSON (``QuorumStateData`` version 0 for static quorums, 1 wi
 from __future__ import annotations
 
 import json
+import logging
 import os
+from typing import Protocol
 
-from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.types import ZERO_UUID, uuid_from_str, uuid_to_str
 from kbroker.value_types import NamedTuple
 
+logger = logging.getLogger(__name__)
+
 FILE_NAME = "quorum-state"
+_MAX_EPOCH = 2**31 - 1
 
 
 class ElectionState(NamedTuple):
@@ -66,28 +70,45 @@ def decode_election_state(data: bytes) -> ElectionState:
         if voted_id >= 0:
             directory = uuid_from_str(fields["votedDirectoryId"]) if version >= 1 else ZERO_UUID
             voted = ReplicaKey(voted_id, directory)
-        return ElectionState(int(fields["leaderEpoch"]), int(fields["leaderId"]), voted)
-    except (KeyError, TypeError, UnicodeDecodeError) as error:
+        state = ElectionState(int(fields["leaderEpoch"]), int(fields["leaderId"]), voted)
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+    if not 0 <= state.epoch <= _MAX_EPOCH or state.leader_id < -1:
+        raise ValueError(f"epoch {state.epoch} cannot have leader {state.leader_id}")
+    return state
+
+
+class KeptVote(Protocol):
+    """The second place of the state (:class:`~kbroker.raft_metadata.raft.promises.Promises`)."""
+
+    election: ElectionState | None
+
+    def vote(self, election: ElectionState, voters: list[int]) -> None: ...
 
 
 class QuorumStateFile:
-    """The file in the metadata log's directory."""
+    """The file in the metadata log's directory, and the state's second place."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, kept: KeptVote) -> None:
         self._disk = disk
+        self._kept = kept
         self.path = os.path.join(directory, FILE_NAME)
 
     def read(self) -> ElectionState | None:
-        """The state; None before the first election. :class:`FatalError` if the file is damaged: without it the node
-        might vote twice."""
-        if not self._disk.exists(self.path):
-            return None
+        """The state, from the place that knows more; None if neither has one, as before the first election.
+
+        A node writes both; Apache Kafka writes the file alone, which is then of a later epoch or has a vote.
+        """
+        places = [self._kept.election]
         try:
-            return decode_election_state(self._disk.read_bytes(self.path))
+            if self._disk.exists(self.path):
+                places.append(decode_election_state(self._disk.read_bytes(self.path)))
         except ValueError as error:
-            raise FatalError(f"{self.path} is damaged: {error}") from error
+            logger.warning("%s is damaged: %s; it is made anew", self.path, error)
+        known = [state for state in places if state is not None]
+        return max(known, key=lambda state: (state.epoch, state.leader_id >= 0, state.voted is not None), default=None)
 
     def write(self, state: ElectionState, kraft_version: int, voters: list[int]) -> None:
-        """Replace the file; on return it is on disk. Blocks."""
+        """Replace the state in both places; on return it is on disk. Blocks."""
+        self._kept.vote(state, voters)
         write_atomically(self._disk, self.path, encode_election_state(state, kraft_version, voters))

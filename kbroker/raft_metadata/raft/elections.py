@@ -67,7 +67,7 @@ class Elections:
         if not self._is_for_me(request.voter):
             return ErrorCode.INVALID_VOTER_KEY, False
         up_to_date = (last.epoch, last.offset) >= (state.log.last_epoch, state.log.end_offset)
-        granted = state.quorum.can_grant_vote(
+        granted = state.may_vote and state.quorum.can_grant_vote(
             request.candidate, is_log_up_to_date=up_to_date, pre_vote=request.pre_vote, now_ms=now_ms
         )
         if granted and not request.pre_vote:

@@ -164,7 +164,7 @@ class QuorumState:
         self.lost_elections = 0
         """The elections in a row that this replica has lost."""
         self.is_voter = False
-        """Whether this replica votes; ``on_voters_changed`` sets it."""
+        """Whether this replica votes: it is a voter, and its log is whole. ``on_voters_changed`` sets it."""
         self._rng = rng
         self._election_timeout_ms = election_timeout_ms
         self._fetch_timeout_ms = fetch_timeout_ms
@@ -187,10 +187,21 @@ class QuorumState:
 
     # Start
 
-    def initialize(self, stored: ElectionState | None, log_epoch: int, voters: VoterSet, now_ms: int) -> None:
-        """Take up the role that follows from the state on disk. ``log_epoch``: the epoch of the last record there."""
+    def initialize(
+        self,
+        stored: ElectionState | None,
+        log_epoch: int,
+        voters: VoterSet,
+        now_ms: int,
+        *,
+        can_vote: bool = True,
+    ) -> None:
+        """Take up the role that follows from the state on disk. ``log_epoch``: the epoch of the last record there.
+
+        A voter that ``can_vote`` not, as its log is not whole, is an observer until ``on_voters_changed``.
+        """
         stored = stored or ElectionState()
-        self.is_voter = voters.is_voter(self.local)
+        self.is_voter = can_vote and voters.is_voter(self.local)
         self.epoch = stored.epoch
         self.voted = stored.voted
         self._reset_election_timeout(now_ms)

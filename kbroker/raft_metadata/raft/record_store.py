@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 from kbroker.errors import ApiError, FatalError
 from kbroker.log import opening
 from kbroker.log.disk import Disk
+from kbroker.log.file_names import LOG_SUFFIX
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
+from kbroker.wire.batch_header import parse_header
+from kbroker.wire.compression import CorruptRecord
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Largest batch of the metadata log (``KafkaRaftClient.MAX_BATCH_SIZE_BYTES``)."""
@@ -35,6 +39,13 @@ class RecordStore(Protocol):
 
     @property
     def last_epoch(self) -> int: ...
+
+    @property
+    def damage(self) -> Sequence[object]:
+        """The places, as texts for people, where the log was found damaged and cut; until :meth:`healed`."""
+        ...
+
+    def healed(self) -> None: ...
 
     def append(self, data: bytearray) -> None:
         """Append batches whose offsets and epochs are in place."""
@@ -62,7 +73,9 @@ class RecordStore(Protocol):
         """Drop the batches below ``offset``, whose records a snapshot holds."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> bool:
+        """Close the files; whether all of the log is on the disk."""
+        ...
 
 
 class PartitionStore:
@@ -73,12 +86,21 @@ class PartitionStore:
 
     @classmethod
     def open(
-        cls, directory: str, disk: Disk, *, segment_bytes: int, now_ms: int, snapshot_offset: int = 0
+        cls,
+        directory: str,
+        disk: Disk,
+        *,
+        segment_bytes: int,
+        now_ms: int,
+        snapshot_offsets: Sequence[int] = (),
     ) -> PartitionStore:
-        """Open or create the log in ``directory``. A torn tail is cut: it was not flushed, so no node counts on it.
+        """Open or create the log in ``directory``. It is cut where it is torn or damaged: it never has holes.
 
-        ``snapshot_offset``: the end offset of the latest snapshot, below which nothing is needed or trusted.
+        ``snapshot_offsets``: the end offsets of the snapshots. The log begins at the oldest one that its files reach,
+        and below the latest nothing is verified, as nothing there is needed.
         """
+        latest = snapshot_offsets[-1] if snapshot_offsets else 0
+        start = latest
         config = LogConfig(
             segment_bytes=segment_bytes,
             max_message_bytes=MAX_BATCH_BYTES,
@@ -91,6 +113,10 @@ class PartitionStore:
             disk.make_dir(directory)
             # ``quorum-state`` will be in it, and must not be lost with it.
             disk.sync_dir(os.path.dirname(directory))
+        else:
+            bases = [name[: -len(LOG_SUFFIX)] for name in disk.list_dir(directory) if name.endswith(LOG_SUFFIX)]
+            first = min((int(base) for base in bases if base.isdecimal()), default=latest)
+            start = min((offset for offset in (0, *snapshot_offsets) if offset >= first), default=latest)
         try:
             log = opening.open_log(
                 directory,
@@ -100,12 +126,28 @@ class PartitionStore:
                 disk,
                 now_ms=now_ms,
                 clean_shutdown=False,
-                recovery_point=snapshot_offset,
-                log_start_offset=snapshot_offset,
+                recovery_point=latest,
+                log_start_offset=start,
             )
         except ApiError as error:  # INCONSISTENT_TOPIC_ID
             raise FatalError(f"{directory}/partition.metadata is not that of the metadata log") from error
-        return cls(log)
+        store = cls(log)
+        if start < latest and not store._is_joined(latest):
+            # A fetched snapshot was about to take the place of what is before it.
+            store.delete_before(latest, now_ms)
+        return store
+
+    def _is_joined(self, offset: int) -> bool:
+        """Whether each segment that begins at ``offset`` or below goes on where the one before it ends."""
+        try:
+            for segment in self.log.segments[1:]:
+                base = segment.base_offset
+                if self.log.log_start_offset < base <= offset:
+                    if parse_header(self.read(base - 1, 1), 0).base_offset >= base:
+                        return False
+        except (FatalError, CorruptRecord):
+            return False
+        return True
 
     @property
     def log_start_offset(self) -> int:
@@ -119,12 +161,22 @@ class PartitionStore:
     def last_epoch(self) -> int:
         return max(self.log.leader_epochs.latest, 0)
 
+    @property
+    def damage(self) -> Sequence[object]:
+        return self.log.damage
+
+    def healed(self) -> None:
+        self.log.healed()
+
     def append(self, data: bytearray) -> None:
         # The time matters only for rolling by age, which this log does not do.
         self.log.append_as_follower(memoryview(data), now_ms=0)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        return bytes(self.log.read_bytes(offset, max_bytes, max_offset=self.log.log_end_offset))
+        try:
+            return bytes(self.log.read_bytes(offset, max_bytes, max_offset=self.log.log_end_offset))
+        except ApiError as error:
+            raise FatalError(f"the metadata log is damaged at or after offset {offset}: {error.message}") from error
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
@@ -152,8 +204,10 @@ class PartitionStore:
         for path in self.log.take_expired_files(now_ms)[0]:
             self.log.disk.remove(path)
 
-    def close(self) -> None:
+    def close(self) -> bool:
         try:
             self.log.close()
         except OSError:
             self.log.release()  # the next start reads what is not flushed, however this one ends
+            return False
+        return True

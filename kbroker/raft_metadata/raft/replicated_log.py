@@ -12,6 +12,7 @@ from kbroker.raft_metadata.raft.batches import (
     encode_control_records,
     encode_records,
 )
+from kbroker.raft_metadata.raft.promises import Promises
 from kbroker.raft_metadata.raft.record_store import MAX_BATCH_BYTES, FlushWork, RecordStore
 from kbroker.raft_metadata.raft.snapshot import SnapshotContent
 from kbroker.raft_metadata.raft.voters import VoterSet, VoterSetHistory
@@ -52,14 +53,21 @@ class SnapshotFiles(Protocol):
 class ReplicatedLog:
     """The metadata log with its snapshots: records in, batches out, and the voters that it names.
 
-    Invariant: a snapshot lies at the log's start, unless the log starts at offset 0.
+    Invariant: a snapshot lies at the log's start, unless the log starts at offset 0. There are two snapshots and the
+    log from the older one on, once there have been two: the latest one may turn out to be damaged.
     """
 
     def __init__(
-        self, store: RecordStore, snapshots: SnapshotFiles | None = None, static_voters: VoterSet | None = None
+        self,
+        store: RecordStore,
+        snapshots: SnapshotFiles | None = None,
+        static_voters: VoterSet | None = None,
+        promises: Promises | None = None,
     ) -> None:
         self._store = store
         self._snapshots = snapshots
+        self.promises = promises or Promises()
+        """What this replica, as a voter, has promised of the log."""
         self._ids: list[OffsetAndEpoch] = snapshots.ids() if snapshots is not None else []
         self.bytes_seen = 0
         """Bytes appended since this object was made, by which the owner decides about the next snapshot."""
@@ -68,6 +76,7 @@ class ReplicatedLog:
         self.voters = VoterSetHistory(static_voters)
         self._kraft_versions: list[tuple[int, int]] = []
         self._load()
+        self._find_loss()
 
     # What it is
 
@@ -105,6 +114,20 @@ class ReplicatedLog:
         """The id of the newest snapshot."""
         return self._ids[-1] if self._ids else None
 
+    @property
+    def end(self) -> OffsetAndEpoch:
+        """The log's end, with the epoch of the last record."""
+        return OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that this replica has promised is known, and the log has it."""
+        return self.promises.lost is None and not self.promises.vote_lost
+
+    def keeps_promises_to(self, end_offset: int) -> bool:
+        """Whether the log below ``end_offset`` has all that this replica had promised, if that is known."""
+        return not self.promises.vote_lost and self.promises.is_kept_by(OffsetAndEpoch(end_offset, self.last_epoch))
+
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The end offset of the largest epoch not above ``epoch``; the log's end for an epoch above all."""
         end = self._store.end_offset_for(epoch)
@@ -130,6 +153,24 @@ class ReplicatedLog:
             # which epoch the record before the log was: by another one no follower would ever get past its snapshot.
             self._forget_snapshots_before(OffsetAndEpoch(self.start_offset, 0))
         self._load_control_state()
+
+    def _find_loss(self) -> None:
+        """Compare the log to the promises; note what is lost before anybody hears of this replica."""
+        promises, end, at = self.promises, self.end, self.promises.end
+        found = "; ".join(str(damage) for damage in self._store.damage)
+        if not promises.is_kept_by(end):
+            ends = f"offset {end.offset}, of epoch {end.epoch}"
+            found = f"{found or 'it was cut'}; it ends at {ends}, and had ended at {at.offset}, of epoch {at.epoch}"
+        elif found and not promises.is_missing:
+            self._store.healed()  # what was not flushed is no promise
+            return
+        if found and promises.lost is None:
+            promises.lose(found)
+
+    def regain(self) -> None:
+        """The log has all again that was lost. Durable on return."""
+        self.promises.regain(self.end)
+        self._store.healed()
 
     def _load_control_state(self) -> None:
         self.voters.clear()
@@ -224,6 +265,7 @@ class ReplicatedLog:
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log at ``offset``, from which on it is not the leader's."""
+        self.promises.lower_end(self._end_below(offset))
         self._store.truncate_to(offset)
         self.truncations += 1
         end = self.end_offset
@@ -231,9 +273,19 @@ class ReplicatedLog:
         while self._kraft_versions and self._kraft_versions[-1][0] >= end:
             self._kraft_versions.pop()
 
+    def _end_below(self, offset: int) -> OffsetAndEpoch:
+        """The end that the log has once it is cut at ``offset``, which may be within a batch."""
+        while offset > self.start_offset:
+            _, header = next(walk_headers(self._store.read(offset - 1, 1)))
+            if header.next_offset <= offset:
+                return OffsetAndEpoch(header.next_offset, header.partition_leader_epoch)
+            offset = header.base_offset
+        return OffsetAndEpoch(self.start_offset, self._ids[-1].epoch if self._ids else 0)
+
     def begin_flush(self) -> FlushWork | None:
         """The work that makes all appended batches durable; None if they are."""
-        return self._store.begin_flush()
+        work = self._store.begin_flush()
+        return None if work is None else _PromisedFlush(work, self)
 
     # Reading
 
@@ -282,6 +334,7 @@ class ReplicatedLog:
         assert self._snapshots is not None
         self._snapshots.finish(snapshot_id)
         self._ids = self._snapshots.ids()
+        self.promises.lower_end(snapshot_id)
         # The snapshot is durable under its name before the log goes: whatever the moment of a crash, one is there.
         self._store.restart_at(snapshot_id.offset)
         self.truncations += 1
@@ -289,14 +342,15 @@ class ReplicatedLog:
         self._load_control_state()
 
     def on_snapshot_written(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
-        """Forget the log below a snapshot that the owner has written, and older snapshots."""
+        """Forget what a snapshot that the owner has written, and the one before it, make needless."""
         assert self._snapshots is not None
         self._ids = self._snapshots.ids()
         if snapshot_id not in self._ids or snapshot_id.offset < self.start_offset:
             return  # a fetched one has overtaken it
+        kept = max((other for other in self._ids if other < snapshot_id), default=OffsetAndEpoch(self.start_offset, 0))
         # The log goes before the older snapshots: whatever the moment of a crash, a snapshot meets the log's start.
-        self._store.delete_before(snapshot_id.offset, now_ms)
-        self._forget_snapshots_before(snapshot_id)
+        self._store.delete_before(kept.offset, now_ms)
+        self._forget_snapshots_before(kept)
         self.voters.forget_before(snapshot_id.offset)
 
     def _forget_snapshots_before(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -306,4 +360,25 @@ class ReplicatedLog:
 
     def close(self) -> None:
         """Close the files."""
-        self._store.close()
+        end = self.end
+        if self._store.close():
+            self.promises.note_end(end)
+        self.promises.close()
+
+
+class _PromisedFlush:
+    """A flush of the log, after which the end that is on the disk is noted."""
+
+    def __init__(self, work: FlushWork, log: ReplicatedLog) -> None:
+        self._work = work
+        self._log = log
+        self._end = log.end
+        self._truncations = log.truncations
+
+    def run(self) -> None:
+        self._work.run()
+        if self._log.truncations == self._truncations:
+            self._log.promises.note_end(self._end)
+
+    def end(self) -> None:
+        self._work.end()

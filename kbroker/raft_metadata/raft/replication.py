@@ -199,6 +199,7 @@ class RaftReplication:
                 ready.flush = True
             else:
                 state.advance_high_watermark(min(state.leader_high_watermark, state.flushed_offset))
+                state.vote_again_if_whole(now_ms)
         quorum.on_leader_contact(now_ms)
         return True
 

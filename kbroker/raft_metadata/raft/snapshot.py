@@ -5,17 +5,21 @@ A snapshot holds all records below its end offset, compacted: a header, the vote
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
 
 from kbroker.log.disk import Disk, write_atomically
+from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.raft_metadata.raft.batches import decode_batches, encode_control_records, encode_records
 from kbroker.raft_metadata.raft.voters import VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch
 from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import WireError
 from kbroker.wire.records import control
+
+logger = logging.getLogger(__name__)
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
@@ -128,6 +132,22 @@ class SnapshotStore:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.directory = directory
+        self._checked: tuple[OffsetAndEpoch, SnapshotContent] | None = None
+        """The snapshot that was just found to be whole, until it is read."""
+
+    def set_damaged_aside(self) -> list[OffsetAndEpoch]:
+        """Rename the newest snapshots as long as they are damaged; the ids of those that stay, oldest first."""
+        ids = self.ids()
+        while ids:
+            try:
+                self._checked = ids[-1], self.read(ids[-1])
+                break
+            except CorruptSnapshot as error:
+                path = self.path(ids.pop())
+                logger.warning("%s; it is set aside as %s", error, os.path.basename(path) + SET_ASIDE_SUFFIX)
+                self._disk.rename(path, path + SET_ASIDE_SUFFIX)
+                self._disk.sync_dir(self.directory)
+        return ids
 
     def ids(self) -> list[OffsetAndEpoch]:
         """The ids of the snapshots, oldest first."""
@@ -143,6 +163,9 @@ class SnapshotStore:
     def read(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
         """A snapshot's content; :class:`CorruptSnapshot` if the file is damaged."""
         path = self.path(snapshot_id)
+        checked, self._checked = self._checked, None
+        if checked is not None and checked[0] == snapshot_id:
+            return checked[1]
         try:
             return decode_snapshot(self._disk.read_bytes(path))
         except WireError as error:

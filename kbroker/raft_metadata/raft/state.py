@@ -82,6 +82,8 @@ class RaftState:
         """The high watermark of the leader that this replica follows, which may be above its own log."""
         self.flushed_offset = 0
         """All below is on this replica's disk."""
+        self.may_vote = True
+        """Whether this replica may vote and stand for election: not while its log lacks what it has promised to have."""
         self.stopping = False
         self.ready = Ready()
         self._correlation_id = 0
@@ -107,6 +109,11 @@ class RaftState:
         return self.log.voters.last
 
     @property
+    def is_able_voter(self) -> bool:
+        """Whether this replica is a voter that may vote."""
+        return self.may_vote and self.voters.is_voter(self.local)
+
+    @property
     def local_voter(self) -> VoterNode:
         """This replica as the voter set should have it."""
         return VoterNode(self.local, dict(self.local_endpoints))
@@ -115,7 +122,8 @@ class RaftState:
 
     def start(self, stored: ElectionState | None, now_ms: int) -> None:
         """Take up the role that the election state on disk permits. Nothing is sent yet."""
-        self.quorum.initialize(stored, self.log.last_epoch, self.voters, now_ms)
+        self.may_vote = self.log.is_whole
+        self.quorum.initialize(stored, self.log.last_epoch, self.voters, now_ms, can_vote=self.may_vote)
         self.ready.role_changed = True
 
     def become_unattached(self, epoch: int, now_ms: int, leader_id: int = NO_LEADER) -> None:
@@ -229,6 +237,19 @@ class RaftState:
         """All below ``high_watermark`` is committed. It never goes back."""
         if high_watermark > self.high_watermark:
             self.high_watermark = self.ready.high_watermark = high_watermark
+
+    def vote_again_if_whole(self, now_ms: int) -> None:
+        """Become a voter that votes, once a leader's log has given back what this one had lost.
+
+        The leader has told, since this process began, that all below ``leader_high_watermark`` is committed. That
+        covers the epochs before its own, for a high watermark is known only once it has passed the leader's first
+        record; and what was committed in its own epoch, for it counts this replica with its latest Fetch alone.
+        """
+        if self.may_vote or self.role is not QuorumRole.FOLLOWER or self.leader_high_watermark < 0:
+            return
+        if self.flushed_offset >= self.leader_high_watermark and self.log.keeps_promises_to(self.flushed_offset):
+            self.may_vote = self.ready.regained = True
+            self.quorum.on_voters_changed(self.is_able_voter, now_ms)
 
     # Requests
 

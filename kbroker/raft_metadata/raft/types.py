@@ -51,6 +51,16 @@ class LogView(Protocol):
     @property
     def latest_snapshot_id(self) -> OffsetAndEpoch | None: ...
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that this replica has promised is known, and the log has it: nothing was damaged, or it came
+        back."""
+        ...
+
+    def keeps_promises_to(self, end_offset: int) -> bool:
+        """Whether the log below ``end_offset`` has all that this replica had promised when it was last whole."""
+        ...
+
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The end offset of the largest epoch not above ``epoch``; the log's end for an epoch above all."""
         ...
@@ -91,6 +101,7 @@ class Ready:
     - ``append``, of a leader: append a batch of control records in the epoch of the core.
     - ``truncate_to``, of a follower: cut the log there. ``snapshot``: keep a chunk; with the last one the snapshot
       replaces the log. ``records``: append the leader's batches, as far as they are intact.
+    - ``regained``: note, durably, that the log has all again that it had lost.
     - ``flush``: the whole log must be on disk before the messages go out. At the end the driver calls ``on_flushed``.
       After ``append`` without ``flush`` it calls ``on_appended`` instead, and ``on_flushed`` once the batch is on disk.
     - ``send``: requests to other nodes; ``respond``: responses to requests of other nodes.
@@ -103,6 +114,7 @@ class Ready:
         "flush",
         "high_watermark",
         "records",
+        "regained",
         "respond",
         "role_changed",
         "send",
@@ -117,6 +129,7 @@ class Ready:
         self.truncate_to: int | None = None
         self.snapshot: SnapshotChunk | None = None
         self.records = b""
+        self.regained = False
         self.flush = False
         self.send: list[OutboundRequest] = []
         self.respond: list[OutboundResponse] = []
@@ -126,7 +139,11 @@ class Ready:
     def needs_disk(self) -> bool:
         """Whether carrying it out may wait for the disk."""
         return (
-            self.flush or self.election_state is not None or self.truncate_to is not None or self.snapshot is not None
+            self.flush
+            or self.regained
+            or self.election_state is not None
+            or self.truncate_to is not None
+            or self.snapshot is not None
         )
 
 

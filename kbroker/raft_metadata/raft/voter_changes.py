@@ -246,7 +246,7 @@ class VoterChanges:
         if not state.local_endpoints or not state.local.has_directory:
             return None
         known = state.voters.voters.get(state.local.id)
-        if state.quorum.is_voter:
+        if state.voters.is_voter(state.local):
             if state.log.kraft_version >= 1:
                 wrong = known != local
             else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from typing import Union
 
+from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
+from kbroker.raft_metadata.raft.promises import Promises, PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore
 from kbroker.raft_metadata.raft.replicated_log import SnapshotFiles
 from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotContent, SnapshotStore, decode_snapshot
@@ -73,6 +75,7 @@ class SimDisk:
     def __init__(self, rng: random.Random, max_latency_ms: int) -> None:
         self.store: SimStore = MemoryStore()
         self.snapshots: SnapshotFiles = SimSnapshots()
+        self.promises = Promises()
         self.election: ElectionState | None = None
         self._writing: ElectionState | None = None
         self._rng = rng
@@ -117,11 +120,11 @@ class FileSimDisk(SimDisk):
         self._open()
 
     def _open(self) -> None:
-        self._file = QuorumStateFile(self._disk, DIRECTORY)
+        self.promises = PromisesFile(self._disk, LOG_DIR, MetaProperties("sim", 1))
+        self._file = QuorumStateFile(self._disk, DIRECTORY, self.promises)
         self.election = self._file.read()
         self.snapshots = SnapshotStore(self._disk, DIRECTORY)
-        ids = self.snapshots.ids()
-        self.store = FileStore(self._disk, ids[-1].offset if ids else 0)
+        self.store = FileStore(self._disk, [snapshot_id.offset for snapshot_id in self.snapshots.ids()])
 
     def end_election(self) -> None:
         if self._writing is not None:
@@ -139,9 +142,9 @@ class FileSimDisk(SimDisk):
 class FileStore(PartitionStore):
     """The node's metadata log, with what a simulation asks besides."""
 
-    def __init__(self, disk: FakeDisk, snapshot_offset: int) -> None:
+    def __init__(self, disk: FakeDisk, snapshot_offsets: list[int]) -> None:
         store = PartitionStore.open(
-            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offset=snapshot_offset
+            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offsets=snapshot_offsets
         )
         super().__init__(store.log)
         self._durable = self.log_end_offset  # what is there after a crash stays there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.raft_metadata.raft.record_store import FlushWork
@@ -29,6 +30,13 @@ class MemoryStore:
     @property
     def last_epoch(self) -> int:
         return max(self._epochs.latest, 0)
+
+    @property
+    def damage(self) -> Sequence[object]:
+        return ()
+
+    def healed(self) -> None:
+        """Nothing is noted here."""
 
     def append(self, data: bytearray) -> None:
         whole = bytes(data)
@@ -89,8 +97,8 @@ class MemoryStore:
             self.log_start_offset = offset
             self._epochs.truncate_from_start(offset)
 
-    def close(self) -> None:
-        """Nothing to give back."""
+    def close(self) -> bool:
+        return self.flushed_offset == self.log_end_offset
 
 
 class _MemoryFlush:

@@ -145,7 +145,7 @@ class SimRaftNode:
         self.life += 1
         self.running = True
         self.clock_offset_ms = self.rng.randrange(1_000_000)
-        self.log = ReplicatedLog(self.disk.store, self.disk.snapshots, self.static_voters)
+        self.log = ReplicatedLog(self.disk.store, self.disk.snapshots, self.static_voters, self.disk.promises)
         self.core = RaftCore(
             self.key,
             self.log,
@@ -249,6 +249,8 @@ class SimRaftNode:
         self.cluster.clock.call_at(self.cluster.clock.time + delay, done)
 
     def _finish(self, ready: Ready) -> None:
+        if ready.regained:
+            self.log.regain()
         for request in ready.send:
             self._send(request)
         for response in ready.respond:
