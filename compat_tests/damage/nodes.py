@@ -149,9 +149,10 @@ class Nodes:
                 node.wait(SHORT)
 
     def save(self, directory: Path) -> None:
-        """Copy what is in the nodes' log directories to `directory`."""
+        """Copy what is in the nodes' log directories to `directory`, and what they have told."""
         for index, node in enumerate(self.nodes):
             _copy(node.data_dir, directory / str(index + 1))
+            shutil.copy(node.log_file, directory / f"{index + 1}.log")
 
     def restore(self, directory: Path) -> None:
         """Put the log directories back as they were saved."""
