@@ -73,7 +73,7 @@ def losses(damages: Sequence[Damage], content: Content, nodes: int) -> Losses:
     """Returns what may be lost: of three nodes one has a whole copy, so nothing; of one what stood in these bytes."""
     found = Losses()
     for damage in damages:
-        if damage.kind in (MAY_REFUSE_ALONE if nodes == 1 else MAY_REFUSE):
+        if damage.lost and damage.kind in (MAY_REFUSE_ALONE if nodes == 1 else MAY_REFUSE):
             found.refusal = damage.path
         if nodes > 1:
             continue
