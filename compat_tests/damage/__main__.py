@@ -200,7 +200,7 @@ class Worker:
                 result.note("traceback", f"node {number}: ...{log[log.index('Traceback') :][-600:]}")
             if node.code is not None:
                 end = f"node {number} ended with code {node.code}: {log.strip()[-500:]}"
-                if node.code and number in damaged and may.refusal and may.refusal.rpartition("/")[2] in log:
+                if node.code and number in damaged and may.refusal and may.refusal.split("/")[0] in log:
                     result.refused = end
                 else:
                     result.note("person", end)
