@@ -135,7 +135,7 @@ def describe_quorum(client: Client) -> DescribeQuorumResponse:
 def describe_log_dirs(client: Client, node_ids: list[int] | None = None) -> dict[int, DescribeLogDirsResponse]:
     """Broker -> its log directories, of all brokers or of some."""
     known = client.all_nodes()
-    request = DescribeLogDirsRequest(topics=None, wants_damage=True)
+    request = DescribeLogDirsRequest(topics=None, wants_scrub=1, wants_damage=True)
     responses = client.ask_nodes(dict.fromkeys(node_ids or known, request))
     for node_id, response in responses.items():
         refuse(response.error_code, f"broker {node_id}")

@@ -84,6 +84,8 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
         _authorize(params, ctx)
     elif params.replica_id >= 0:
         ctx.connection.is_of_node = True
+    if params.replica_id >= 0 and params.may_read is None:
+        _doubt(request, ctx)
     plan = services.fetch_sessions.plan(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
@@ -151,6 +153,18 @@ def _authorize(params: FetchParams, ctx: RequestContext) -> None:
         return
     may_read = may_each_now(ctx, AclOperation.READ, ResourceType.TOPIC)
     params.may_read = None if may_read is None else lambda name: name is None or may_read(name)
+
+
+def _doubt(request: FetchRequest, ctx: RequestContext) -> None:
+    """Have what a follower was sent verified, where it does not match its checksum."""
+    partitions = ctx.services.replica_manager
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if partition.is_doubted:
+                name = topic.topic or partitions.topic_name(Uuid(topic.topic_id))
+                found = partitions.partitions.get((name or "", partition.partition))
+                if found is not None:
+                    found.doubt(partition.fetch_offset)
 
 
 def _response_size(plan: FetchPlan, result: FetchResult, version: int) -> int:

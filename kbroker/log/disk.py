@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Protocol
 
 from kbroker.value_types import NamedTuple
@@ -36,6 +37,9 @@ _IOV_MAX = 512
 """Buffers given to one vectored write; well under the 1,024 that Linux and macOS allow."""
 
 _HAS_PWRITEV = hasattr(os, "pwritev")
+_HAS_ADVICE = hasattr(os, "posix_fadvise") and hasattr(os, "RWF_NOWAIT")
+_LARGEST_PAGE = 64 * 1024
+"""Bytes of a page on any machine, at the most."""
 
 
 class DiskUsage(NamedTuple):
@@ -255,6 +259,30 @@ def _portable_data_sync(fd: int) -> None:
 
 
 _data_sync: Callable[[int], None] = getattr(os, "fdatasync", _portable_data_sync)
+
+
+class FileToReadOnce:
+    """A file that is read in order and leaves the page cache as it was: what was not in memory does not stay there."""
+
+    def __init__(self, file: DiskFile) -> None:
+        """``file`` is nobody else's."""
+        self._file = file
+        if file.fd >= 0 and _HAS_ADVICE:
+            os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill ``buffer`` from ``position`` on; the number of bytes, fewer only at the end of the file."""
+        fd, length = self._file.fd, len(buffer)
+        if fd >= 0 and _HAS_ADVICE:
+            with suppress(OSError):
+                if os.preadv(fd, [buffer], position, os.RWF_NOWAIT) == length:
+                    return length
+        data = self._file.pread(length, position)
+        buffer[: len(data)] = data
+        if fd >= 0 and _HAS_ADVICE:
+            start = position & -_LARGEST_PAGE  # whole pages alone are dropped
+            os.posix_fadvise(fd, start, position + length + _LARGEST_PAGE - start, os.POSIX_FADV_DONTNEED)
+        return len(data)
 
 
 class _OsLock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
@@ -217,6 +218,10 @@ class DurableLog(LogReader):
             if self.on_damage is not None:
                 self.on_damage(self)
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
+
+    def doubt(self, offset: int) -> None:
+        """Have what is read from the segment that holds an offset verified once more."""
+        self._segments[max(bisect_right(self._bases, offset) - 1, 0)].doubt()
 
     def healed(self) -> None:
         """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""

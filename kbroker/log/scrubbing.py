@@ -1,13 +1,12 @@
-"""Logs are verified in the background: one piece of a file, and where the work on a log dir has come to."""
+"""Logs are verified in the background: the batches of one file, and where the work on a log dir has come to."""
 
 from __future__ import annotations
 
 import json
 import os
 import struct
-from collections.abc import Callable
 
-from kbroker.log.disk import Disk, DiskFile, write_atomically
+from kbroker.log.disk import Disk, FileToReadOnce, write_atomically
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, LOG_OVERHEAD, crc32c
@@ -15,70 +14,69 @@ from kbroker.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, LOG_OVERHEAD, 
 FILE_NAME = "scrub-checkpoint"
 _FIELDS = struct.Struct(">qi4xBI2xi")
 """Of a batch's header: base offset, length, magic, checksum, last offset delta."""
-_HAS_ADVICE = hasattr(os, "posix_fadvise")
-_PAGE = 64 * 1024
-"""At least a page of any machine's."""
-_MOST_BATCHES = 512
-"""In one piece: the event loop waits for about half a millisecond when the batches are small."""
+STEP = 8 * 1024 * 1024
+"""Bytes that one step verifies: to wake a thread and to sleep cost as much as to verify one or two MiB."""
+_MOST_BATCHES = 2048
+"""In one step; small batches take more time than their bytes."""
 
 
-class Piece(NamedTuple):
-    """A part of a segment that was verified."""
+class SegmentCheck:
+    """Verifies the batches of a segment, step by step; a step may run in any thread."""
 
-    position: int
-    """Where it ends, or where the first batch is that is not whole."""
-    next_offset: int
-    """Least offset of the batch after it."""
-    problem: str | None = None
-    """The reason why what is there is no batch."""
+    def __init__(self, disk: Disk, path: str, base_offset: int, size: int, buffer: bytearray) -> None:
+        """``size`` bytes of the file count. ``buffer`` is read into, piece by piece."""
+        self._file = FileToReadOnce(disk.open(path))
+        self._size = size
+        self._buffer = memoryview(buffer)
+        self.position = 0
+        """Where the first batch begins that is not verified yet, or is not whole."""
+        self.next_offset = base_offset
+        """Least offset of that batch."""
+        self.problem: str | None = None
+        """The reason why what is there is no batch."""
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all is verified, or something is wrong."""
+        return self.problem is not None or self.position >= self._size
 
-ReadNow = Callable[[int, int, int], bytearray | None]
-"""`Env.read_now`."""
+    def step(self) -> int:
+        """Verify the next batches; how many."""
+        end, left = self.position + STEP, _MOST_BATCHES
+        while not self.is_done and self.position < end and left > 0:
+            left -= self._verify(self._read(self._buffer), left)
+        return _MOST_BATCHES - left
 
+    def _read(self, buffer: memoryview) -> memoryview:
+        buffer = buffer[: self._size - self.position]
+        return buffer[: self._file.read_into(buffer, self.position)]
 
-def open_once(disk: Disk, path: str) -> DiskFile:
-    """Open a file that :func:`verify_piece` reads."""
-    file = disk.open(path)
-    if file.fd >= 0 and _HAS_ADVICE:
-        os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead, which would stay in memory
-    return file
-
-
-def _read(file: DiskFile, position: int, length: int, read_now: ReadNow) -> bytes | bytearray:
-    """Bytes of a file; the page cache is left as it was."""
-    fd = file.fd
-    data = read_now(fd, position, length) if fd >= 0 and length else None
-    if data is not None:
-        return data
-    read = file.pread(length, position)
-    if fd >= 0 and _HAS_ADVICE:
-        start = position & -_PAGE  # of whole pages alone
-        os.posix_fadvise(fd, start, -(-(position + length - start) // _PAGE) * _PAGE, os.POSIX_FADV_DONTNEED)
-    return read
-
-
-def verify_piece(file: DiskFile, position: int, size: int, next_offset: int, length: int, read_now: ReadNow) -> Piece:
-    """Verify batches of a segment of ``size`` bytes from ``position`` on: ``length`` bytes of them, or one batch."""
-    data = memoryview(_read(file, position, min(max(length, HEADER_SIZE), size - position), read_now))
-    fields, count, at, end = _FIELDS.unpack_from, 0, 0, len(data)
-    while end - at >= HEADER_SIZE and count < _MOST_BATCHES:
-        base_offset, batch_length, magic, crc, delta = fields(data, at)
-        following = at + batch_length + LOG_OVERHEAD
-        if magic != 2 or batch_length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
-            return Piece(position + at, next_offset, "the bytes are no batch")
-        if base_offset < next_offset:
-            return Piece(position + at, next_offset, f"offset {base_offset} follows {next_offset - 1}")
-        if following > end:
-            break
-        if crc32c(data[at + ATTRIBUTES_AT : following]) != crc:
-            return Piece(position + at, next_offset, f"the checksum of the batch at offset {base_offset} is wrong")
-        next_offset, at, count = base_offset + delta + 1, following, count + 1
-    if at:
-        return Piece(position + at, next_offset)
-    if end >= HEADER_SIZE and position + following <= size and following > length:
-        return verify_piece(file, position, size, next_offset, following, read_now)
-    return Piece(position, next_offset, f"a batch is cut off after {end} bytes")
+    def _verify(self, data: memoryview, most: int) -> int:
+        """Verify batches that were read; how many."""
+        fields, count, at, end, next_offset = _FIELDS.unpack_from, 0, 0, len(data), self.next_offset
+        while count < most and end - at >= HEADER_SIZE:
+            base_offset, batch_length, magic, crc, delta = fields(data, at)
+            following = at + batch_length + LOG_OVERHEAD
+            if magic != 2 or batch_length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
+                self.problem = "the bytes are no batch"
+            elif base_offset < next_offset:
+                self.problem = f"offset {base_offset} follows {next_offset - 1}"
+            elif following > end:
+                if at:
+                    break  # it is read again, as a whole
+                if self.position + following <= self._size and following > len(self._buffer):
+                    return self._verify(self._read(memoryview(bytearray(following))), most)
+                self.problem = f"a batch of {following} bytes is cut off after {end}"
+            elif crc32c(data[at + ATTRIBUTES_AT : following]) != crc:
+                self.problem = f"the checksum of the batch at offset {base_offset} is wrong"
+            if self.problem is not None:
+                break
+            next_offset, at, count = base_offset + delta + 1, following, count + 1
+        if not at and self.problem is None:
+            self.problem = f"a batch is cut off after {end} bytes"
+        self.position += at
+        self.next_offset = next_offset
+        return count
 
 
 class Progress(NamedTuple):

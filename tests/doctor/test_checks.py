@@ -231,6 +231,7 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
             )
         ),
     ),
+    "a disk damages files": ("bad-disk", with_broker(log_dirs=(LogDirFacts("/data", False, scrub_found=2),))),
     "a disk has failed": ("disk-failed", with_broker(log_dirs=(LogDirFacts("/data", True),))),
     "a broker is older": ("version-mixture", with_broker(apis={0: (3, 12), 1: (4, 18)})),
     "an upgrade was not finished": (

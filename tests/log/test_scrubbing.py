@@ -12,8 +12,7 @@ import pytest
 
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
-from kbroker.log.scrubbing import FILE_NAME, Piece, Progress, open_once, read_progress, verify_piece, write_progress
-from kbroker.runtime.env import RealEnv
+from kbroker.log.scrubbing import FILE_NAME, Progress, SegmentCheck, read_progress, write_progress
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
 
@@ -27,23 +26,21 @@ WHOLE = b"".join(BATCHES)
 SIZE = len(WHOLE)
 
 
-def verify(content: bytes, length: int = 200, *, size: int = SIZE) -> tuple[list[int], Piece]:
-    """Verify a file piece by piece; the positions on the way, and the last piece."""
+def verify(content: bytes, length: int = 200) -> SegmentCheck:
+    """Verify a file that should have all batches, ``length`` bytes at a time."""
     disk = FakeDisk()
     disk.make_dirs("/d")
     disk.write_bytes("/d/log", content)
-    file, piece, positions = open_once(disk, "/d/log"), Piece(0, 0), list[int]()
-    while piece.position < size and piece.problem is None:
-        positions.append(piece.position)
-        piece = verify_piece(file, piece.position, size, piece.next_offset, length, lambda *_: None)
-    return positions, piece
+    check = SegmentCheck(disk, "/d/log", 0, SIZE, bytearray(length))
+    while not check.is_done:
+        check.step()
+    return check
 
 
-@pytest.mark.parametrize("length", [1, 61, 100, 1000, SIZE])
-def test_all_batches_are_verified_whatever_the_size_of_a_piece(length: int) -> None:
-    positions, last = verify(WHOLE, length)
-    assert last == Piece(SIZE, 120)
-    assert len(positions) == (1 if length == SIZE else len(positions)) and positions[0] == 0
+@pytest.mark.parametrize("length", [61, 100, 1000, SIZE])
+def test_all_batches_are_verified_whatever_is_read_at_once(length: int) -> None:
+    check = verify(WHOLE, length)
+    assert (check.position, check.next_offset, check.problem) == (SIZE, 120, None)
 
 
 @pytest.mark.parametrize("at", range(0, len(BATCHES[0]), 7))
@@ -52,7 +49,7 @@ def test_any_byte_that_changes_is_found_or_is_of_no_account(at: int) -> None:
     position = sum(map(len, BATCHES[:20]))
     content = bytearray(WHOLE)
     content[position + at] ^= 0x80
-    _, last = verify(bytes(content))
+    last = verify(bytes(content))
     if 12 <= at < 16:
         assert last.problem is None
     else:
@@ -62,13 +59,13 @@ def test_any_byte_that_changes_is_found_or_is_of_no_account(at: int) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 60, 61, len(BATCHES[0]) - 1, SIZE // 2, SIZE - 1])
 def test_a_file_that_is_cut_is_found(kept: int) -> None:
-    _, last = verify(WHOLE[:kept])
+    last = verify(WHOLE[:kept])
     assert last.problem is not None and last.position <= kept
 
 
 def test_another_place_of_the_file_is_found_by_its_offsets() -> None:
     content = b"".join(BATCHES[:20] + BATCHES[5:10] + BATCHES[25:])
-    _, last = verify(content)
+    last = verify(content)
     assert last.problem == "offset 15 follows 59"
 
 
@@ -97,18 +94,18 @@ def pages_in_memory(path: Path) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems take no advice on files")
 def test_the_page_cache_stays_as_it_was(tmp_path: Path) -> None:
-    path, env = tmp_path / "log", RealEnv()
+    path = tmp_path / "log"
     path.write_bytes(b"".join(batch(number, b"x" * 100_000) for number in range(20)))
     size = path.stat().st_size
-    file = open_once(OsDisk(), str(path))
 
     def scrub() -> int:
-        piece = Piece(0, 0)
-        while piece.position < size:
-            piece = verify_piece(file, piece.position, size, piece.next_offset, 1 << 18, env.read_now)
-            assert piece.problem is None
+        check = SegmentCheck(OsDisk(), str(path), 0, size, bytearray(1 << 18))
+        while not check.is_done:
+            check.step()
+        assert check.problem is None
         return pages_in_memory(path)
 
+    file = OsDisk().open(str(path))
     file.sync()
     os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
     if pages_in_memory(path):

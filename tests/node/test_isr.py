@@ -46,6 +46,7 @@ class Leader:
             offline=False,
             has_log=True,
             log=SimpleNamespace(log_end_offset=10, first_unstable_offset=None),
+            is_damaged=False,
         )
         self.failed_dirs: set[int] = set()
         """Brokers whose log dir with this partition has failed."""
@@ -69,7 +70,9 @@ class Leader:
         self.progress = Progress(
             env=env, purgatory=Purgatory(), isr=self.isr, checkpoints=CheckpointRequests(), image=lambda: image
         )
-        others: Any = dict.fromkeys(("log_manager", "checkpoints", "log_dirs", "throttles", "topic_log_config"))
+        others: Any = dict.fromkeys(
+            ("log_manager", "checkpoints", "log_dirs", "throttles", "topic_log_config", "start_soon")
+        )
         self.metadata = MetadataFollower(env=env, table=table, progress=self.progress, **others)
         self.alter_partition = AlterPartitionManager(
             table=table,

@@ -71,6 +71,10 @@ class Partition(Protocol):
         """The exclusive end of what read_committed may see."""
         ...
 
+    def doubt(self, offset: int) -> None:
+        """Have what is read from the offset's segment verified again."""
+        ...
+
     def acknowledges_at_once(self, required_acks: int) -> bool:
         """Whether an append with ``acks`` of 1 or -1 waits for nothing."""
         ...

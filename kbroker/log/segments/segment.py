@@ -271,6 +271,10 @@ class Segment(IndexedFile):
             self._note_verified(position, at)
         return at if at < self.unverified else self.size
 
+    def doubt(self) -> None:
+        """Take nothing of the segment for verified any more."""
+        self.unverified, self._verified = self.size, []
+
     def _note_verified(self, start: int, end: int) -> None:
         parts = [part for part in self._verified if part[1] < start or part[0] > end]
         joined = [part for part in self._verified if part[1] >= start and part[0] <= end]

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
+_DAMAGED_SECONDS = 0.1
+"""Between two attempts to load a log that is damaged."""
+
 _WRITE_TIMEOUT_MS = 5_000
 """``offsets.commit.timeout.ms``'s default."""
 
@@ -329,7 +332,11 @@ class CoordinatorDriver(Generic[C]):
         try:
             count, end = await replay_log(shard, self._manager, self.now_ms)
         except (ApiError, WireError) as error:
-            self._cannot_load(shard, str(error))
+            if shard.partition.is_damaged and shard.partition.log.has_damaged_bytes:
+                await trio.sleep(_DAMAGED_SECONDS)  # another leads then, or the log has a hole there
+                self.reload(shard)
+            else:
+                self._cannot_load(shard, str(error))
             return
         except OSError as error:
             # Without its log dir the partition gets another leader; nobody here would look at it again.

@@ -1,7 +1,7 @@
 """Verifies the batches of logs in the background, at a bounded rate: damage is found before all copies have some.
 
 One task goes over the log dirs, a round of each once a week, or at once when somebody asks. Pieces of a segment are
-read and verified in a thread, for half a millisecond each; the event loop chooses what comes next.
+read and verified in a thread, which gives way to the event loop; that chooses what comes next.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.errors import ErrorCode
 from kbroker.log.disk import OsDisk
-from kbroker.log.scrubbing import Progress, open_once, read_progress, verify_piece, write_progress
+from kbroker.log.scrubbing import Progress, SegmentCheck, read_progress, write_progress
+from kbroker.log.segments.indexed_file import CorruptSegment
 
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PIECE = 1024 * 1024
-"""Bytes that are read at once."""
+PIECE = 256 * 1024
+"""Bytes that are read at once; they stay in the processor's cache until they are verified."""
 LEAST = 64 * 1024
-"""A shorter piece counts as so many bytes: small segments cost no more processor time in a second than large ones."""
+LEAST_BATCH = 1024
+"""A shorter segment, and a shorter batch, count as so many bytes: they take more processor time than their bytes."""
 LOOK_SECONDS = 60.0
 """Between two looks whether a round is due."""
 BUSY_CORES = 0.5
@@ -62,6 +65,7 @@ class LogScrubber:
         of_process = time.process_time if isinstance(env.disk, OsDisk) else lambda: 0.0
         self._processor_seconds = processor_seconds if processor_seconds is not None else of_process
         self._processor_before, self._looked_at = self._processor_seconds(), env.now()
+        self._buffer = bytearray(PIECE)
         self._wanted: set[str] = set()
         self._under_way: str | None = None
         self._asked = trio.Event()
@@ -143,26 +147,28 @@ class LogScrubber:
                 await self._keep(path)
 
     async def _verify(self, log_dir: LogDir, log: PartitionLog, segment: Segment) -> None:
-        env, path, size = self._env, log_dir.path, segment.size
-        file = await env.run_blocking(open_once, log_dir.disk, segment.path)
-        position, next_offset, generation = 0, segment.base_offset, log.generation
-        while position < size:
-            piece = await env.run_blocking(verify_piece, file, position, size, next_offset, PIECE, env.read_now)
+        env, path, generation = self._env, log_dir.path, log.generation
+        check = await env.run_blocking(
+            SegmentCheck, log_dir.disk, segment.path, segment.base_offset, segment.size, self._buffer
+        )
+        while not check.is_done:
+            before = check.position
+            batches = await env.run_long(check.step)
             if log.generation != generation or segment not in log.segments:
                 return  # it was cut, replaced or deleted meanwhile
-            if piece.problem is not None:
-                self._found(log_dir, log, segment, piece.position, piece.problem)
-                return
-            read = piece.position - position
-            position, next_offset = piece.position, piece.next_offset
+            if check.problem is not None:
+                self._found(log_dir, log, CorruptSegment(segment.path, check.position, check.problem))
+            read = check.position - before
             self.bytes[path] += read
             self.progress[path] = self.progress[path]._replace(done=self.progress[path].done + read)
-            await trio.sleep(max(read, LEAST) / self.bytes_per_second * (10 if self._is_busy() else 1))
+            charge = max(read, LEAST, batches * LEAST_BATCH)
+            await trio.sleep(charge / self.bytes_per_second * (10 if self._is_busy() else 1))
 
-    def _found(self, log_dir: LogDir, log: PartitionLog, segment: Segment, position: int, problem: str) -> None:
-        progress = self.progress[log_dir.path]
-        self.progress[log_dir.path] = progress._replace(found=progress.found + 1)
-        logger.warning("the scrubber has found %s damaged at byte %d: %s", segment.path, position, problem)
+    def _found(self, log_dir: LogDir, log: PartitionLog, found: CorruptSegment) -> None:
+        """Have the log note damage, unless all is whole there by now."""
+        if log.damaged(found).code != ErrorCode.CORRUPT_MESSAGE:
+            progress = self.progress[log_dir.path]
+            self.progress[log_dir.path] = progress._replace(found=progress.found + 1)
 
     def _is_busy(self) -> bool:
         """Whether the node has used much processor time since the last call."""

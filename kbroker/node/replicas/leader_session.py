@@ -36,7 +36,7 @@ Key = tuple[str, int]
 class Followed:
     """A partition that is followed in one leader epoch."""
 
-    __slots__ = ("accepted", "attempts", "begun", "in_sync", "key", "leader_epoch", "partition", "retry_at")
+    __slots__ = ("accepted", "attempts", "begun", "doubts", "in_sync", "key", "leader_epoch", "partition", "retry_at")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -47,6 +47,8 @@ class Followed:
         """The leader's last answer was no error: it knows the partition, and may hold a request until there is news."""
         self.in_sync = False
         """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
+        self.doubts = False
+        """The leader's last answer had a batch that does not match its checksum."""
         self.attempts = 0
         self.retry_at = 0.0
         """Time of the next fetch, while it backs off (``Env.now``)."""
@@ -59,6 +61,7 @@ class Position(NamedTuple):
     fetch_offset: int
     last_fetched_epoch: int
     log_start_offset: int
+    is_doubted: bool
 
 
 class LeaderSession:
@@ -133,6 +136,7 @@ class LeaderSession:
                     last_fetched_epoch=position.last_fetched_epoch,
                     log_start_offset=position.log_start_offset,
                     partition_max_bytes=max_bytes,
+                    is_doubted=position.is_doubted,
                 )
             )
         self.changed.clear()

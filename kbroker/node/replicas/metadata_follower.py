@@ -42,6 +42,7 @@ class MetadataFollower:
         log_dirs: ReplicaLogDirs,
         throttles: ReplicationThrottles,
         topic_log_config: Callable[[Mapping[str, str]], LogConfig],
+        start_soon: Callable[..., None],
     ) -> None:
         """``topic_log_config`` gives the effective configuration of a topic that has these configs of its own."""
         self._env = env
@@ -52,6 +53,7 @@ class MetadataFollower:
         self._log_dirs = log_dirs
         self._throttles = throttles
         self._topic_log_config = topic_log_config
+        self._start_soon = start_soon
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
 
@@ -148,6 +150,20 @@ class MetadataFollower:
                     partition.offline = partition.topic_partition in self._log_manager.failed
             self._apply_leadership(partition, assigned, now_ms)
 
+    def look_after_damage(self, partition: Partition) -> None:
+        """Have a damaged log fetched again from the leader, or take out what is damaged, once nobody else is to lead.
+
+        ``directory_assignments`` tells the controller before.
+        """
+        assigned = self._table.image.topics.partition(*partition.topic_partition)
+        if assigned is None or partition.offline or partition.must_give_way(assigned):
+            return
+        if partition.state.is_leader:
+            self._start_soon(self._log_dirs.make_holes, partition)
+        elif self.fetchers is not None:
+            self.fetchers.unfollow(partition)
+            self.fetchers.follow(partition)
+
     def _apply_leadership(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         state = partition.state
         if (assigned.leader, assigned.leader_epoch, assigned.partition_epoch) == (
@@ -160,6 +176,8 @@ class MetadataFollower:
             self._lead(partition, assigned, now_ms)
         else:
             self._follow(partition, assigned)
+        if partition.is_damaged:
+            self.look_after_damage(partition)
 
     def _lead(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         log = partition.log if partition.has_log and not partition.offline else None

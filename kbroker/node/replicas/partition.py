@@ -20,6 +20,7 @@ from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.partitions import Placed
+    from kbroker.log.durable_log import DurableLog
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.producer_entry import VerificationGuard
     from kbroker.observe.metrics.traffic import TopicTraffic
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NEVER = 2**63 - 1  # flush.messages by default
+
+TRUSTED_SECONDS = 1.0
+"""Between two times that a follower's doubts have a segment verified again."""
 
 
 class LogStorage(Protocol):
@@ -46,6 +50,10 @@ class LogStorage(Protocol):
         """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
         ...
 
+    def damaged(self, partition: Partition) -> None:
+        """Damage was found in the partition's log."""
+        ...
+
 
 class Partition:
     """One partition on this node: its state in replication, and its log.
@@ -60,6 +68,7 @@ class Partition:
         "_log",
         "_progress",
         "_storage",
+        "_trusted_until",
         "config",
         "is_internal",
         "is_new",
@@ -96,6 +105,7 @@ class Partition:
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self._is_offline = False
+        self._trusted_until = 0.0
         self.read_only = False
         """Clients may write nothing: the log dir is full, or offline."""
         self._log: PartitionLog | None = None
@@ -144,9 +154,21 @@ class Partition:
         alone = {*assigned.isr, *assigned.elr} == {me}
         return not alone or (me in assigned.elr and len(assigned.replicas) > 1 and assigned.directory(me) != DIR_LOST)
 
+    def _on_damage(self, _: DurableLog) -> None:
+        self._storage.damaged(self)
+
+    def doubt(self, offset: int) -> None:
+        """Have what is read from the offset's segment verified again, once in a while: a follower was sent a batch that
+        does not match its checksum."""
+        now = self._progress.env.now()
+        if now >= self._trusted_until and self.has_log and not self.offline:
+            self._trusted_until = now + TRUSTED_SECONDS
+            self.log.doubt(offset)
+
     def attach_log(self, log: PartitionLog, high_watermark: int) -> None:
         """Give the partition its log; the high watermark is what the checkpoint says, within the log's bounds."""
         self._log = log
+        log.on_damage = self._on_damage
         state = self.state
         state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         if state.is_leader:
@@ -163,6 +185,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """The same log, in another directory."""
         self._log = log
+        log.on_damage = self._on_damage
         log.on_high_watermark_updated(self.state.high_watermark)
 
     def on_leadership(self, log: PartitionLog) -> None:

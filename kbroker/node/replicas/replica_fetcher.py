@@ -365,7 +365,8 @@ class LeaderFetcher:
         except Exception as error:
             self._refused(followed, error)
             return None
-        return Position(followed, log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+        end, epoch = log.log_end_offset, log.leader_epochs.latest
+        return Position(followed, end, epoch, log.log_start_offset, followed.doubts)
 
     # --- answers ----------------------------------------------------------------------------------------------
 
@@ -382,6 +383,7 @@ class LeaderFetcher:
                 return
             action = on_fetched(log_of(partition), data)
             followed.accepted = not data.error_code
+            followed.doubts = False
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
@@ -410,6 +412,7 @@ class LeaderFetcher:
     def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
         partition = followed.partition
+        followed.doubts = isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE
         if isinstance(error, OSError):
             self._log_dirs.storage_failed(partition, error)
         if partition.read_only:

@@ -3,7 +3,7 @@ partitions offline (KIP-112)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from kbroker.raft_metadata.image import PartitionImage
     from kbroker.runtime.env import Env
 
+
+HELD_SECONDS = 0.1
+"""Between two attempts to change segments that are compacted or moved."""
 
 WATCH_SECONDS = 0.5
 """Between two looks whether the log dirs are still there."""
@@ -51,6 +54,8 @@ class ReplicaLogDirs:
         self._progress = progress
         self._checkpoints = checkpoints
         self._high_watermarks = high_watermarks
+        self.on_damage: Callable[[Partition], None] = lambda partition: None
+        """Called when damage was found in a partition's log (``node.replicas.metadata_follower``)."""
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Describe each log dir and the logs in it, as DescribeLogDirs answers; None wants all of them.
@@ -188,6 +193,33 @@ class ReplicaLogDirs:
             if log is not None and is_no_room(error):
                 log.flush_again(task)
             self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
+
+    def damaged(self, partition: Partition) -> None:
+        """Damage was found in a partition's log: the controller is to hear of it, or the log has a hole there."""
+        for callback in self._log_manager.on_offline:
+            callback()
+        self.on_damage(partition)
+
+    async def make_holes(self, partition: Partition) -> None:
+        """Take damaged bytes out of the log of a partition that this node goes on to lead, for nobody else may."""
+        tp = partition.topic_partition
+        while partition.log.has_damaged_bytes and partition.state.is_leader:
+            assigned = self._table.image.topics.partition(*tp)
+            if assigned is None or partition.must_give_way(assigned):
+                return
+            try:
+                task = partition.log.begin_holes(self._env.wall_clock_ms())
+                if task is None:  # somebody is at the segments
+                    await trio.sleep(HELD_SECONDS)
+                    continue
+                try:
+                    await self._env.run_blocking(task.run)
+                finally:
+                    task.end()
+            except OSError as error:
+                self.storage_failed(partition, error)
+                return
+            self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def mark_offline(self, log_dir: LogDir, error: BaseException) -> None:
         """Take a log dir offline, and its partitions."""

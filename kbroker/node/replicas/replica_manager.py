@@ -82,7 +82,9 @@ class ReplicaManager(PartitionTable):
             log_dirs=self.log_dirs,
             throttles=self.throttles,
             topic_log_config=topic_log_config,
+            start_soon=self.start_soon,
         )
+        self.log_dirs.on_damage = self.metadata.look_after_damage
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = []
         """Tasks that ``run`` starts; None once it has."""

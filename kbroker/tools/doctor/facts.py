@@ -91,6 +91,8 @@ class LogDirFacts:
     total: int | None = None
     usable: int | None = None
     damaged: tuple[DamagedReplica, ...] = ()
+    scrub_found: int = 0
+    """Damaged places that the latest scrub has come upon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from kbroker.wire.schema import (
+    FIRST_OWN_TAG,
+    Bool,
     Int8,
     Int16,
     Int32,
@@ -31,6 +33,7 @@ class FetchPartition:
     partition_max_bytes: Int32 = 0
     replica_directory_id: UuidField = field("17+", tag=0, ignorable=True)
     high_watermark: Int64 = field("18+", tag=1, ignorable=True, default=9223372036854775807)
+    is_doubted: Bool = field("12+", tag=FIRST_OWN_TAG, ignorable=True, default=False)
 
 
 @struct

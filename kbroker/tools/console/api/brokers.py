@@ -12,6 +12,7 @@ from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import TopicDescription
 from kbroker.tools.console.api.topics import config_view
 from kbroker.tools.console.call import Call
+from kbroker.wire.messages.describe_log_dirs import Scrub
 
 MAX_TOPICS: Final = 200
 """Topics of a broker that are told, the ones that it leads most of first."""
@@ -47,6 +48,13 @@ def replicas_of(broker: int, topics: Sequence[TopicDescription]) -> dict[str, Js
     }
 
 
+def _scrub(told: Scrub) -> dict[str, Json]:
+    """How far the scrubber is; ``ended_ms`` is 0 if it has never come to the end."""
+    is_under_way = told.began_ms > told.ended_ms
+    share = told.done_bytes / max(1, told.total_bytes) if is_under_way else 1.0
+    return {"share": min(1.0, share), "ended_ms": told.ended_ms, "damaged": told.found}
+
+
 def _describe(client: Client, broker: int) -> dict[str, Json]:
     configs: list[Json] = []
     directories: list[Json] = []
@@ -66,6 +74,7 @@ def _describe(client: Client, broker: int) -> dict[str, Json]:
                     "size": sum(sizes),
                     "free": each.usable_bytes if each.usable_bytes >= 0 else None,
                     "volume": each.total_bytes if each.total_bytes >= 0 else None,
+                    "scrub": None if each.scrub is None else _scrub(each.scrub),
                 }
             )
     except ClientError as error:

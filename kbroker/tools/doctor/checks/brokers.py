@@ -131,6 +131,22 @@ def disk_space(facts: Facts) -> Iterator[Finding]:
         )
 
 
+@check("bad-disk", "The scrubber has found damage in a log directory", see="disks-and-log-directories")
+def bad_disk(facts: Facts) -> Iterator[Finding]:
+    """Tell of directories whose bytes are not what was written, also where all has healed since."""
+    for broker in facts.brokers:
+        for each in broker.log_dirs or ():
+            if each.scrub_found:
+                yield Finding(
+                    Severity.WARNING,
+                    f"broker {broker.id}, {each.path}",
+                    f"Broker {broker.id}: the latest scrub of {each.path} has found {each.scrub_found} damaged places.",
+                    "DescribeLogDirs says so; the broker's log names the files.",
+                    "What other replicas have heals by itself. Look at the disk (smartctl, the system's log) before it"
+                    " damages more, and see with kbroker scrub whether it does.",
+                )
+
+
 share(
     "brokers",
     {

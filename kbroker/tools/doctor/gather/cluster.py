@@ -192,6 +192,7 @@ class ClusterLook:
                     each.total_bytes if each.total_bytes >= 0 else None,
                     each.usable_bytes if each.usable_bytes >= 0 else None,
                     tuple(damaged_replicas(found.id, each)),
+                    0 if each.scrub is None else each.scrub.found,
                 )
                 for each in describe_log_dirs(client, [found.id])[found.id].results
             )

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { configTable } from "../configs.js";
 import { badge, fill, h, link, table } from "../dom.js";
-import { bytes, number, plural } from "../format.js";
+import { bytes, moment, number, plural } from "../format.js";
 import { href } from "../router.js";
 
 export async function show(main, params, scope) {
@@ -26,6 +26,7 @@ export async function show(main, params, scope) {
               { title: "Size", number: true, cell: (d) => bytes(d.size) },
               { title: "Free", number: true, cell: (d) => bytes(d.free) },
               { title: "Volume", number: true, cell: (d) => bytes(d.volume) },
+              { title: "Verified", cell: (d) => verified(d.scrub) },
             ],
             told.directories,
           ),
@@ -71,4 +72,11 @@ function ranges(numbers) {
     else found.push([each, each]);
   }
   return found.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(", ") || "–";
+}
+
+/** How far the scrubber is in a directory. */
+function verified(scrub) {
+  if (!scrub) return "–";
+  const done = scrub.share < 1 ? `${Math.floor(scrub.share * 100)} %` : moment(scrub.ended_ms || null, { millis: false });
+  return [done, scrub.damaged ? [" ", badge(`${scrub.damaged} damaged`, "bad")] : null];
 }
