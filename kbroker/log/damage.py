@@ -41,6 +41,10 @@ class Damage(NamedTuple):
         """Whether the damaged bytes still stand in the log, where readers come upon them."""
         return self.size > 0 and self.set_aside is None
 
+    def path(self, directory: str) -> str:
+        """The path of the file in which the bytes stood."""
+        return os.path.join(directory, self.segment)
+
     def __str__(self) -> str:
         """For a person: what is missing, and why."""
         return f"offsets {self.start_offset} to {self.end_offset - 1} are missing: {self.reason}"

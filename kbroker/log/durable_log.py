@@ -33,7 +33,6 @@ class DurableLog(LogReader):
     """The log of one partition, to be read, flushed and closed. ``PartitionLog`` changes it."""
 
     __slots__ = (
-        "_damage",
         "_on_disk",
         "before_creation",
         "config",
@@ -209,9 +208,11 @@ class DurableLog(LogReader):
         end_offset = found.end_offset
         if end_offset is None:
             end_offset = self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
-        name = error.path.rpartition(os.sep)[2]
-        new = Damage(found.start_offset, end_offset, name, found.position, found.end - found.position, found.reason, 0)
-        if new not in self._damage:
+        self._segments[index].distrust(found.position)
+        name = os.path.basename(error.path)
+        size = found.end - found.position
+        new = Damage(found.start_offset, end_offset, name, found.position, size, found.reason, 0)
+        if not any(each.is_in_log and each[:5] == new[:5] for each in self._damage):
             others = [each for each in self._damage if each.segment != name or each.position != found.position]
             self._damage = note(self.disk, self.directory, [*others, new])
             logger.warning("%s is damaged: %s: %s", self.topic_partition, error.path, new)

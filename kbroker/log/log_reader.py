@@ -12,11 +12,13 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.damage import Damage
 from kbroker.log.disk import DiskFile
 from kbroker.log.segments import timestamp_lookup
 from kbroker.log.segments.indexed_file import CorruptSegment, Seen
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_list import SegmentList
+from kbroker.log.segments.segment_recovery import find_damaged
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.log.segments.transaction_index import AbortedTxn, collect_aborted_txns
 from kbroker.types import FileRegion, TopicPartition
@@ -92,6 +94,8 @@ def read(
     else:
         segment.expect_read_at(end, bound if bound < segment_end else segment_end)
     if position < segment.unverified:
+        if base_offset > offset:
+            expect_gap(segment, position)
         whole = segment.whole_until(position, position + available)
         if whole < position + available:
             available = whole - position
@@ -102,6 +106,13 @@ def read(
     fd = file.fd
     records = FileRegion(fd, position, available, file) if fd >= 0 else file.pread(available, position)
     return ReadInfo(offset, records, base_offset, segment.base_offset, position, readable)
+
+
+def expect_gap(segment: Segment, position: int) -> None:
+    """Offsets are missing before the batch at ``position``: :class:`CorruptSegment` if that is damage."""
+    damaged = find_damaged(segment, position)
+    if damaged is not None:
+        raise CorruptSegment(segment.path, damaged.position, damaged.reason)
 
 
 def _last_start(segment: Segment, position: int, limit: int, seen: Seen) -> int:
@@ -140,7 +151,7 @@ def aborted_transactions(
 class LogReader:
     """The log of one partition, to be read. ``PartitionLog`` writes it."""
 
-    __slots__ = ("_bases", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
+    __slots__ = ("_bases", "_damage", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
 
     def __init__(
         self, topic_partition: TopicPartition, segment_list: SegmentList, log_start_offset: int, log_end_offset: int
@@ -151,6 +162,7 @@ class LogReader:
         self.log_end_offset = log_end_offset
         """Offset that the next record gets."""
         self._list = segment_list
+        self._damage: tuple[Damage, ...] = ()
         # The list's own, a step nearer.
         self._segments = segment_list.segments
         self._bases = segment_list.bases
@@ -196,6 +208,8 @@ class LogReader:
         bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
         if offset >= bound:
             return ReadInfo(offset, b"")
+        if self._damage and (error := self.damage_at(offset)) is not None:
+            raise error
         try:
             return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
         except CorruptSegment as error:
@@ -204,6 +218,14 @@ class LogReader:
     def damaged(self, error: CorruptSegment) -> ApiError:
         """Returns what is told to whoever comes upon damage: CORRUPT_MESSAGE. A `PartitionLog` does more."""
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
+
+    def damage_at(self, offset: int) -> ApiError | None:
+        """Returns what is told to who reads at ``offset``, if damage is known that is still in the log there."""
+        for each in self._damage:
+            if each.is_in_log and each.start_offset <= offset < each.end_offset:
+                error = self.damaged(CorruptSegment(each.path(self._list.directory), each.position, each.reason))
+                return error if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER else None  # it was written anew
+        return None
 
     def read_bytes(
         self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True

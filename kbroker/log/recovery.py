@@ -26,7 +26,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.batch_walk import Damaged
-from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import (
@@ -372,6 +372,8 @@ class _Recovery:
         if end == following:
             return True
         is_known = segment.base_offset in self._replaced or following <= self._known.clean_offset
+        # A follower was sent a gap that no index could express, or the segment could not have had what is missing.
+        is_known = is_known or following > segment.base_offset + MAX_RELATIVE_OFFSET + 1
         if not is_known and not covers(self._damage, end, following):
             reason = f"{segment.path}: it ends at offset {end}, and the next segment begins at {following}"
             self.cuts.append(reason)

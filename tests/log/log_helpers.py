@@ -38,6 +38,8 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     clean_offset: int = 0,
+    high_watermark: int = 0,
+    leaves_holes: bool = False,
     segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     disk = disk if disk is not None else FakeDisk()
@@ -53,6 +55,8 @@ def open_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         clean_offset=clean_offset,
+        high_watermark=high_watermark,
+        leaves_holes=leaves_holes,
         segments_left=segments_left,
     )
 
@@ -86,6 +90,14 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None =
             offset = header.next_offset
         assert offset > before
     return found
+
+
+def make_holes(log: PartitionLog) -> None:
+    """Take the damage that was met out of a log, as its node does when no other replica has what is missing."""
+    task = log.begin_holes(NOW)
+    assert task is not None
+    task.run()
+    task.end()
 
 
 def remove_expired(log: PartitionLog, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""One bit is wrong, somewhere in a log dir: nobody is ever given wrong bytes, and everything else goes on.
+"""One bit is wrong, somewhere in a log dir: nobody is ever given wrong bytes, and all that is whole can be read.
 
 What no checksum covers (a batch's base offset and leader epoch) is left out here: a wrong base offset shows as one that
 does not fit between its neighbours, or not at all, as in Apache Kafka.
@@ -20,9 +20,9 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.batch_header import check_crc, walk_headers
-from kbroker.wire.compression import CompressionType, CorruptRecord
+from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import NOW, delete_expired
+from tests.log.log_helpers import NOW, delete_expired, make_holes
 from tests.log.test_compaction import end_txn, put
 
 ID = Uuid(bytes(15) + b"\x03")
@@ -44,31 +44,30 @@ def start(disk: FakeDisk) -> LogManager:
     return LogManager.open(["/data"], disk, now_ms=NOW, cluster_id="c", node_id=1, rng=random.Random(1))
 
 
-def read(log: PartitionLog) -> tuple[Values, bool]:
-    """Read as a client that verifies checksums, and tell whether it reached the end."""
+def read(log: PartitionLog) -> Values:
+    """Read all as a client does, and make a hole of damage that shows."""
     found: Values = {}
     offset = log.log_start_offset
-    while offset < log.log_end_offset:
+    for _ in range(1000):
+        if offset >= log.log_end_offset:
+            break
         try:
             data = log.read_bytes(offset, 400)
         except ApiError as error:
-            assert error.code == ErrorCode.CORRUPT_MESSAGE
-            return found, False
+            assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            make_holes(log)
+            continue
         if not data:
-            return found, True
+            return found
         before = offset
-        try:
-            for position, header in walk_headers(data):
-                check_crc(data, position, header)
-                for record in iter_records(data, position):
-                    if record.offset >= before and not header.is_control:
-                        found[record.offset] = record.key, record.value
-                offset = header.next_offset
-        except CorruptRecord:
-            return found, False
-        if offset == before:
-            return found, False
-    return found, True
+        for position, header in walk_headers(data):
+            check_crc(data, position, header)
+            for record in iter_records(data, position):
+                if record.offset >= before and not header.is_control:
+                    found[record.offset] = record.key, record.value
+            offset = header.next_offset
+        assert offset > before
+    return found
 
 
 def build() -> tuple[FakeDisk, dict[TopicPartition, Values]]:
@@ -103,8 +102,7 @@ def build() -> tuple[FakeDisk, dict[TopicPartition, Values]]:
     manager = start(disk)
     values = {}
     for log in manager:
-        values[log.topic_partition], complete = read(log)
-        assert complete
+        values[log.topic_partition] = read(log)
     manager.close()
     return disk, values
 
@@ -156,14 +154,18 @@ def test_a_flipped_bit(clean: bool) -> None:
                 refused += 1
                 continue
             assert log is not None, case
-            found, complete = read(log)
+            found = read(log)
             assert found.items() <= expected.items(), case
+            missing = expected.keys() - found.keys()
             if not path.startswith(f"/data/{tp}/") or not path.endswith(".log"):
                 if "offset-checkpoint" not in path:
-                    assert complete, case
-                    assert found == expected, case
-            elif found != expected:
+                    assert not missing, case
+            elif missing:
                 damaged += 1
+                (place,) = log.damage
+                # One batch, and what compaction has taken before the next one.
+                assert len(missing) <= 3, case
+                assert all(place.start_offset <= offset < place.end_offset for offset in missing), case
         manager.close()
     assert damaged > 10
     assert refused > 2

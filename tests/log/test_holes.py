@@ -35,8 +35,15 @@ LOST = (*((name,) for name in OFFSET_CHECKPOINTS), (RECOVERY_POINTS, CLEANER_OFF
 WAYS = ("emptied", "removed", "cut", "version alone")
 
 
-def start(disk: FakeDisk, *dirs: str) -> LogManager:
-    return LogManager.open(dirs or ["/data"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
+def start(disk: FakeDisk, *dirs: str, leaves_holes: bool = True) -> LogManager:
+    return LogManager.open(
+        dirs or ["/data"],
+        disk,
+        now_ms=NOW,
+        log_config=lambda tp: CONFIG,
+        rng=random.Random(1),
+        leaves_holes=leaves_holes,
+    )
 
 
 def log_of(manager: LogManager) -> PartitionLog:
@@ -150,7 +157,8 @@ def test_a_directory_that_was_moved_to_another_log_dir_keeps_all(clean: bool) ->
         disk.kill()
 
 
-def test_only_a_log_that_the_checkpoints_know_loses_what_follows_a_hole() -> None:
+@pytest.mark.parametrize("leaves_holes", [True, False], ids=["hole", "cut"])
+def test_only_of_a_log_that_the_checkpoints_know_missing_offsets_are_damage(leaves_holes: bool) -> None:
     """It has never been compacted, so the end of a segment is lost; from the second segment on they know it."""
     disk = FakeDisk()
     manager = start(disk)
@@ -167,7 +175,15 @@ def test_only_a_log_that_the_checkpoints_know_loses_what_follows_a_hole() -> Non
     kept = {segment.path: disk.read_bytes(segment.path) for segment in others if segment.size}
     manager.release()
     disk.kill()
-    again = log_of(start(disk))
+    again = log_of(start(disk, leaves_holes=leaves_holes))
+    (place,) = again.damage
+    assert place.start_offset == lost.base_offset
+    if leaves_holes:
+        assert place.end_offset == lost.next_offset
+        assert read_all(again) == [each for each in enumerate(values) if each[0] != lost.base_offset]
+        assert not aside(disk)
+        return
+    assert place.end_offset == len(values)
     assert read_all(again) == list(enumerate(values[: lost.base_offset]))
     for path, data in kept.items():
         assert not disk.exists(path)

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.wire.batch_header import walk_headers
-from tests.log.log_helpers import append, open_log
+from tests.log.log_helpers import append, open_log, read_all
 
 COUNT, LIMIT = 200, 1000
 
@@ -20,6 +20,7 @@ def test_it_takes_one_read_of_the_file(starts: list[int] | None) -> None:
         append(log, [b"%d" % index])
     log.close()
     log = open_log(disk, clean=True)
+    read_all(log)  # which verifies it
     reads: list[str] = []
     disk.on_operation = lambda operation, path: reads.append(f"{operation} {path[-4:]}")
     offset = 0

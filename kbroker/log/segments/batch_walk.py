@@ -58,7 +58,8 @@ class Bounds(NamedTuple):
     end_offset: int | None = None
     """Where the next segment begins: no gap leads beyond. A segment that goes on without a gap is kept, as the next
     one was begun after a truncation that is undone now."""
-    epoch: int = -1
+    epoch: int | None = -1
+    """The least leader epoch; ``None`` if they do not matter."""
 
     def misfit(self, header: BatchHeader) -> str | None:
         """The reason why a batch cannot come next; ``None`` if it can."""
@@ -70,13 +71,14 @@ class Bounds(NamedTuple):
             or (self.end_offset is not None and self.next_offset < header.base_offset and last >= self.end_offset)
         ):
             return f"offsets {header.base_offset} to {last} cannot follow {self.next_offset - 1}"
-        if 0 <= header.partition_leader_epoch < self.epoch:
+        if self.epoch is not None and 0 <= header.partition_leader_epoch < self.epoch:
             return f"leader epoch {header.partition_leader_epoch} cannot follow {self.epoch}"
         return None
 
     def after(self, header: BatchHeader) -> Bounds:
         """What may come after a batch."""
-        return Bounds(header.next_offset, self.limit, self.end_offset, max(self.epoch, header.partition_leader_epoch))
+        epoch = None if self.epoch is None else max(self.epoch, header.partition_leader_epoch)
+        return Bounds(header.next_offset, self.limit, self.end_offset, epoch)
 
 
 def walk(

@@ -72,6 +72,7 @@ class IndexedFile:
         "_verified",
         "base_offset",
         "created_ms",
+        "known_damage",
         "offset_index",
         "path",
         "size",
@@ -117,6 +118,8 @@ class IndexedFile:
         self._txn_index: TransactionIndex | None = None
         self.unverified = size
         """Bytes from the start that may be damaged: this process has not written them, nor read all with checksums."""
+        self.known_damage: tuple[int, ...] = ()
+        """Positions of damage that was told."""
         self._verified: list[tuple[int, int]] = []
         """Parts of them that were read with checksums, in order; neighbours are one."""
 

@@ -142,6 +142,7 @@ class Segment(IndexedFile):
         self._files.get(self.path, create=True).truncate(size)
         self.size = size
         self.unverified = min(self.unverified, size)
+        self.known_damage = tuple(position for position in self.known_damage if position < size)
         self._verified = [(start, min(end, size)) for start, end in self._verified if start < size]
         self._hint = -1
         self._recent_bases = self._recent_lasts = self._recent_positions = None
@@ -247,8 +248,8 @@ class Segment(IndexedFile):
     # -- verifying
 
     def whole_until(self, position: int, end: int) -> int:
-        """The position up to which the batches from ``position`` on are whole: ``end`` or beyond, unless damage or much
-        to read comes before. :class:`CorruptSegment` if the first one is damaged.
+        """The position up to which the batches from ``position`` on are whole: ``end`` or beyond, unless much has to be
+        read before, or damage comes that is known. :class:`CorruptSegment` if it is not, or if the first is damaged.
 
         What this process has not written, nor read with checksums, is read once. A batch begins at ``position``.
         """
@@ -257,7 +258,7 @@ class Segment(IndexedFile):
         if slot >= 0 and parts[slot][1] >= position:
             at = parts[slot][1]
         if at < min(end, self.unverified):
-            bounds = Bounds(self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET)
+            bounds = Bounds(self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET, epoch=None)
             damaged: Damaged | None = None
             for item in walk(self.log_file(), self.size, bounds, position=at, piece=LARGEST_CHUNK):
                 if isinstance(item, Damaged):
@@ -266,14 +267,21 @@ class Segment(IndexedFile):
                 at = item.position + item.header.size
                 if at >= min(end, position + LARGEST_CHUNK * 4):
                     break
-            if at == position and damaged is not None:
-                raise CorruptSegment(self.path, position, damaged.reason)
-            self._note_verified(position, at)
+            if at > position:
+                self._note_verified(position, at)
+            if damaged is not None and (at == position or damaged.position not in self.known_damage):
+                raise CorruptSegment(self.path, damaged.position, damaged.reason)
         return at if at < self.unverified else self.size
 
     def doubt(self) -> None:
         """Take nothing of the segment for verified any more."""
         self.unverified, self._verified = self.size, []
+
+    def distrust(self, position: int) -> None:
+        """There is damage at ``position``, and whoever is concerned knows: believe nothing that was not read again."""
+        if position not in self.known_damage:
+            self.known_damage = (*self.known_damage, position)
+            self.unverified, self._verified = self.size, []
 
     def _note_verified(self, start: int, end: int) -> None:
         parts = [part for part in self._verified if part[1] < start or part[0] > end]

@@ -71,7 +71,7 @@ def find_damaged(segment: Segment, position: int) -> Damaged | None:
         entry = None
     for start in sorted({entry[1] if entry is not None else 0, 0}, reverse=True):
         for item in walk(segment.log_file(), segment.size, bounds_of(segment, segment.base_offset), position=start):
-            if isinstance(item, Damaged) and item.end > position:
+            if isinstance(item, Damaged) and item.end >= position:
                 if item.position == start != position:
                     break  # the index led astray
                 return item
