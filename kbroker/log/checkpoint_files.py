@@ -27,6 +27,7 @@ OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEAN
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+NO_OTHER_COPY = "nothing else has what it said: put it back from a backup, or write node.id, cluster.id and directory.id"
 
 
 class CorruptCheckpoint(Exception):
@@ -166,16 +167,20 @@ def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
 
 
 def node_meta_properties(disk: Disk, metadata_log_dir: str, log_dirs: Sequence[str]) -> MetaProperties:
-    """The first ``meta.properties`` of a node's directories; ``FatalError`` if none has one, or one cannot be read."""
+    """The first ``meta.properties`` of a node's directories that can be read; ``FatalError`` if there is none."""
+    damaged = None
     for directory in (metadata_log_dir, *log_dirs):
         try:
             properties = read_meta_properties(disk, directory)
         except OSError as error:
             raise FatalError(f"cannot read meta.properties in {directory}: {error.strerror or error}") from error
-        except Exception as error:
-            raise FatalError(str(error)) from error
+        except CorruptCheckpoint as error:
+            damaged = damaged or error
+            continue
         if properties is not None:
             return properties
+    if damaged is not None:
+        raise FatalError(f"{damaged}; {NO_OTHER_COPY}") from damaged
     raise FatalError(f"no meta.properties in {', '.join(log_dirs)}: format the node first (kbroker format)")
 
 

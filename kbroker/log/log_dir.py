@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import (
     META_PROPERTIES,
+    NO_OTHER_COPY,
     CorruptCheckpoint,
     MetaProperties,
     read_clean_shutdown,
@@ -172,7 +173,7 @@ class LogDir:
             if epoch is not None:
                 self.was_clean, self.broker_epoch = True, epoch
         except CorruptCheckpoint as error:
-            raise FatalError(str(error)) from error
+            self.mark_offline(CorruptCheckpoint(f"{error}; {NO_OTHER_COPY}"))
         except OSError as error:
             self.mark_offline(error)
 

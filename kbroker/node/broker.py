@@ -56,6 +56,7 @@ from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.storage import mend_meta_properties
 
 if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinators import Coordinators
@@ -140,8 +141,9 @@ class Broker:
 
     @cached_property
     def _properties(self) -> MetaProperties:
-        config = self.config
-        return node_meta_properties(self.env.disk, config.metadata_log_dir, config.log_dirs)
+        config, disk = self.config, self.env.disk
+        mend_meta_properties(disk, config.metadata_log_dir, config.log_dirs)
+        return node_meta_properties(disk, config.metadata_log_dir, config.log_dirs)
 
     @cached_property
     def log_manager(self) -> LogManager:
@@ -177,7 +179,7 @@ class Broker:
         config, log_manager = self.config, self.log_manager
         metadata_dir = log_manager.metadata_dir
         assert metadata_dir is not None
-        return MetadataPlane(
+        plane = MetadataPlane(
             config,
             self.env,
             self.security.to_controllers,
@@ -188,6 +190,10 @@ class Broker:
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
             disk=metadata_dir.room.disk(keep=0),
         )
+        plane.quorum.log.promises.note_directories(
+            {each.path: each.directory_id for each in log_manager.log_dirs if each.directory_id is not None}
+        )
+        return plane
 
     @cached_property
     def lifecycle(self) -> BrokerLifecycle:

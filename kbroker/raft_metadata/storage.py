@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kbroker.errors import FatalError
 from kbroker.log.checkpoint_files import META_PROPERTIES, CorruptCheckpoint, MetaProperties, read_meta_properties
 from kbroker.log.disk import Disk, write_atomically
-from kbroker.log.log_dir import check_unclaimed
+from kbroker.log.file_names import SET_ASIDE_SUFFIX
+from kbroker.log.log_dir import check_unclaimed, parse_log_dir_name
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS
 from kbroker.raft_metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -26,6 +29,7 @@ from kbroker.raft_metadata.metadata_version import (
     METADATA_VERSION_NAMES,
     SCRAM,
 )
+from kbroker.raft_metadata.raft.promises import promised_identities
 from kbroker.raft_metadata.raft.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid, uuid_to_str
@@ -35,6 +39,8 @@ from kbroker.wire.records.metadata import (
     FeatureLevelRecord,
     UserScramCredentialRecord,
 )
+
+logger = logging.getLogger(__name__)
 
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
@@ -102,11 +108,47 @@ def standalone_voters(node_id: int, directory_id: Uuid, listeners: Sequence[tupl
     )
 
 
-def meta_properties(node_id: int, cluster_id: str, directory_id: Uuid) -> bytes:
+def meta_properties(node_id: int, cluster_id: str, directory_id: Uuid | None) -> bytes:
     """The content of ``meta.properties`` (version 1)."""
-    return (
-        f"#\nnode.id={node_id}\ndirectory.id={uuid_to_str(directory_id)}\nversion=1\ncluster.id={cluster_id}\n"
-    ).encode("ascii")
+    directory = "" if directory_id is None else f"directory.id={uuid_to_str(directory_id)}\n"
+    return f"#\nnode.id={node_id}\n{directory}version=1\ncluster.id={cluster_id}\n".encode("ascii")
+
+
+def mend_meta_properties(disk: Disk, metadata_log_dir: str, log_dirs: Sequence[str]) -> None:
+    """Make ``meta.properties`` anew where it is damaged, from what the metadata log's directory knows (``Promises``).
+
+    A file with more than one other value than is known there is that of another directory, and stays. So does one whose
+    id another directory has, and the lack of one where there are no logs: the disk may not be mounted.
+    """
+    known = promised_identities(disk, metadata_log_dir)
+    found: dict[str, MetaProperties | str | None] = {}
+    for path in dict.fromkeys(map(os.path.abspath, (metadata_log_dir, *log_dirs))):
+        try:
+            found[path] = read_meta_properties(disk, path)
+        except CorruptCheckpoint as error:
+            found[path] = str(error)
+        except OSError:
+            continue  # whoever opens it says so
+    ids = Counter(each.directory_id for each in found.values() if isinstance(each, MetaProperties))
+    for path, each in found.items():
+        wanted = known.get(path)
+        if wanted is None or each == wanted:
+            continue
+        file = os.path.join(path, META_PROPERTIES)
+        if isinstance(each, MetaProperties):
+            if sum(one != other for one, other in zip(each, wanted, strict=True)) > 1:
+                continue
+            each = f"{file}: it is not as it was"
+        elif ids[wanted.directory_id] or (each is None and not _has_logs(disk, path)):
+            continue
+        logger.warning("%s; it is made anew", each or f"{file}: it is missing")
+        if disk.exists(file):
+            disk.rename(file, file + SET_ASIDE_SUFFIX)
+        write_atomically(disk, file, meta_properties(wanted.node_id, wanted.cluster_id, wanted.directory_id))
+
+
+def _has_logs(disk: Disk, path: str) -> bool:
+    return disk.is_dir(path) and any(parse_log_dir_name(name) for name in disk.list_dir(path))
 
 
 def format_log_dirs(

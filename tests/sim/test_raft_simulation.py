@@ -17,12 +17,15 @@ from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import ElectionState
 from kbroker.raft_metadata.raft.leader_state import LeaderState
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole, QuorumState
+from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.state import RaftState
 from kbroker.raft_metadata.raft.voter_changes import VoterChanges
 from kbroker.sim import __main__ as command
 from kbroker.sim.quorum.datagrams import NetworkFaults, SimNetwork
 from kbroker.sim.quorum.disk import SimDisk
 from kbroker.sim.quorum.scenarios import SCENARIOS, run_scenario
 from kbroker.sim.world import EventQueue, replay_line
+from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.control import VotersRecord
 
 SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "50"))
@@ -153,6 +156,46 @@ def test_a_mistake_is_noticed(mistake: Callable[[pytest.MonkeyPatch], None], mon
                 run_scenario(name, seed)
             except (AssertionError, ValueError):
                 return
+    pytest.fail("no seed shows it")
+
+
+def _votes_although_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter whose log was damaged votes with what is left of it."""
+    monkeypatch.setattr(ReplicatedLog, "is_whole", True)
+
+
+def _votes_at_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter whose log was damaged votes again as soon as a leader has answered, whatever it still lacks."""
+
+    def vote_again(self: RaftState, now_ms: int) -> None:
+        if not self.may_vote and self.leader_high_watermark >= 0:
+            self.may_vote = self.ready.regained = True
+            self.quorum.on_voters_changed(self.is_able_voter, now_ms)
+
+    monkeypatch.setattr(RaftState, "vote_again_if_whole", vote_again)
+
+
+def _votes_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter that starts again has forgotten that its log was damaged."""
+    real = SimDisk.crash
+
+    def crash(self: SimDisk) -> None:
+        real(self)
+        self.promises.regain(OffsetAndEpoch(0, 0))
+
+    monkeypatch.setattr(SimDisk, "crash", crash)
+
+
+@pytest.mark.parametrize("mistake", [_votes_although_damaged, _votes_at_the_first_answer, _votes_after_a_restart])
+def test_a_mistake_with_damage_is_noticed(
+    mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    for seed in range(300):
+        try:
+            run_scenario("voter-damaged", seed)
+        except (AssertionError, ValueError):
+            return
     pytest.fail("no seed shows it")
 
 

@@ -62,7 +62,7 @@ class ControllerLog:
         self._images = images
         self._env = env
         self._directory = files.directory
-        self._bootstrap = read_bootstrap(env.disk, files.log_dir)
+        self._log_dir = files.log_dir
         self._pending: deque[_Pending] = deque()
         self._waiting: deque[tuple[int, Later[None]]] = deque()
         """Changes that are answered once all below an offset is committed."""
@@ -169,8 +169,9 @@ class ControllerLog:
         if aborts:
             self._append([AbortTransactionRecord(reason="The writer is gone")], now_ms)
         if self._controller.image.features.metadata_version == 0:
-            # The cluster's history begins with the records of ``bootstrap.checkpoint``.
-            records = self._bootstrap if self._bootstrap is not None else bootstrap_records()
+            # The cluster's history begins with the records of ``bootstrap.checkpoint``, which nobody needs afterwards.
+            found = read_bootstrap(self._env.disk, self._log_dir)
+            records = found if found is not None else bootstrap_records()
             self._append(activation_records(records, self._controller.schema.static_min_insync_replicas), now_ms)
 
     def on_role_changed(self) -> None:

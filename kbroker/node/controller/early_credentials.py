@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.raft_metadata.image import PrincipalsDelta, PrincipalsImage
-from kbroker.raft_metadata.raft.snapshot import read_bootstrap
+from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, read_bootstrap
 from kbroker.wire.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class EarlyCredentials:
             self._apply(log.load_snapshot(snapshot).records)
             self._read_to = snapshot.offset
         else:
-            # A log that has begun has these records, too: they are its first.
-            self._apply(read_bootstrap(self._disk, self._log_dir) or ())
+            # A log that has begun has these records, too: they are its first, and the file may be damaged by now.
+            with suppress(CorruptSnapshot):
+                self._apply(read_bootstrap(self._disk, self._log_dir) or ())
             self._read_to = log.start_offset
         self._truncations = log.truncations
 

@@ -106,6 +106,7 @@ class MetadataLog:
                 segment_bytes=self._config.metadata_log_segment_bytes,
                 now_ms=env.wall_clock_ms(),
                 snapshot_offsets=[snapshot_id.offset for snapshot_id in ids],
+                known_end=self.promises.end.offset,
             )
 
         ids = self.snapshots.set_damaged_aside()

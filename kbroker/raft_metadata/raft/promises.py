@@ -4,7 +4,8 @@ A voter has promised two things to the others. It does not vote again in an epoc
 has voted), and all below the end of its log is on its disk: leaders commit because of that, and voters compare their
 logs to a candidate's. A log that was damaged, emptied or put back from a backup looks like a younger one. Who votes
 with it may elect a leader that lacks what was committed. So the file has the end that the log had on the disk, by epoch
-and offset, and the node's vote and identity a second time; it lies in the log directory, beside ``meta.properties``.
+and offset, and a second time the node's vote and its directories' ids; it lies in the log directory, beside
+``meta.properties``.
 Apache Kafka ignores it: what it appends or votes on its own makes the log longer, and ``quorum-state`` newer.
 
 The file has two lines of fixed length, each with its checksum. The first is replaced with the file, and is durable
@@ -28,7 +29,7 @@ from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.types import OffsetAndEpoch, Uuid, uuid_from_str, uuid_to_str
 
 FILE_NAME = "quorum-promises"
-_FIRST = 4096
+_FIRST = 8192
 _SECOND = 512
 
 
@@ -62,6 +63,8 @@ class Promises:
         """Whether nothing was known at the start: the node is new, or Apache Kafka has run it until now."""
         self.vote_lost = False
         """Whether nothing says in which epochs this voter has voted."""
+        self.directories: dict[str, Uuid] = {}
+        """The ids of the node's log directories, by their paths."""
         self._lock = threading.Lock()
         """Held while the file is written: a leader's flushes run beside everything else."""
 
@@ -115,6 +118,14 @@ class Promises:
             self.election, self.voters = election, voters
             self._write()
 
+    def note_directories(self, directories: Mapping[str, Uuid]) -> None:
+        """Note the ids of log directories; of those that are not named, what is known stays."""
+        known = {**self.directories, **directories}
+        if known != self.directories:
+            with self._lock:
+                self.directories = known
+                self._write()
+
     def close(self) -> None:
         """Make the log's end durable, too."""
 
@@ -152,6 +163,7 @@ class PromisesFile(Promises):
         else:
             self.lost = None if first["lost"] is None else str(first["lost"])
             self.vote_lost = bool(first["vote_lost"])
+            self.directories = _directories(first)
             self.voters = [int(voter) for voter in first["voters"]]  # type: ignore[attr-defined]
             self.election = _election(first["election"])
         if second is not None:
@@ -172,6 +184,7 @@ class PromisesFile(Promises):
             "cluster": identity.cluster_id,
             "node": identity.node_id,
             "directory": _text(identity.directory_id),
+            "directories": {path: uuid_to_str(each) for path, each in self.directories.items()},
             "voters": self.voters,
             "lost": None if self.lost is None else self.lost[:1000],
             "vote_lost": self.vote_lost,
@@ -221,12 +234,20 @@ def _election(fields: object) -> ElectionState | None:
     return ElectionState(int(fields["epoch"]), int(fields["leader"]), key)
 
 
-def promised_identity(disk: Disk, log_dir: str) -> MetaProperties | None:
-    """The content that ``meta.properties`` of the metadata log's directory had, as the promises know it; or None."""
+def _directories(first: Mapping[str, object]) -> dict[str, Uuid]:
+    known = first["directories"]
+    assert isinstance(known, dict)
+    return {path: uuid_from_str(text) for path, text in known.items()}
+
+
+def promised_identities(disk: Disk, log_dir: str) -> dict[str, MetaProperties]:
+    """The content that ``meta.properties`` of a node's directories had, by their paths, as far as ``log_dir`` has it."""
     path = os.path.join(log_dir, FILE_NAME)
     first = _read(disk, path)[0] if disk.exists(path) else None
     if first is None:
-        return None
-    directory = first["directory"]
-    directory_id = None if directory is None else uuid_from_str(str(directory))
-    return MetaProperties(str(first["cluster"]), int(first["node"]), directory_id)  # type: ignore[call-overload]
+        return {}
+    cluster_id, node_id = str(first["cluster"]), int(first["node"])  # type: ignore[call-overload]
+    directories: dict[str, Uuid | None] = {**_directories(first)}
+    own = first["directory"]
+    directories[os.path.abspath(log_dir)] = None if own is None else uuid_from_str(str(own))
+    return {path: MetaProperties(cluster_id, node_id, each) for path, each in directories.items()}

@@ -93,11 +93,13 @@ class PartitionStore:
         segment_bytes: int,
         now_ms: int,
         snapshot_offsets: Sequence[int] = (),
+        known_end: int = 0,
     ) -> PartitionStore:
         """Open or create the log in ``directory``. It is cut where it is torn or damaged: it never has holes.
 
         ``snapshot_offsets``: the end offsets of the snapshots. The log begins at the oldest one that its files reach,
-        and below the latest nothing is verified, as nothing there is needed.
+        and below the latest nothing is verified, as nothing there is needed. ``known_end``: the end that the log had on
+        the disk; what is torn below is damage.
         """
         latest = snapshot_offsets[-1] if snapshot_offsets else 0
         start = latest
@@ -128,6 +130,7 @@ class PartitionStore:
                 clean_shutdown=False,
                 recovery_point=latest,
                 log_start_offset=start,
+                high_watermark=known_end,
             )
         except ApiError as error:  # INCONSISTENT_TOPIC_ID
             raise FatalError(f"{directory}/partition.metadata is not that of the metadata log") from error

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+_FORMAT_ANEW = "nothing else has what it holds: format the directory anew (kbroker format)"
 PART_SUFFIX = ".part"
 """Ends the name of a snapshot that is being fetched."""
 _RECORDS_PER_BATCH = 1000
@@ -136,7 +137,10 @@ class SnapshotStore:
         """The snapshot that was just found to be whole, until it is read."""
 
     def set_damaged_aside(self) -> list[OffsetAndEpoch]:
-        """Rename the newest snapshots as long as they are damaged; the ids of those that stay, oldest first."""
+        """Rename the newest snapshots as long as they are damaged; the ids of those that stay, oldest first.
+
+        :class:`CorruptSnapshot` if it is the one of formatting, and no log has begun: nothing else has the voters.
+        """
         ids = self.ids()
         while ids:
             try:
@@ -144,6 +148,10 @@ class SnapshotStore:
                 break
             except CorruptSnapshot as error:
                 path = self.path(ids.pop())
+                names = self._disk.list_dir(self.directory)
+                logs = [os.path.join(self.directory, name) for name in names if name.endswith(".log")]
+                if not ids and not any(map(self._disk.size, logs)):
+                    raise CorruptSnapshot(f"{error}; {_FORMAT_ANEW}") from error
                 logger.warning("%s; it is set aside as %s", error, os.path.basename(path) + SET_ASIDE_SUFFIX)
                 self._disk.rename(path, path + SET_ASIDE_SUFFIX)
                 self._disk.sync_dir(self.directory)
@@ -235,4 +243,4 @@ def _read_records(disk: Disk, path: str) -> list[object] | None:
     try:
         return decode_snapshot(disk.read_bytes(path)).records
     except WireError as error:
-        raise CorruptSnapshot(f"{path} is damaged: {error}") from error
+        raise CorruptSnapshot(f"{path} is damaged: {error}; {_FORMAT_ANEW}") from error

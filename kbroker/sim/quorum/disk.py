@@ -76,6 +76,8 @@ class SimDisk:
         self.store: SimStore = MemoryStore()
         self.snapshots: SnapshotFiles = SimSnapshots()
         self.promises = Promises()
+        self.is_damaged = False
+        """Whether the log was damaged, and the node that votes has not yet got back what it lost."""
         self.election: ElectionState | None = None
         self._writing: ElectionState | None = None
         self._rng = rng
@@ -107,6 +109,13 @@ class SimDisk:
         assert isinstance(self.store, MemoryStore)
         self.store.crash(keep=self._rng.random())
 
+    def damage(self) -> str:
+        """Have the log, flushed or not, end at an earlier batch while the node is down; what was done."""
+        assert isinstance(self.store, MemoryStore)
+        self.is_damaged = True
+        self.store.truncate_to(self._rng.randint(self.store.log_start_offset, self.store.log_end_offset))
+        return f"the log ends at {self.store.log_end_offset}"
+
 
 class FileSimDisk(SimDisk):
     """The node's real files on a disk in memory that loses sectors and names when the power fails: the partition log,
@@ -137,6 +146,20 @@ class FileSimDisk(SimDisk):
         else:
             self._disk.crash()
         self._open()
+
+    def damage(self) -> str:
+        self.is_damaged = True
+        paths = [f"{DIRECTORY}/{name}" for name in self._disk.list_dir(DIRECTORY) if name.endswith(".log")]
+        path = self._rng.choice(paths)
+        if self._disk.size(path) and self._rng.random() < 0.5:
+            self._disk.flip_bit(path, self._rng.randrange(8 * self._disk.size(path)))
+            done = f"{path} has another bit"
+        else:
+            done = self._disk.spoil(path)
+        if self._rng.random() < 0.3:
+            done += f", {self._disk.spoil(self._file.path)}"
+        self._open()
+        return done
 
 
 class FileStore(PartitionStore):

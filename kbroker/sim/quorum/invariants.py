@@ -130,7 +130,10 @@ class HighWatermarkMonotonic(Invariant):
 
 
 class HighWatermarkOnMajority(Invariant):
-    """All below a leader's high watermark is on the disks of a majority of its voters."""
+    """All below a leader's high watermark is on the disks of a majority of its voters.
+
+    A voter that was damaged since counts, as it does not vote: no leader is elected without it that lacks something.
+    """
 
     def on_step(self, cluster: ObservedQuorum, node: SimRaftNode, ready: Ready) -> None:
         leader = node.core.leader
@@ -141,7 +144,8 @@ class HighWatermarkOnMajority(Invariant):
         having = [
             voter_id
             for voter_id in leader.voters
-            if voter_id in cluster.nodes and _has(cluster.nodes[voter_id], high_watermark, last)
+            if voter_id in cluster.nodes
+            and (cluster.nodes[voter_id].disk.is_damaged or _has(cluster.nodes[voter_id], high_watermark, last))
         ]
         self.require(
             len(having) >= len(leader.voters) // 2 + 1,

@@ -165,7 +165,13 @@ class SimRaftNode:
         if latest is not None and latest.offset > 0:
             self._load_snapshot(latest)
         self.cluster.trace.note(f"n{self.id} starts, log ends at {self.log.end_offset} {self.disk.election}")
+        self.disk.is_damaged = not self.log.is_whole
         self._call(self.core.start)
+
+    def damage(self) -> None:
+        """Damage the log of a node that is down."""
+        assert not self.running
+        self.cluster.trace.note(f"n{self.id} is damaged: {self.disk.damage()}")
 
     def kill(self) -> None:
         """The power fails."""
@@ -251,6 +257,7 @@ class SimRaftNode:
     def _finish(self, ready: Ready) -> None:
         if ready.regained:
             self.log.regain()
+            self.disk.is_damaged = False
         for request in ready.send:
             self._send(request)
         for response in ready.respond:

@@ -241,6 +241,39 @@ def committed_data_lost_by_majority(seed: int, out: TextIO | None) -> RaftCluste
     return cluster
 
 
+def voter_damaged(seed: int, out: TextIO | None) -> RaftCluster:
+    """One voter after the other loses a part of its log, while the others die and come back, too: it neither votes nor
+    stands until it has all again, and nothing is lost. At most one of them lacks something at a time."""
+    cluster = _running(seed, out)
+    rng, nodes = cluster.rng, list(cluster.nodes.values())
+    for _ in range(4):
+        cluster.await_progress(by=rng.randrange(1, 8))
+        victim = rng.choice(nodes)
+        others = [node for node in nodes if node is not victim]
+        victims = nodes if rng.random() < 0.3 else [victim, *others[: rng.randrange(2)]]
+        for node in victims:
+            node.kill()
+        victim.damage()
+        cluster.run_for(rng.choice((0, 100, 1500)))
+        victim.start()
+        cluster.run_for(rng.choice((0, 5, 50, 500)))
+        if rng.random() < 0.4:
+            victim.kill()  # in the middle of getting back what it lacks
+            cluster.run_for(rng.randrange(500))
+        if rng.random() < 0.5:
+            rng.choice(others).kill()
+        for node in nodes:
+            if not node.running:
+                cluster.run_for(rng.randrange(200))
+                node.start()
+        if rng.random() < 0.3:
+            for node in cluster.running:
+                node.write_snapshot()
+        cluster.run_until(lambda node=victim: node.running and node.core.may_vote, f"n{victim.id} is whole")  # type: ignore[misc]
+    cluster.finish()
+    return cluster
+
+
 def membership_change(seed: int, out: TextIO | None) -> RaftCluster:
     """Voters are added, removed (the leader too) and replaced, while nodes fail (KIP-853)."""
     cluster = RaftCluster(seed, voters=3, observers=2, dynamic=True, out=out)
@@ -357,6 +390,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "chaos": chaos,
     "committed-data-lost": committed_data_lost,
     "committed-data-lost-by-majority": committed_data_lost_by_majority,
+    "voter-damaged": voter_damaged,
     "membership-change": membership_change,
     "kraft-version-upgrade": kraft_version_upgrade,
     "snapshot": snapshot,

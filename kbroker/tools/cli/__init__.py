@@ -49,6 +49,9 @@ COMMANDS = {
     "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
     "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
     "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "recover-metadata": Command(
+        "kbroker.tools.cli.recover_metadata", "go on from a damaged metadata log, by a copy or without what is lost"
+    ),
     "watch": Command("kbroker.tools.cli.watch", "show requests and answers as they happen, explained"),
     "decode": Command("kbroker.tools.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
     "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),

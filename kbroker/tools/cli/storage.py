@@ -204,7 +204,11 @@ def format_if_needed(config: BrokerConfig) -> None:
     ``FatalError`` for a directory that belongs to another command (``kbroker.tools.cli.data_owners``), and for one
     whose node has served before: formatted again it would be another node's, which waits for the one that it was.
     """
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.storage import format_log_dirs, mend_meta_properties
+
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
+    mend_meta_properties(OsDisk(), config.metadata_log_dir, config.log_dirs)
     check_for_node(directories)
     ready = [directory for directory in directories if os.path.exists(os.path.join(directory, _META_PROPERTIES))]
     metadata = os.path.join(config.metadata_log_dir, "__cluster_metadata-0")
@@ -222,8 +226,6 @@ def format_if_needed(config: BrokerConfig) -> None:
             " put the file back, or remove the directory to begin anew"
         )
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
-    from kbroker.log.disk import OsDisk
-    from kbroker.raft_metadata.storage import format_log_dirs
 
     disk, rng = OsDisk(), random.SystemRandom()
     try:
