@@ -227,15 +227,15 @@ class SimNode:
                 self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
 
     def damage(self, directories: Collection[str], suffixes: Sequence[str]) -> None:
-        """Damage one to three files of log directories, of those that end so; the node may run."""
+        """Damage one to three files of log directories, of those that end so.
+
+        Of a node that runs these are files of older segments: the latest are in its memory, whatever the disk does.
+        """
         disk, rng = self.machine.disk, self.machine.rng
-        files = [
-            f"{DATA_DIR}/{name}/{file}"
-            for name in sorted(directories)
-            if disk.is_dir(f"{DATA_DIR}/{name}")
-            for file in disk.list_dir(f"{DATA_DIR}/{name}")
-            if file.endswith(tuple(suffixes))
-        ]
+        files = []
+        for directory in sorted(f"{DATA_DIR}/{name}" for name in directories):
+            found = [name for name in disk.list_dir(directory) if name.endswith(tuple(suffixes))]
+            files += [f"{directory}/{name}" for name in (found[:-2] if self.running else found)]
         for path in rng.sample(files, min(len(files), rng.randint(1, 3))):
             self.cluster.trace.note(f"{self.name}: {disk.damage(path)}")
 
