@@ -195,7 +195,7 @@ class Reader:
             answer: dict[str, Any] = json.loads(line)
             return answer
         self.close()
-        return f"exit code {process.wait()}: {self._errors.read_text(errors='replace')[-500:]}"
+        return f"exit code {process.wait()}: {self._errors.read_text(errors='replace')[-1500:]}"
 
     def close(self) -> None:
         """End the process."""

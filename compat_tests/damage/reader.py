@@ -5,6 +5,7 @@ It takes a JSON object a line, the arguments of `read_all`, and answers each wit
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 import time
@@ -222,7 +223,11 @@ def read_all(
 def main() -> None:
     """Answer each line of standard input."""
     for line in sys.stdin:
-        print(json.dumps(read_all(**json.loads(line))), flush=True)
+        arguments = json.loads(line)
+        # A client may hang, too: its stack is told then, and the process ends.
+        faulthandler.dump_traceback_later(6 * PATIENCE * arguments["limit"], exit=True)
+        print(json.dumps(read_all(**arguments)), flush=True)
+        faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":
