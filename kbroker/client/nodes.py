@@ -143,7 +143,7 @@ def describe_log_dirs(client: Client, node_ids: list[int] | None = None) -> dict
 
 
 def scrub(client: Client, node_ids: list[int] | None = None, *, begin: bool) -> dict[tuple[int, str], Scrub | None]:
-    """How far brokers (all, or some) have scrubbed their log directories, by broker and path; ``begin`` has them begin.
+    """Returns how far brokers (all, or some) are with scrubbing, by broker and log directory; ``begin``: they begin.
 
     None of a broker that does not scrub, or is not kbroker's. A directory that has failed is left out.
     """

@@ -224,6 +224,10 @@ class DurableLog(LogReader):
         """Have what is read from the segment that holds an offset verified once more."""
         self._segments[max(bisect_right(self._bases, offset) - 1, 0)].doubt()
 
+    def take_over_damage(self, other: DurableLog) -> None:
+        """Note, durably, what a log of which this one is a copy has missed; no damaged bytes were copied. ``OSError``."""
+        self._damage = note(self.disk, self.directory, [each._replace(size=0, set_aside=None) for each in other.damage])
+
     def healed(self) -> None:
         """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""
         self._damage = note(self.disk, self.directory, ())

@@ -36,31 +36,28 @@ class HolesTask:
         self.found: list[Damage] = []
         """The damage, with the names under which its bytes are set aside."""
         self.cleaned: list[CleanedSegment] = []
+        self.left = {os.path.basename(segment.path) for segment, _ in segments}
+        """Segments that were not looked at yet."""
 
     def run(self) -> None:
         """Set the damaged bytes aside and write the segments, durably; nothing of the log is changed. ``OSError``."""
         for segment, following in self._segments:
-            bounds = bounds_of(segment, segment.base_offset, following)
-            items = walk(segment.log_file(), segment.size, bounds)
-            damaged = [item for item in items if isinstance(item, Damaged)]
+            found, name = [], os.path.basename(segment.path)
+            damaged = [
+                item
+                for item in walk(segment.log_file(), segment.size, bounds_of(segment, segment.base_offset, following))
+                if isinstance(item, Damaged)
+            ]
             for each in damaged:
-                end_offset = following if each.end_offset is None else each.end_offset
-                name = keep_bytes(
-                    self._disk,
-                    segment,
-                    each.position,
-                    each.end,
-                    (each.start_offset, end_offset),
-                    each.reason,
-                    self._now_ms,
-                    lambda: None,
-                )
-                size = 0 if name is None else each.end - each.position
-                path = os.path.basename(segment.path)
-                place = each.start_offset, end_offset, path, each.position, size
-                self.found.append(Damage(*place, each.reason, self._now_ms, name))
+                offsets = each.start_offset, following if each.end_offset is None else each.end_offset
+                place = each.position, each.end
+                aside = keep_bytes(self._disk, segment, *place, offsets, each.reason, self._now_ms, lambda: None)
+                size = 0 if aside is None else each.end - each.position
+                found.append(Damage(*offsets, name, each.position, size, each.reason, self._now_ms, aside))
             if damaged:
                 self.cleaned.append(write_around(self._disk, segment, damaged, self._index_interval, lambda: None))
+            self.found += found
+            self.left.discard(name)
 
     def end(self) -> None:
         """Put the new segments in place; to be called whether or not :meth:`run` succeeded. ``OSError``."""

@@ -150,8 +150,11 @@ class PartitionLog(DurableLog):
             if generation != self.generation:
                 task.discard()
                 return
-            others = [each for each in self._damage if not (each.is_in_log and each.segment in names)]
-            self._damage = note(self.disk, self.directory, [*others, *task.found])
+            there = [each for each in self._damage if each.segment in task.left or not each.is_in_log]
+            found = {each.segment for each in task.found}
+            # What cannot be found any more was truncated; others have not given it back yet.
+            gone = [each._replace(size=0) for each in self._damage if each not in there and each.segment not in found]
+            self._damage = note(self.disk, self.directory, [*there, *gone, *task.found])
             for cleaned in task.cleaned:
                 self.replace_segments(cleaned, now_ms)
             self.disk.sync_dir(self.directory)

@@ -80,7 +80,7 @@ class SegmentCheck:
 
 
 class Progress(NamedTuple):
-    """How far the scrubber has come in one log dir."""
+    """The scrubber's progress in a log dir."""
 
     next: tuple[TopicPartition, int] | None = None
     """The segment that comes next: partition and least base offset; None between two rounds."""

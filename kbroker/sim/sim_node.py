@@ -233,7 +233,7 @@ class SimNode:
         """
         disk, rng = self.machine.disk, self.machine.rng
         files = []
-        for directory in sorted(f"{DATA_DIR}/{name}" for name in directories):
+        for directory in filter(disk.is_dir, sorted(f"{DATA_DIR}/{name}" for name in directories)):
             found = [name for name in disk.list_dir(directory) if name.endswith(tuple(suffixes))]
             files += [f"{directory}/{name}" for name in (found[:-2] if self.running else found)]
         for path in rng.sample(files, min(len(files), rng.randint(1, 3))):

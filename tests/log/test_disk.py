@@ -242,3 +242,31 @@ def test_a_snapshot_goes_its_own_way() -> None:
     disk.write_bytes("/x", b"2")
     copy.flip_bit("/x", 0)
     assert (disk.read_bytes("/x"), copy.read_bytes("/x")) == (b"2", b"0")
+
+
+def test_damage_is_seen_at_once_and_stays() -> None:
+    ways = set()
+    for seed in range(60):
+        disk = FakeDisk(seed=seed)
+        disk.make_dirs("/d")
+        before = {f"/d/{name}": bytes([name + 1]) * 9000 for name in range(2)}
+        for path, content in before.items():
+            disk.write_bytes(path, content, sync=True)
+        disk.sync_dir("/d")
+        disk.sync_dir("/")
+        file = disk.open("/d/0")
+        told = disk.damage("/d/0")
+        found = file.pread(10_000, 0)
+        changed = [at for at in range(len(found)) if found[at] != 1]
+        if "flipped bit" in told:
+            assert len(changed) == 1 and len(found) == 9000
+        elif "has lost a block" in told:
+            assert not any(found[at] for at in changed) and changed
+        elif "has lost its end" in told:
+            assert len(found) < 9000 and not changed
+        else:
+            assert {found[at] for at in changed} <= {0, 2} and len(found) == 9000
+        ways.add(told.partition(":")[0])
+        disk.crash()
+        assert disk.read_bytes("/d/0") == found and disk.read_bytes("/d/1") == before["/d/1"]
+    assert len(ways) == 4

@@ -18,14 +18,17 @@ from kbroker.config.broker.groups import (
 from kbroker.config.broker.logs import LogProperties, ReplicationProperties
 from kbroker.config.broker.node import NetworkProperties, NodeProperties
 from kbroker.config.broker.quorum import QuorumProperties
-from kbroker.config.definition import ConfigDef, Range
+from kbroker.config.definition import ConfigDef, OneOf, Range
 from kbroker.config.listeners import Listener
-from kbroker.config.table import LONG, LOW, Table
+from kbroker.config.table import LONG, LOW, MEDIUM, STRING, Table
 
 
 class OwnProperties(Table):
     """Properties that Apache Kafka does not have. DescribeConfigs shows none: to Kafka they are not a node's."""
 
+    log_recovery_on_damage = STRING("hole", MEDIUM, OneOf(("hole", "cut")))
+    """Place of a log that is damaged: `hole` keeps all that is whole before and behind it, `cut` ends the log there, as
+    Apache Kafka does."""
     log_scrub_bytes_per_second = LONG("10485760", LOW, Range(0))
     """Bytes a second that a node reads of its logs to verify them, at the most; a tenth of them while it is
     busy. All are read once a week. 0 is off."""

@@ -105,9 +105,6 @@ class LogProperties(Table):
     """Default of the topic property message.timestamp.type."""
     log_preallocate = BOOLEAN("false", MEDIUM, mode=CLUSTER_WIDE, no_effect="segments grow as they are written")
     """Default of the topic property preallocate."""
-    log_recovery_on_damage = STRING("hole", MEDIUM, OneOf(("hole", "cut")))
-    """Place of a log that is damaged: `hole` keeps all that is whole before and behind it, `cut` ends the log there, as
-    Apache Kafka does."""
     log_retention_bytes = LONG("-1", HIGH, mode=CLUSTER_WIDE)
     """Default of the topic property retention.bytes."""
     log_retention_check_interval_ms = LONG("300000", MEDIUM, Range(1))

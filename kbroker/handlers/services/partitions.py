@@ -150,7 +150,7 @@ class Scrubber(Protocol):
 
     @property
     def progress(self) -> Mapping[str, Progress]:
-        """How far each log directory is, by its path."""
+        """The progress in each log directory, by its path."""
         ...
 
     def begin(self) -> None:

@@ -156,6 +156,7 @@ class LogMove:
         future.leader_epochs.dirty = True
         future.maybe_increment_log_start_offset(source.log_start_offset)
         future.producers.take_over_verification(source.producers)
+        future.take_over_damage(source)
         if future.flushes_by_config:
             future.flush()  # what was acknowledged as durable has to be so here
         self.over = True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from kbroker.errors import ErrorCode
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
 from kbroker.log.compaction.job import CompactionFailed, CompactionJob, CompactionResult, NoWorker
 from kbroker.log.disk import OsDisk
@@ -162,7 +163,7 @@ class LogCleaner:
         try:
             log = partition.log
             tp = log.topic_partition
-            if log.segments_held or self.uncleanable.get(tp) is log:
+            if log.segments_held or log.has_damaged_bytes or self.uncleanable.get(tp) is log:
                 return None
             if self._no_room_until.get(tp, 0.0) > self._env.now():
                 return None
@@ -197,7 +198,8 @@ class LogCleaner:
         try:
             await self._clean_log(found, generation)
         except CorruptSegment as error:
-            self._give_up(log, error)
+            if log.damaged(error).code == ErrorCode.CORRUPT_MESSAGE:
+                self._give_up(log, error)
         except NoWorker as error:
             logger.warning("%s is not compacted now: %s", log.topic_partition, error)
             return False

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(arguments: argparse.Namespace) -> dict[tuple[int, str], Scrub | None]:
-    """How far the nodes are; unless only that is asked for, they begin, and all have ended."""
+    """Returns how far the nodes are; unless only that is asked for, they begin, and all have ended."""
     from kbroker.client.nodes import scrub
     from kbroker.tools.cli.output import size
     from kbroker.tools.cli.progress import progress

@@ -50,8 +50,8 @@ class DescribeLogDirsTopic:
 
 @struct
 class Scrub:
-    """How far a directory is scrubbed. Times are milliseconds since 1970, 0 for never; numbers those of the latest
-    round."""
+    """The scrubber's progress in a directory. Times are milliseconds since 1970, 0 for never; numbers are those
+    of the latest round."""
 
     began_ms: Int64 = 0
     ended_ms: Int64 = 0

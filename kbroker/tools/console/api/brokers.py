@@ -49,7 +49,7 @@ def replicas_of(broker: int, topics: Sequence[TopicDescription]) -> dict[str, Js
 
 
 def _scrub(told: Scrub) -> dict[str, Json]:
-    """How far the scrubber is; ``ended_ms`` is 0 if it has never come to the end."""
+    """Returns how far the scrubber is; ``ended_ms`` is 0 if it has never come to the end."""
     is_under_way = told.began_ms > told.ended_ms
     share = told.done_bytes / max(1, told.total_bytes) if is_under_way else 1.0
     return {"share": min(1.0, share), "ended_ms": told.ended_ms, "damaged": told.found}
