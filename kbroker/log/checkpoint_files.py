@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
+from zlib import crc32
 
 from kbroker.errors import FatalError
 from kbroker.log.disk import Disk, write_atomically
@@ -25,6 +26,8 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 """All of a log dir's files that hold an offset for each partition."""
 PARTITION_METADATA = "partition.metadata"
+TOPIC_ID_COPY = "topic-id"
+"""A second place of the id in ``partition.metadata``, with a checksum. Apache Kafka ignores it."""
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 NO_OTHER_COPY = "nothing else has what it said: put it back from a backup, or write node.id, cluster.id and directory.id"
@@ -89,13 +92,26 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int] | None:
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: Uuid, *, sync: bool = False) -> None:
-    """Write ``partition.metadata``: the id of the topic whose data a directory holds."""
-    text = f"version: 0\ntopic_id: {uuid_to_str(topic_id)}"
-    path = os.path.join(directory, PARTITION_METADATA)
-    if sync:
-        write_atomically(disk, path, text.encode())
-    else:
-        disk.write_bytes(path, text.encode())
+    """Write the id of the topic whose data a directory holds, in both places."""
+    text = uuid_to_str(topic_id)
+    for name, content in (
+        (TOPIC_ID_COPY, f"{text} {crc32(text.encode()):08x}\n"),
+        (PARTITION_METADATA, f"version: 0\ntopic_id: {text}"),
+    ):
+        path = os.path.join(directory, name)
+        if sync:
+            write_atomically(disk, path, content.encode())
+        else:
+            disk.write_bytes(path, content.encode())
+
+
+def read_topic_id_copy(disk: Disk, directory: str) -> Uuid | None:
+    """The topic id in its second place; ``None`` if it is not there, or damaged."""
+    try:
+        text, checksum = disk.read_bytes(os.path.join(directory, TOPIC_ID_COPY)).decode("ascii").split()
+        return uuid_from_str(text) if checksum == f"{crc32(text.encode()):08x}" else None
+    except (OSError, ValueError):
+        return None
 
 
 def read_partition_metadata(disk: Disk, directory: str) -> Uuid | None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kbroker.log.checkpoint_files import PARTITION_METADATA
+from kbroker.log.checkpoint_files import PARTITION_METADATA, TOPIC_ID_COPY
 from kbroker.log.disk import Disk, DiskFile
 from kbroker.log.file_names import SNAPSHOT_SUFFIX, file_name
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -180,7 +180,7 @@ class Durability:
             task.epochs = leader_epochs.entries
             leader_epochs.dirty = False
         if closing or not self.names_flushed:
-            task.names.append(os.path.join(task.directory, PARTITION_METADATA))
+            task.names += (os.path.join(task.directory, name) for name in (PARTITION_METADATA, TOPIC_ID_COPY))
             task.sync_dirs.append(task.directory)
             if not closing:  # or whoever closes all logs does that for all
                 task.sync_dirs.append(os.path.dirname(task.directory))

@@ -22,7 +22,7 @@ from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, w
 from kbroker.log.dirs.due_flushes import DueFlushes, close_logs, leave_markers
 from kbroker.log.dirs.log_move import LogMoves
 from kbroker.log.dirs.removals import MarkedDirectories, Removals, RemovalTask
-from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, OpeningProgress, load_logs, of_another_history
+from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, NoOthers, OpeningProgress, load_logs, of_another_history
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
 from kbroker.log.full_disk import is_no_room
@@ -334,10 +334,10 @@ class LogManager:
         elif self.failed.pop(tp, None) is not None:
             self._marked.set_directory_aside(os.path.join(log_dir.path, str(tp)), tp, log_dir, STRAY_SUFFIX)
 
-    def set_stray_aside(self, is_own: IsOwn) -> list[TopicPartition]:
+    def set_stray_aside(self, is_own: IsOwn, is_only: NoOthers = lambda tp: True) -> list[TopicPartition]:
         """Keep the logs that the cluster's metadata have here, and set the others aside or leave them where they are
         (``FoundLogs``); answer which. Without a topic id are logs that were never flushed."""
-        strays = self._found.sort_out(is_own)
+        strays = self._found.sort_out(is_own, is_only)
         for tp in strays:
             self.high_watermarks.pop(tp, None)
         return strays

@@ -9,7 +9,13 @@ from functools import partial
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import old_formats, recovery
-from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata, write_partition_metadata
+from kbroker.log.checkpoint_files import (
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    read_partition_metadata,
+    read_topic_id_copy,
+    write_partition_metadata,
+)
 from kbroker.log.disk import Disk
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -93,14 +99,21 @@ def open_log(
 
 def _agree_on_topic_id(disk: Disk, path: str, expected: Uuid | None, clean_shutdown: bool) -> Uuid | None:
     """The topic id of the directory's data. A directory without one gets the expected id, which is written there."""
+    damage = None
     try:
         found = read_partition_metadata(disk, path)
     except CorruptCheckpoint as error:
+        found, damage = None, error
+    if found is None:
+        found = read_topic_id_copy(disk, path)
+        if found is not None:
+            logger.warning("%s; it is made anew", damage or f"{os.path.join(path, PARTITION_METADATA)} is missing")
+            write_partition_metadata(disk, path, found, sync=True)
+    if found is None and damage is not None:
         if clean_shutdown:
-            raise
+            raise damage
         # It is durable from the first flush on, so probably nothing here ever was flushed.
-        logger.warning("%s; it is written anew once the topic is known", error)
-        found = None
+        logger.warning("%s; it is written anew once the topic is known", damage)
     if found is None:
         if expected is not None:
             write_partition_metadata(disk, path, expected)

@@ -29,6 +29,7 @@ from kbroker.raft_metadata.metadata_version import (
     METADATA_VERSION_NAMES,
     SCRAM,
 )
+from kbroker.raft_metadata.raft.promises import FILE_NAME as PROMISES_FILE
 from kbroker.raft_metadata.raft.promises import promised_identities
 from kbroker.raft_metadata.raft.snapshot import BOOTSTRAP_FILE, encode_snapshot, snapshot_file_name
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
@@ -200,6 +201,9 @@ def format_log_dirs(
         directory_id = random_uuid(rng)
         try:
             disk.make_dirs(directory)
+            promises = os.path.join(directory, PROMISES_FILE)
+            if disk.exists(promises):  # of the directory that this one was
+                disk.rename(promises, promises + SET_ASIDE_SUFFIX)
             write_atomically(
                 disk,
                 os.path.join(directory, BOOTSTRAP_FILE),

@@ -412,6 +412,7 @@ def test_strays_are_set_aside() -> None:
     fill(manager, C, b"x")
     manager.close()
     disk.write_bytes("/data/c-2/partition.metadata", b"nonsense")
+    disk.remove("/data/c-2/topic-id")
     manager = start(disk)
     assert manager.set_stray_aside(lambda tp, topic_id: tp == A and topic_id == ID) == [B, C]
     [stray] = [found for found in disk.list_dir("/data") if found.startswith("b-11.")]
@@ -512,6 +513,7 @@ def test_damaged_small_files_are_told_or_done_without() -> None:
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
         disk.write_bytes(f"/data/{name}", b"0\n7\nbroken\n")
     disk.write_bytes("/data/b-11/partition.metadata", b"version: 0\ntopic_id: nonsense")
+    disk.remove("/data/b-11/topic-id")
     manager = start(disk)
     log = manager.get_log(A)
     assert log is not None
@@ -689,6 +691,7 @@ def test_a_log_that_could_not_be_opened_is_set_aside_when_its_topic_is_deleted()
     fill(manager, A, b"old")
     manager.close()
     disk.write_bytes("/data/a.b_c-d-0/partition.metadata", b"nonsense")
+    disk.remove("/data/a.b_c-d-0/topic-id")
     manager = start(disk)
     manager.delete_log(A)
     assert manager.get_log(A) is None

@@ -739,6 +739,7 @@ def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_pat
     scenario(tmp_path, test)
     (damaged,) = tmp_path.glob("*/t-0/partition.metadata")
     damaged.write_bytes(b"nonsense")
+    (damaged.parent / "topic-id").unlink()
 
     async def again(node: Node) -> None:
         client = await node.connect()

@@ -22,10 +22,13 @@ from kbroker.log.checkpoint_files import (
     LOG_START_OFFSETS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    TOPIC_ID_COPY,
     CorruptCheckpoint,
     read_partition_metadata,
+    read_topic_id_copy,
     remove_clean_shutdown,
 )
+from kbroker.log.damage import Damage, note
 from kbroker.log.dirs.removals import MarkedDirectories
 from kbroker.log.disk import Disk, OsDisk
 from kbroker.log.file_names import SEGMENT_SUFFIXES
@@ -321,6 +324,9 @@ def _load(
 
 _NO_ID = "has no readable topic id, and is of no partition that this node has"
 
+NoOthers = Callable[[TopicPartition], bool]
+"""Whether no other broker has a replica of a partition."""
+
 IsOwn = Callable[[TopicPartition, Uuid | None], bool]
 """Whether a log of this partition, with this topic id if it has one, belongs here."""
 
@@ -374,11 +380,23 @@ class FoundLogs:
         else:
             self._adopt_longer(log, log_dir)
 
-    def sort_out(self, is_own: IsOwn) -> list[TopicPartition]:
-        """Keep the logs that are the node's own, and set the others aside or leave them; the partitions of those."""
+    def sort_out(self, is_own: IsOwn, is_only: NoOthers) -> list[TopicPartition]:
+        """Keep the logs that are the node's own, and set the others aside or leave them; the partitions of those.
+
+        A log of a partition that is here, and of which nothing tells whether it is of this topic or an earlier one of
+        the name, is set aside, and made anew from another replica, unless this one ``is_only``.
+        """
         gone: list[TopicPartition] = []
         for tp, log in sorted(self._logs.items()):
-            if not is_own(tp, log.topic_id) and (log.topic_id is not None or log.log_end_offset):
+            if not is_own(tp, log.topic_id):
+                self._correct_topic_id(log, is_own)
+            if log.topic_id is None and log.log_end_offset and self._dir_of[tp].was_clean and is_own(tp, None):
+                path = os.path.join(log.directory, PARTITION_METADATA)
+                if is_only(tp):
+                    logger.warning("%s is missing; the log is taken for that of the topic of its name", path)
+                else:
+                    self._begin_anew(tp, f"{path} is missing", log.config, log)
+            elif not is_own(tp, log.topic_id) and (log.topic_id is not None or log.log_end_offset):
                 log_dir = self._dir_of[tp]
                 del self._logs[tp], self._dir_of[tp]
                 self._put_away(log, log_dir)
@@ -386,6 +404,10 @@ class FoundLogs:
         for tp in [tp for tp in self._failed if tp in self._dir_of and tp not in self._logs and not is_own(tp, None)]:
             del self._dir_of[tp]  # that it cannot be opened was said; it is left, and is no concern of a clean stop
             gone.append(tp)
+        for tp in [tp for tp in self._failed if tp in self._dir_of and tp not in self._logs]:
+            reason = self._failed[tp]
+            if PARTITION_METADATA in reason and not is_only(tp):
+                self._begin_anew(tp, reason, LogConfig())
         contested, self.contested = self.contested, []
         for log, log_dir in sorted(contested, key=lambda found: found[0].topic_id is None):
             tp = log.topic_partition
@@ -395,6 +417,38 @@ class FoundLogs:
                 self._put_away(log, log_dir)
                 gone.append(tp)
         return gone
+
+    def _correct_topic_id(self, log: PartitionLog, is_own: IsOwn) -> None:
+        """Believe the second place of a topic id, which has a checksum, if the partition of that topic is here."""
+        known = read_topic_id_copy(log.disk, log.directory)
+        if known is not None and known != log.topic_id and is_own(log.topic_partition, known):
+            path = os.path.join(log.directory, PARTITION_METADATA)
+            logger.warning("%s: the id is not that of %s beside it; it is made anew", path, TOPIC_ID_COPY)
+            log.adopt_topic_id(known)
+
+    def _begin_anew(
+        self, tp: TopicPartition, reason: str, config: LogConfig, log: PartitionLog | None = None
+    ) -> None:
+        """Set a log aside whose topic is not known, and begin an empty one that counts as damaged: other replicas have
+        all of it."""
+        log_dir = self._dir_of[tp]
+        path = os.path.join(log_dir.path, str(tp))
+        logger.warning("%s; the log is set aside, and fetched again from another replica", reason)
+        try:
+            if log is not None:
+                del self._logs[tp]
+                self._marked.set_aside(log, log_dir, STRAY_SUFFIX)
+            else:
+                self._marked.set_directory_aside(path, tp, log_dir, STRAY_SUFFIX)
+            log_dir.disk.make_dir(path)
+            lost = Damage(0, MAX_OFFSET, PARTITION_METADATA, 0, 0, reason, 0)
+            note(log_dir.disk, path, [lost])
+            anew = opening.open_log(path, tp, None, config, log_dir.disk, now_ms=0, files=log_dir.files)
+        except OSError as error:
+            self._mark_offline(log_dir, error)
+            return
+        self._failed.pop(tp, None)
+        self._adopt(anew, log_dir)
 
     def _adopt_longer(self, log: PartitionLog, log_dir: LogDir) -> None:
         tp = log.topic_partition

@@ -122,6 +122,7 @@ def walk(
             if (
                 misfit is not None
                 and held is not None
+                and header != held.header  # of a log that is there twice
                 and before.misfit(header) is None
                 and not _goes_on(file, following, bounds)
             ):

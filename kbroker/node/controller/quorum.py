@@ -140,8 +140,9 @@ class MetadataLog:
         if may_be_damaged or not self._config.is_controller or log.is_whole:
             return
         if self._is_only_voter(log.voters.last):
-            if promises.lost is not None:
+            if promises.lost is not None and not promises.is_damaged:
                 raise FatalError(_LOST.format(self.directory, self.loss))
+            logger.warning("%s is made anew", promises.lost or self.quorum_file.path)
             promises.accept(log.end)  # nobody else votes
         elif promises.lost is not None:
             logger.warning(

@@ -70,7 +70,7 @@ class MetadataFollower:
 
     def _apply_first(self, image: MetadataImage) -> None:
         # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
-        self._log_manager.set_stray_aside(self._is_own)
+        self._log_manager.set_stray_aside(self._is_own, self._is_only)
         for topic in image.topics.by_name.values():
             self._apply_topic(topic, image, is_new=False)
         self._log_dirs.take_partitions_offline()
@@ -107,6 +107,10 @@ class MetadataFollower:
         if topic is None or assigned is None:
             return False
         return self._table.node_id in assigned.replicas and topic_id in (None, topic.id)
+
+    def _is_only(self, tp: TopicPartition) -> bool:
+        assigned = self._table.image.topics.partition(*tp)
+        return assigned is None or len(assigned.replicas) == 1
 
     def _brokers_changed(self) -> None:
         """Brokers have come, were fenced or started anew, or have another address."""

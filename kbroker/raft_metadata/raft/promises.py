@@ -61,6 +61,8 @@ class Promises:
         """The reason why the log may lack something below ``end``, or that was committed. None for a whole log."""
         self.is_missing = False
         """Whether nothing was known at the start: the node is new, or Apache Kafka has run it until now."""
+        self.is_damaged = False
+        """Whether the file could not be read at the start, and no other sign says that something is lost."""
         self.vote_lost = False
         """Whether nothing says in which epochs this voter has voted."""
         self.directories: dict[str, Uuid] = {}
@@ -156,7 +158,7 @@ class PromisesFile(Promises):
         first, second = _read(disk, self.path)
         if first is None:
             # It may have said that something is lost.
-            self.lost = f"{self.path} is damaged"
+            self.lost, self.is_damaged = f"{self.path} is damaged", True
         elif first["directory"] not in (None, _text(identity.directory_id)):
             self.is_missing = True
             return

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Protocol
 
 from kbroker.errors import ApiError, FatalError
 from kbroker.log import opening
+from kbroker.log.checkpoint_files import (
+    PARTITION_METADATA,
+    CorruptCheckpoint,
+    read_partition_metadata,
+    write_partition_metadata,
+)
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import LOG_SUFFIX
 from kbroker.log.log_config import LogConfig
@@ -15,6 +22,8 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from kbroker.wire.batch_header import parse_header
 from kbroker.wire.compression import CorruptRecord
+
+logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Largest batch of the metadata log (``KafkaRaftClient.MAX_BATCH_SIZE_BYTES``)."""
@@ -78,6 +87,18 @@ class RecordStore(Protocol):
         ...
 
 
+def _check_topic_id(disk: Disk, directory: str) -> None:
+    """Make ``partition.metadata`` anew if it is damaged: the topic's id is the same in every cluster."""
+    try:
+        found = read_partition_metadata(disk, directory)
+        why = "the id is not that of the metadata log"
+    except CorruptCheckpoint as error:
+        found, why = None, str(error)
+    if found != METADATA_TOPIC_ID:
+        logger.warning("%s: %s; it is made anew", os.path.join(directory, PARTITION_METADATA), why)
+        write_partition_metadata(disk, directory, METADATA_TOPIC_ID, sync=True)
+
+
 class PartitionStore:
     """A :class:`RecordStore` on the node's disk."""
 
@@ -119,21 +140,19 @@ class PartitionStore:
             bases = [name[: -len(LOG_SUFFIX)] for name in disk.list_dir(directory) if name.endswith(LOG_SUFFIX)]
             first = min((int(base) for base in bases if base.isdecimal()), default=latest)
             start = min((offset for offset in (0, *snapshot_offsets) if offset >= first), default=latest)
-        try:
-            log = opening.open_log(
-                directory,
-                TopicPartition(METADATA_TOPIC, 0),
-                METADATA_TOPIC_ID,
-                config,
-                disk,
-                now_ms=now_ms,
-                clean_shutdown=False,
-                recovery_point=latest,
-                log_start_offset=start,
-                high_watermark=known_end,
-            )
-        except ApiError as error:  # INCONSISTENT_TOPIC_ID
-            raise FatalError(f"{directory}/partition.metadata is not that of the metadata log") from error
+            _check_topic_id(disk, directory)
+        log = opening.open_log(
+            directory,
+            TopicPartition(METADATA_TOPIC, 0),
+            METADATA_TOPIC_ID,
+            config,
+            disk,
+            now_ms=now_ms,
+            clean_shutdown=False,
+            recovery_point=latest,
+            log_start_offset=start,
+            high_watermark=known_end,
+        )
         store = cls(log)
         if start < latest and not store._is_joined(latest):
             # A fetched snapshot was about to take the place of what is before it.

@@ -164,7 +164,8 @@ class ReplicatedLog:
         elif found and not promises.is_missing:
             self._store.healed()  # what was not flushed is no promise
             return
-        if found and promises.lost is None:
+        if found and (promises.lost is None or promises.is_damaged):
+            promises.is_damaged = False
             promises.lose(found)
 
     def regain(self) -> None:
