@@ -12,8 +12,8 @@ from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import ATTRIBUTES_AT, HEADER_SIZE, LOG_OVERHEAD, crc32c
 
 FILE_NAME = "scrub-checkpoint"
-_FIELDS = struct.Struct(">qi4xBI2xi")
-"""Of a batch's header: base offset, length, magic, checksum, last offset delta."""
+_FIELDS = struct.Struct(">qiiBI2xi")
+"""Of a batch's header: base offset, length, leader epoch, magic, checksum, last offset delta."""
 STEP = 8 * 1024 * 1024
 """Bytes that one step verifies: to wake a thread and to sleep cost as much as to verify one or two MiB."""
 _MOST_BATCHES = 2048
@@ -23,10 +23,12 @@ _MOST_BATCHES = 2048
 class SegmentCheck:
     """Verifies the batches of a segment, step by step; a step may run in any thread."""
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, size: int, buffer: bytearray) -> None:
-        """``size`` bytes of the file count. ``buffer`` is read into, piece by piece."""
+    def __init__(self, disk: Disk, path: str, size: int, base_offset: int, end_offset: int, buffer: bytearray) -> None:
+        """``size`` bytes of the file count, with offsets below ``end_offset``. ``buffer`` is read into."""
         self._file = FileToReadOnce(disk.open(path))
         self._size = size
+        self._end_offset = end_offset
+        self._epoch = -1
         self._buffer = memoryview(buffer)
         self.position = 0
         """Where the first batch begins that is not verified yet, or is not whole."""
@@ -53,14 +55,19 @@ class SegmentCheck:
 
     def _verify(self, data: memoryview, most: int) -> int:
         """Verify batches that were read; how many."""
-        fields, count, at, end, next_offset = _FIELDS.unpack_from, 0, 0, len(data), self.next_offset
+        fields, count, at, end = _FIELDS.unpack_from, 0, 0, len(data)
+        next_offset, latest_epoch, end_offset = self.next_offset, self._epoch, self._end_offset
         while count < most and end - at >= HEADER_SIZE:
-            base_offset, batch_length, magic, crc, delta = fields(data, at)
+            base_offset, batch_length, epoch, magic, crc, delta = fields(data, at)
             following = at + batch_length + LOG_OVERHEAD
             if magic != 2 or batch_length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
                 self.problem = "the bytes are no batch"
             elif base_offset < next_offset:
                 self.problem = f"offset {base_offset} follows {next_offset - 1}"
+            elif base_offset + delta >= end_offset:
+                self.problem = f"offset {base_offset + delta} is not below {end_offset}, where the segment ends"
+            elif epoch < latest_epoch:
+                self.problem = f"leader epoch {epoch} follows {latest_epoch}"
             elif following > end:
                 if at:
                     break  # it is read again, as a whole
@@ -71,11 +78,11 @@ class SegmentCheck:
                 self.problem = f"the checksum of the batch at offset {base_offset} is wrong"
             if self.problem is not None:
                 break
-            next_offset, at, count = base_offset + delta + 1, following, count + 1
+            next_offset, latest_epoch, at, count = base_offset + delta + 1, epoch, following, count + 1
         if not at and self.problem is None:
             self.problem = f"a batch is cut off after {end} bytes"
         self.position += at
-        self.next_offset = next_offset
+        self.next_offset, self._epoch = next_offset, latest_epoch
         return count
 
 

@@ -148,9 +148,10 @@ class LogScrubber:
 
     async def _verify(self, log_dir: LogDir, log: PartitionLog, segment: Segment) -> None:
         env, path, generation = self._env, log_dir.path, log.generation
-        check = await env.run_blocking(
-            SegmentCheck, log_dir.disk, segment.path, segment.base_offset, segment.size, self._buffer
-        )
+        following = log.segments.index(segment) + 1
+        end_offset = log.segments[following].base_offset if following < len(log.segments) else log.log_end_offset
+        place = segment.path, segment.size, segment.base_offset, end_offset
+        check = await env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
         while not check.is_done:
             before = check.position
             batches = await env.run_long(check.step)
