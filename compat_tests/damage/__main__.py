@@ -85,7 +85,7 @@ def choose(rng: Random, arguments: argparse.Namespace) -> Choice:
     if arguments.second is not None:
         second = arguments.second
     nodes, stop = arguments.nodes or nodes, arguments.stop or stop
-    second = second and nodes > 1
+    second = second and nodes > 1 and (arguments.kind is None or arguments.kind in OF_PARTITIONS)
     kind = choose_kind(rng, OF_PARTITIONS if second else [*KINDS])
     way = rng.choice(WAYS)
     client = "kafka-python" if rng.random() < 0.25 else "confluent-kafka"

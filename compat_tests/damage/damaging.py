@@ -29,7 +29,14 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "clean-shutdown file": (2, r"\.kafka_cleanshutdown"),
 }
 """Kind of file -> how often it is chosen, and the pattern of its path in a log directory."""
-OF_PARTITIONS = ("log", "log of offsets", "log of transactions", "index", "producer snapshot", "leader epochs")
+OF_PARTITIONS = (
+    "log",
+    "log of offsets",
+    "log of transactions",
+    "producer snapshot",
+    "leader epochs",
+    "partition.metadata",
+)
 """Kinds of which the files of two replicas are damaged, too."""
 
 
