@@ -156,7 +156,7 @@ def _authorize(params: FetchParams, ctx: RequestContext) -> None:
 
 
 def _doubt(request: FetchRequest, ctx: RequestContext) -> None:
-    """Have what a follower was sent verified, where it does not match its checksum."""
+    """Have what followers were sent verified, where it cannot be right."""
     partitions = ctx.services.replica_manager
     for topic in request.topics:
         for partition in topic.partitions:

@@ -53,7 +53,8 @@ class LogManager:
         self.disk = disk
         self.log_dirs = log_dirs
         self.on_offline: list[Callable[[], None]] = []
-        """Called when a log dir has failed, is full or has room again. Must not wait."""
+        """Called when a log dir has failed, is full or has room again, and when a log is damaged or has healed. Must
+        not wait."""
         self.metadata_dir: LogDir | None = None
         """That of the metadata log, if this node has it locked, too; perhaps one of ``log_dirs``."""
         self.high_watermarks: dict[TopicPartition, int] = {}

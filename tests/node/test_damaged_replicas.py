@@ -3,6 +3,7 @@ all copies are whole again."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from kbroker.client.nodes import describe_log_dirs
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from kbroker.tools.diagnosis.facts import damaged_replicas
+from kbroker.types import TopicPartition
 from tests.every_node import await_topics
 from tests.patience import LONG, eventually
 
@@ -110,11 +114,13 @@ def committed(cluster: RunningCluster) -> set[int]:
 
 
 @contextmanager
-def written(min_isr: int) -> Iterator[RunningCluster]:
+def written(min_isr: int, count: int = 3, **more: object) -> Iterator[RunningCluster]:
+    """Topics that are written, and offsets that are committed. ``more`` are properties with ``_`` for ``.``."""
     properties = {"min.insync.replicas": min_isr, "offsets.topic.num.partitions": 1}
-    with running_cluster(3, properties) as cluster:
+    properties |= {name.replace("_", "."): value for name, value in more.items()}
+    with running_cluster(count, properties) as cluster:
         with cluster.client() as client:
-            made = create_topics(client, [NewTopic(topic, 1, 3) for topic in WAYS])
+            made = create_topics(client, [NewTopic(topic, 1, count) for topic in WAYS])
             assert not any(isinstance(result, Exception) for result in made.values())
         await_topics(cluster, *WAYS)
         produce(cluster)
@@ -163,3 +169,39 @@ def test_a_damaged_copy_does_not_win_although_it_led_last_and_stopped_cleanly() 
         for node in cluster.nodes:
             node.start(wait=False)
         check_all_is_whole(cluster)
+
+
+def test_what_a_follower_finds_damaged_is_verified_by_its_leader() -> None:
+    """The leader has written those bytes itself, and takes them for whole."""
+    topic = "flipped"
+    with written(min_isr=2, log_scrub_bytes_per_second=0) as cluster:
+        leader = cluster.leader_of(topic)
+        follower = next(node for node in cluster.nodes if node is not leader)
+        follower.kill()
+        shutil.rmtree(follower.data_dir / f"{topic}-0")
+        flip_a_bit(log_of(leader, f"{topic}-0"))
+        follower.start()
+        cluster.await_in_sync()
+        assert cluster.leader_of(topic) is not leader
+        check_all_is_whole(cluster)
+
+
+def test_a_log_without_a_whole_copy_keeps_all_that_is_whole_and_says_what_is_missing() -> None:
+    topic, partition = "flipped", TopicPartition("flipped", 0)
+    with written(min_isr=1, count=1) as cluster:
+        [node] = cluster.nodes
+        node.stop()
+        flip_a_bit(log_of(node, str(partition)))
+        node.start()
+        read = consumed(cluster, {topic: COUNT - PER_BATCH})[topic]
+        missing = sorted(set(range(COUNT)) - set(read))
+        assert missing == list(range(missing[0], missing[0] + PER_BATCH)) and len(read) == len(set(read))
+        with cluster.client() as client:
+            results = describe_log_dirs(client)[node.id].results
+            [damaged] = [each for result in results for each in damaged_replicas(node.id, result)]
+        assert damaged[:4] == (node.id, partition, missing[0], missing[0] + PER_BATCH)
+        node.kill()
+        node.start()
+        assert consumed(cluster, {topic: COUNT - PER_BATCH})[topic] == read
+        kept = [path.name for path in (node.data_dir / str(partition)).iterdir() if path.suffix == ".set-aside"]
+        assert len(kept) == 1

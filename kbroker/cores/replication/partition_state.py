@@ -217,6 +217,8 @@ class PartitionState:
     ) -> None:
         """Note a follower's fetch from ``fetch_offset``: it holds all below (``Replica.updateFetchStateOrThrow``)."""
         progress = self.progress[replica]
+        if fetch_offset < progress.log_end_offset:
+            progress.last_caught_up_ms = 0  # it has lost what it had, by damage
         if fetch_offset >= leader_log_end_offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, now_ms)
         elif fetch_offset >= progress.last_fetch_leader_log_end_offset:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
 from kbroker.log.validated_batches import UnexpectedAppendOffset
+from kbroker.raft_metadata.image import DIR_LOST
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo, PartitionLog
@@ -114,11 +116,19 @@ class FollowerWriter:
         log.on_high_watermark_updated(state.high_watermark)
         self._checkpoints.request()
 
-    def drop_damaged(self, partition: Partition) -> None:
-        """Cut a damaged log back to where it is whole, once it has left the ISR: the leader has the rest."""
+    def drop_damaged(self, partition: Partition) -> bool:
+        """Cut a damaged log back to where it is whole, for the leader has the rest; whether that was done.
+
+        Before, it has to be out of the ISR, and lost to the controller: until `ReplicaLogDirs.healed` no leader takes
+        what it had for what it has.
+        """
+        image, me = self._progress.image(), partition.state.local_id
+        assigned = image.topics.partition(*partition.topic_partition)
+        if assigned is None or me in assigned.isr:
+            return False
+        if assigned.directory(me) != DIR_LOST and image.features.metadata_version >= DIRECTORIES:
+            return False
         log = partition.log
-        if not log.is_damaged or partition.state.local_id in partition.state.isr:
-            return
         end, first = log.log_end_offset, log.damage[0]
         logger.warning(
             "%s is cut back from %d to %d, to be fetched again from broker %d: %s",
@@ -129,7 +139,7 @@ class FollowerWriter:
             first,
         )
         self.truncate(partition, max(first.start_offset, log.log_start_offset))
-        log.healed()
+        return True
 
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""

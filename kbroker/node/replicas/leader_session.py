@@ -36,7 +36,18 @@ Key = tuple[str, int]
 class Followed:
     """A partition that is followed in one leader epoch."""
 
-    __slots__ = ("accepted", "attempts", "begun", "doubts", "in_sync", "key", "leader_epoch", "partition", "retry_at")
+    __slots__ = (
+        "accepted",
+        "attempts",
+        "begun",
+        "doubts",
+        "heals",
+        "in_sync",
+        "key",
+        "leader_epoch",
+        "partition",
+        "retry_at",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -47,8 +58,10 @@ class Followed:
         """The leader's last answer was no error: it knows the partition, and may hold a request until there is news."""
         self.in_sync = False
         """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
+        self.heals = False
+        """It was damaged and is cut back, which the leader does not know yet."""
         self.doubts = False
-        """The leader's last answer had a batch that does not match its checksum."""
+        """The leader's last answer had a batch that cannot be right."""
         self.attempts = 0
         self.retry_at = 0.0
         """Time of the next fetch, while it backs off (``Env.now``)."""

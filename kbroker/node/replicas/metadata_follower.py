@@ -160,10 +160,11 @@ class MetadataFollower:
         ``directory_assignments`` tells the controller before.
         """
         assigned = self._table.image.topics.partition(*partition.topic_partition)
-        if assigned is None or partition.offline or partition.must_give_way(assigned):
+        if assigned is None or partition.offline:
             return
         if partition.state.is_leader:
-            self._start_soon(self._log_dirs.make_holes, partition)
+            if not partition.must_give_way(assigned):
+                self._start_soon(self._log_dirs.make_holes, partition)
         elif self.fetchers is not None:
             self.fetchers.unfollow(partition)
             self.fetchers.follow(partition)

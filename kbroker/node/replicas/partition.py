@@ -143,23 +143,26 @@ class Partition:
         return self._log is not None and self._log.is_damaged
 
     def must_give_way(self, assigned: PartitionImage) -> bool:
-        """Whether the log is damaged, and another replica is to lead: one that is known to have everything, or, before
-        this one is elected, whichever is found to have most.
+        """Whether the log is damaged, and another replica leads or is to lead: one that is known to have everything,
+        or, before this one is elected, whichever is found to have most.
 
         A controller that is not kbroker's leaves this one eligible; if it knows of no other, this one leads.
         """
-        me = self.state.local_id
-        if not self.is_damaged or me not in (*assigned.isr, *assigned.elr):
+        if not self.is_damaged:
             return False
-        alone = {*assigned.isr, *assigned.elr} == {me}
-        return not alone or (me in assigned.elr and len(assigned.replicas) > 1 and assigned.directory(me) != DIR_LOST)
+        me, members = self.state.local_id, {*assigned.isr, *assigned.elr}
+        if me not in members:
+            return assigned.leader >= 0
+        if members == {me}:
+            return me in assigned.elr and len(assigned.replicas) > 1 and assigned.directory(me) != DIR_LOST
+        return True
 
     def _on_damage(self, _: DurableLog) -> None:
         self._storage.damaged(self)
 
     def doubt(self, offset: int) -> None:
         """Have what is read from the offset's segment verified again, once in a while: a follower was sent a batch that
-        does not match its checksum."""
+        cannot be right."""
         now = self._progress.env.now()
         if now >= self._trusted_until and self.has_log and not self.offline:
             self._trusted_until = now + TRUSTED_SECONDS

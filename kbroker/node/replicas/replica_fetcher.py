@@ -357,7 +357,7 @@ class LeaderFetcher:
         try:
             log = partition.log
             if not followed.begun:
-                self._writer.drop_damaged(partition)
+                followed.heals = log.is_damaged and self._writer.drop_damaged(partition)
                 action = begin(log_of(partition))
                 if action is not None:
                     self._writer.truncate(partition, action.offset)
@@ -384,6 +384,9 @@ class LeaderFetcher:
             action = on_fetched(log_of(partition), data)
             followed.accepted = not data.error_code
             followed.doubts = False
+            if followed.heals and followed.accepted:
+                followed.heals = False
+                self._log_dirs.healed(partition)
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
@@ -412,7 +415,7 @@ class LeaderFetcher:
     def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
         partition = followed.partition
-        followed.doubts = isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE
+        followed.doubts = isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, OSError):
             self._log_dirs.storage_failed(partition, error)
         if partition.read_only:

@@ -200,6 +200,12 @@ class ReplicaLogDirs:
             callback()
         self.on_damage(partition)
 
+    def healed(self, partition: Partition) -> None:
+        """The leader knows where a log ends since it was cut back, so it is like any that lags. ``OSError``."""
+        partition.log.healed()
+        for callback in self._log_manager.on_offline:
+            callback()
+
     async def make_holes(self, partition: Partition) -> None:
         """Take damaged bytes out of the log of a partition that this node goes on to lead, for nobody else may."""
         tp = partition.topic_partition
