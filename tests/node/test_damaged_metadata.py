@@ -1,0 +1,108 @@
+"""Three nodes, and files of the metadata log that are damaged on one of them while nobody runs: the voter gets back what
+it lacks, and votes then. What all have lost, a person decides about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from tests.every_node import await_topics
+from tests.node.process_harness import ROOT
+from tests.node.test_damaged_replicas import WAYS
+from tests.patience import LONG, eventually
+
+pytestmark = pytest.mark.slow
+
+WHOLE_AGAIN = "the metadata log is whole again"
+
+
+def directory_of(node: ClusterNode) -> Path:
+    return node.data_dir / "__cluster_metadata-0"
+
+
+def log_of(node: ClusterNode) -> Path:
+    return directory_of(node) / "00000000000000000000.log"
+
+
+def make(cluster: RunningCluster, name: str) -> None:
+    with cluster.client() as client:
+        made = create_topics(client, [NewTopic(name, 1, 3)])
+        assert not any(isinstance(result, Exception) for result in made.values()), made
+
+
+def start_all(cluster: RunningCluster) -> None:
+    for node in cluster.nodes:
+        node.start(wait=False)
+
+
+@pytest.mark.parametrize("stop", [RunningCluster.kill, RunningCluster.stop], ids=["killed", "stopped"])
+def test_a_damaged_voter_gets_back_what_it_lacks(stop: Callable[[RunningCluster], None], tmp_path: Path) -> None:
+    with running_cluster(3, data_dir=tmp_path) as cluster:
+        names: list[str] = []
+        for number, (name, way) in enumerate(WAYS.items()):
+            make(cluster, name)
+            names.append(name)
+            await_topics(cluster, *names)
+            victim = cluster.nodes[number % 3]
+            stop(cluster)
+            way(log_of(victim))
+            start_all(cluster)
+            await_topics(cluster, *names)
+            eventually(lambda node=victim: node.log.count(WHOLE_AGAIN) >= 1, f"{name}: the voter has all again", LONG)
+            assert "neither votes nor stands" in victim.log
+            assert not any("Traceback" in node.log for node in cluster.nodes)
+
+
+def test_what_all_have_lost_a_person_decides_about(tmp_path: Path) -> None:
+    with running_cluster(3, data_dir=tmp_path) as cluster:
+        make(cluster, "first")
+        await_topics(cluster, "first")
+        sizes = {node.id: log_of(node).stat().st_size for node in cluster.nodes}
+        make(cluster, "second")
+        await_topics(cluster, "first", "second")
+        cluster.kill()
+        for node in cluster.nodes:
+            data = log_of(node).read_bytes()
+            log_of(node).write_bytes(data[: sizes[node.id]])
+        start_all(cluster)
+        for node in cluster.nodes:
+            eventually(lambda node=node: "kbroker recover-metadata" in node.log, f"{node} says what to do", LONG)
+        assert not any("leads the metadata quorum" in node.log.split("neither votes")[-1] for node in cluster.nodes)
+        cluster.kill()
+        for node in cluster.nodes[:2]:
+            shown = recover(node)
+            assert shown.returncode == 1 and "Lost: " in shown.stdout, shown.stderr
+            accepted = recover(node, "--accept-loss")
+            assert accepted.returncode == 0, accepted.stderr
+        start_all(cluster)
+        await_topics(cluster, "first")
+        await_topics(cluster, "second", gone=True)
+        make(cluster, "third")
+        await_topics(cluster, "first", "third")
+
+
+def recover(node: ClusterNode, *options: str) -> subprocess.CompletedProcess[str]:
+    """`kbroker recover-metadata` for a node, by properties that say where its files are."""
+    properties: Mapping[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": node.id,
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:1,127.0.0.1:2",
+        "log.dirs": node.data_dir,
+    }
+    file = node.data_dir.parent / f"{node.id}.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return subprocess.run(
+        [sys.executable, "-m", "kbroker", "recover-metadata", "-c", str(file), *options],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
