@@ -82,7 +82,7 @@ def produce(cluster: RunningCluster) -> None:
 
 
 def consumed(cluster: RunningCluster, topics: Mapping[str, int]) -> dict[str, list[int]]:
-    """What a consumer reads that begins at the start, until it has the numbers that are wanted."""
+    """Returns the numbers that a consumer reads from the start on, until there are as many as wanted."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "all", "log_level": 0}
     consumer = confluent_kafka.Consumer(settings)
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0) for topic in topics])

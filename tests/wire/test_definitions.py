@@ -141,6 +141,7 @@ def test_fields_of_its_own_are_tagged_far_from_those_of_kafka(definitions: dict[
         "damage",
         "in_flight",
         "is_damaged",
+        "is_doubted",
         "is_last",
         "log_ends",
         "scrub",

@@ -299,7 +299,7 @@ class BrokerLifecycle:
                     self._asked.discard((topic_id, index))
 
     def _log_ends(self) -> Iterator[LogEndData]:
-        """What this broker has of the partitions of which no replica is known to have everything."""
+        """Returns what this broker has of partitions of which no replica is known to have everything."""
         for topic_id, index in self._asked:
             tp = TopicPartition(self._metadata.image.topics.by_id[topic_id].name, index)
             log = self._log_manager.log_of(tp)

@@ -96,10 +96,9 @@ class FollowerWriter:
 
     def truncate(self, partition: Partition, offset: int) -> None:
         """Cut the log back to where it parts from the leader's."""
-        state = partition.state
-        log = partition.log
+        log, high_watermark = partition.log, partition.state.high_watermark
         end = log.log_end_offset
-        if log.truncate_to(offset, now_ms=self._env.wall_clock_ms()):
+        if self._cut(partition, offset):
             logger.info(
                 "%s is cut back from %d to %d, where it parts from the log of broker %d",
                 partition.topic_partition,
@@ -107,14 +106,18 @@ class FollowerWriter:
                 log.log_end_offset,
                 self._leader,
             )
-        if log.log_end_offset < state.high_watermark:
-            logger.warning(
-                "%s is cut back below its high watermark %d", partition.topic_partition, state.high_watermark
-            )
-            state.high_watermark = log.log_end_offset
+        if log.log_end_offset < high_watermark:
+            logger.warning("%s is cut back below its high watermark %d", partition.topic_partition, high_watermark)
+
+    def _cut(self, partition: Partition, offset: int) -> bool:
+        """Drop everything from ``offset`` on; whether there was something."""
+        state, log = partition.state, partition.log
+        is_shorter = log.truncate_to(offset, now_ms=self._env.wall_clock_ms())
+        state.high_watermark = min(state.high_watermark, log.log_end_offset)
         # The producers' state was read from the log anew, and transactions that ended before would seem to go on.
         log.on_high_watermark_updated(state.high_watermark)
         self._checkpoints.request()
+        return is_shorter
 
     def drop_damaged(self, partition: Partition) -> bool:
         """Cut a damaged log back to where it is whole, for the leader has the rest; whether that was done.
@@ -138,7 +141,7 @@ class FollowerWriter:
             self._leader,
             first,
         )
-        self.truncate(partition, max(first.start_offset, log.log_start_offset))
+        self._cut(partition, max(first.start_offset, log.log_start_offset))
         return True
 
     def start_at(self, partition: Partition, offset: int) -> None:

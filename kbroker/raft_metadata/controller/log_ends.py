@@ -1,8 +1,8 @@
-"""What replicas have of the partitions of which none is known to have everything: they say so before one is elected.
+"""Asks the replicas of a partition of which none is known to have everything what they have, before one is elected.
 
-So it is when all in-sync replicas ended uncleanly, or the last of them found its log damaged. KIP-966 has a request for
-this in its second part (GetReplicaLogInfo), which Apache Kafka 4.4 has not: it elects the last leader. Here each broker
-that has a replica tells of it in its heartbeats.
+That is so when all in-sync replicas ended uncleanly, or the last of them found its log damaged. KIP-966 has a request
+for this in its second part (GetReplicaLogInfo), which Apache Kafka 4.4 has not: it elects the last leader. Here each
+broker that sees such a partition among its own says in its heartbeats what it has.
 
 As volatile as sessions: a new active controller is told anew.
 """
@@ -24,7 +24,7 @@ WORTH_TELLING_MS = 1000
 
 
 class LogEnd(NamedTuple):
-    """How much a replica has."""
+    """The end of a replica's log, as its broker says."""
 
     leader_epoch: int
     """Of its last record; -1 without records."""
@@ -73,7 +73,7 @@ class LogEnds:
         self._since: dict[Key, int] = {}
         """When each partition came into question."""
         self._ends: dict[int, tuple[int, Mapping[Key, LogEnd]]] = {}
-        """What each broker has said last, and its epoch then."""
+        """The epoch of each broker when it last said something, and what it said."""
         self._mute: dict[int, int] = {}
         """The epochs of brokers that are ready and do not answer: they are not ours."""
         self._recovering: dict[int, int] = {}

@@ -43,7 +43,7 @@ class ChangeRules(NamedTuple):
     default_directory: Callable[[int], Uuid]
     """The log directory of a replica that is new to the broker."""
     log_ends: LogEnds
-    """What brokers say of their replicas, where none is known to have everything."""
+    """The answers of brokers about partitions of which no replica is known to have everything."""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from kbroker.wire.schema import FIRST_OWN_TAG, Bool, Int16, Int32, Int64, Reques
 
 @struct
 class LogEndData:
-    """What the broker has of a partition of which no replica is known to have everything."""
+    """The end of the broker's log of a partition of which no replica is known to have everything."""
 
     topic_id: UuidField = ZERO_UUID
     partition: Int32 = 0
