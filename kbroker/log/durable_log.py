@@ -225,7 +225,7 @@ class DurableLog(LogReader):
         self._segments[max(bisect_right(self._bases, offset) - 1, 0)].doubt()
 
     def take_over_damage(self, other: DurableLog) -> None:
-        """Note, durably, what a log of which this one is a copy has missed; no damaged bytes were copied. ``OSError``."""
+        """Note, durably, what a log that this one is a copy of lacks; no damaged bytes were copied. ``OSError``."""
         self._damage = note(self.disk, self.directory, [each._replace(size=0, set_aside=None) for each in other.damage])
 
     def healed(self) -> None:

@@ -96,9 +96,9 @@ class PartitionLog(DurableLog):
         self.before_roll: Callable[[PartitionLog], None] | None = None
         """Called when the log is about to have another segment, which a recovery may find without the end of this
         one."""
-        self.before_truncation: Callable[[PartitionLog], None] | None = None
-        """Called when ``recovery_point`` or ``log_start_offset`` was lowered because the end of the log is
-        about to be cut: what is written in its place must not pass for durable, or deleted, after a crash."""
+        self.before_truncation: Callable[[PartitionLog, int, bool], None] | None = None
+        """Called when the log is about to be cut at an offset, and whether ``recovery_point`` or ``log_start_offset``
+        was lowered for that: what is written in its place must not pass for durable, or deleted, after a crash."""
         self.segments_held = False
         """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
         to replace or delete some waits."""
@@ -411,9 +411,9 @@ class PartitionLog(DurableLog):
         if self.log_start_offset > offset:
             self.log_start_offset = offset
             lowered = True
-        if lowered and self.before_truncation is not None:
+        if self.before_truncation is not None:
             try:
-                self.before_truncation(self)
+                self.before_truncation(self, offset, lowered)
             except OSError:
                 self.durability.recovery_point, self.log_start_offset = before  # the next attempt has it written
                 raise

@@ -92,6 +92,11 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20, start: int | None =
     return found
 
 
+def missing(log: PartitionLog) -> set[int]:
+    """The offsets that damage took."""
+    return {offset for each in log.damage for offset in range(each.start_offset, each.end_offset)}
+
+
 def make_holes(log: PartitionLog) -> None:
     """Take the damage that was met out of a log, as its node does when no other replica has what is missing."""
     task = log.begin_holes(NOW)

@@ -15,7 +15,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
@@ -64,10 +64,6 @@ def logs(disk: FakeDisk) -> list[str]:
 
 def aside(disk: FakeDisk) -> list[str]:
     return [name for name in disk.list_dir(DIRECTORY) if name.endswith(SET_ASIDE_SUFFIX)]
-
-
-def missing(log: PartitionLog) -> set[int]:
-    return {offset for each in log.damage for offset in range(each.start_offset, each.end_offset)}
 
 
 def lose(disk: FakeDisk, path: str, way: str) -> None:

@@ -23,7 +23,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
-from tests.log.log_helpers import NOW, delete_expired, read_all
+from tests.log.log_helpers import NOW, delete_expired, missing, read_all
 
 PLAIN, COMPACTED = TopicPartition("plain", 0), TopicPartition("compacted", 0)
 CONFIGS = {
@@ -153,12 +153,14 @@ def verify(life: Life, disk: FakeDisk, killed: bool, point: object) -> None:
         for offset, value in found:
             assert written[offset][1] == value, (point, tp)
         offsets = {offset for offset, _ in found}
+        lost = missing(log)  # of what was not durable
+        assert promised <= min(lost, default=end), (point, tp)
         if tp == PLAIN:
             assert log.log_start_offset <= life.log_start, point
-            assert offsets == set(range(log.log_start_offset, end)), point
+            assert offsets == set(range(log.log_start_offset, end)) - lost, point
         else:
             last = {key: offset for offset, (key, _) in enumerate(written[:end])}
-            assert set(last.values()) <= offsets, point
+            assert set(last.values()) <= offsets | lost, point
     manager.close()
 
 

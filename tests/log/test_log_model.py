@@ -49,7 +49,12 @@ class LogMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.manager = LogManager.open(
-            ["/data"], self.disk, now_ms=self.now, log_config=lambda tp: self.config, rng=random.Random(1)
+            ["/data"],
+            self.disk,
+            now_ms=self.now,
+            log_config=lambda tp: self.config,
+            rng=random.Random(1),
+            leaves_holes=False,  # the model knows logs without holes alone
         )
         self.log: PartitionLog = self.manager.create_log(TP, None, self.config)
 

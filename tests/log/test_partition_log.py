@@ -553,7 +553,7 @@ def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None
     task.end()
     assert log.recovery_point == 2
     lowered = []
-    log.before_truncation = lambda log: lowered.append(log.recovery_point)
+    log.before_truncation = lambda log, offset, is_lower: lowered.append(log.recovery_point) if is_lower else None
     task = log.begin_flush()
     assert task is not None
     task.run()

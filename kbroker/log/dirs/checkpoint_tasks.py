@@ -79,16 +79,21 @@ class CheckpointTasks:
         written = log_dir.written
         return CLEANER_OFFSETS in written and topic_partition in written.get(RECOVERY_POINTS, ())
 
-    def before_truncation(self, log: PartitionLog) -> None:
-        """Have the files claim no more than what is left of a log whose end is about to be cut. ``OSError``."""
+    def before_truncation(self, log: PartitionLog, offset: int, lowered: bool) -> None:
+        """Have the files claim no more than what is left of a log that is about to be cut at ``offset``. ``OSError``.
+
+        ``lowered``: its recovery point or log start offset has changed.
+        """
         tp = log.topic_partition
         log_dir = self._dir_of.get(tp)
-        if log_dir is not None and log_dir.offline is None:
+        if log_dir is None or log_dir.offline is not None:
+            return
+        *_, said = self._said(log_dir, HIGH_WATERMARKS)
+        if lowered or said.get(tp, 0) > offset:
             clean = log_dir.cleaner_offsets.get(tp)
             if clean is not None:
                 log_dir.cleaner_offsets[tp] = min(clean, log.recovery_point)
-            *_, said = self._said(log_dir, HIGH_WATERMARKS)
-            marks = {**said, tp: min(said[tp], log.recovery_point)} if tp in said else None
+            marks = {**said, tp: min(said[tp], offset)} if tp in said else None
             self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
 
     def _said(self, log_dir: LogDir, name: str) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
