@@ -30,7 +30,9 @@ TOPIC_ID_COPY = "topic-id"
 """A second place of the id in ``partition.metadata``, with a checksum. Apache Kafka ignores it."""
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-NO_OTHER_COPY = "nothing else has what it said: put it back from a backup, or write node.id, cluster.id and directory.id"
+NO_OTHER_COPY = (
+    "nothing else has what it said: put it back from a backup, or write node.id, cluster.id and directory.id"
+)
 
 
 class CorruptCheckpoint(Exception):

@@ -22,7 +22,15 @@ from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, w
 from kbroker.log.dirs.due_flushes import DueFlushes, close_logs, leave_markers
 from kbroker.log.dirs.log_move import LogMoves
 from kbroker.log.dirs.removals import MarkedDirectories, Removals, RemovalTask
-from kbroker.log.dirs.start_up import FoundLogs, IsOwn, LoadedLogs, NoOthers, OpeningProgress, load_logs, of_another_history
+from kbroker.log.dirs.start_up import (
+    FoundLogs,
+    IsOwn,
+    LoadedLogs,
+    NoOthers,
+    OpeningProgress,
+    load_logs,
+    of_another_history,
+)
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit
 from kbroker.log.flushing import FlushTask
 from kbroker.log.full_disk import is_no_room

@@ -56,6 +56,10 @@ class Started:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rpartition(" ")[2].strip()
 
+    def kill(self) -> None:
+        """With signal 9."""
+        self._process.kill()
+
     def wait(self) -> None:
         """Until it ends by itself."""
         self._process.wait(LONG)

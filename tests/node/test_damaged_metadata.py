@@ -1,5 +1,5 @@
-"""Three nodes, and files of the metadata log that are damaged on one of them while nobody runs: the voter gets back what
-it lacks, and votes then. What all have lost, a person decides about."""
+"""Three nodes, and files of the metadata log that are damaged on one of them while nobody runs: the voter gets back
+what it lacks, and votes then. What all have lost, a person decides about."""
 
 from __future__ import annotations
 

@@ -284,6 +284,11 @@ def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
             leader = await cluster.await_leader()
             await cluster.node(leader).create_topic("in-the-snapshot", 5)
             await cluster.topics_everywhere(["in-the-snapshot"])
+            for name in ("between", "two-snapshots"):
+                for node in cluster.nodes.values():
+                    await node.metadata.snapshots.write()
+                await cluster.node(leader).create_topic(name)
+                await cluster.topics_everywhere([name])
             for node in cluster.nodes.values():
                 await node.metadata.snapshots.write()
             names = [f"topic-{index}" for index in range(5)]

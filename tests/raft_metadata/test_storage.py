@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
+from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.image import EMPTY_IMAGE
 from kbroker.raft_metadata.image.loader import ImageLoader
@@ -20,6 +21,7 @@ from kbroker.raft_metadata.raft.election_state import (
     decode_election_state,
     encode_election_state,
 )
+from kbroker.raft_metadata.raft.promises import Promises, PromisesFile
 from kbroker.raft_metadata.raft.snapshot import (
     CorruptSnapshot,
     decode_snapshot,
@@ -173,14 +175,64 @@ def test_quorum_state_is_kafkas_json(tmp_path: Path) -> None:
     assert decode_election_state(
         encode_election_state(ElectionState(7, -1, ReplicaKey(3)), 0, [1, 3])
     ) == ElectionState(7, -1, ReplicaKey(3))
-    file = QuorumStateFile(OsDisk(), str(tmp_path))
+    file = QuorumStateFile(OsDisk(), str(tmp_path), Promises())
     assert file.read() is None
     file.write(voted, 1, [1, 3])
-    assert file.read() == voted
-    for damage in (b"", b"{}", b'{"data_version":9}', b"\xff", b"[]", b'{"data_version":1,"votedId":"x"}'):
-        Path(file.path).write_bytes(damage)
-        with pytest.raises(FatalError, match="quorum-state is damaged"):
-            file.read()
+    assert QuorumStateFile(OsDisk(), str(tmp_path), Promises()).read() == voted
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{}", b'{"data_version":9}', b"\xff", b"[]", b'{"leaderEpoch":-1}'])
+def test_a_vote_is_kept_in_two_places(tmp_path: Path, damage: bytes | None) -> None:
+    """One of them may be lost; and what Apache Kafka has written since counts."""
+    identity = MetaProperties("c", 1, DIRECTORY_ID)
+    voted, later = ElectionState(7, -1, ReplicaKey(3, DIRECTORY_ID)), ElectionState(7, 3, None)
+
+    def opened() -> QuorumStateFile:
+        return QuorumStateFile(OsDisk(), str(tmp_path), PromisesFile(OsDisk(), str(tmp_path), identity))
+
+    opened().write(voted, 1, [1, 3])
+    for path in (tmp_path / "quorum-state", tmp_path / "quorum-promises"):
+        whole = path.read_bytes()
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        assert opened().read() == voted
+        path.write_bytes(whole)
+    for known in (later, ElectionState(8)):
+        (tmp_path / "quorum-state").write_bytes(encode_election_state(known, 1, [1, 3]))
+        assert opened().read() == known
+    (tmp_path / "quorum-state").write_bytes(encode_election_state(ElectionState(7), 1, [1, 3]))
+    assert opened().read() == voted, "a vote is not forgotten"
+
+
+def test_promises_are_of_one_directory_and_survive_in_part(tmp_path: Path) -> None:
+    def opened(directory_id: Uuid = DIRECTORY_ID) -> PromisesFile:
+        return PromisesFile(OsDisk(), str(tmp_path), MetaProperties("c", 1, directory_id))
+
+    promises, end = opened(), OffsetAndEpoch(50, 3)
+    assert promises.is_missing
+    promises.note_end(end)
+    promises.lose("a reason")
+    for lower in (OffsetAndEpoch(90, 2), OffsetAndEpoch(40, 3)):
+        promises.note_end(lower)  # while something is lost
+    promises.lower_end(OffsetAndEpoch(10, 1))
+    assert (opened().end, opened().lost) == (end, "a reason")
+    assert opened(Uuid(b"another directory"[:16])).is_missing
+    path = tmp_path / "quorum-promises"
+    whole = path.read_bytes()
+    for position, known in ((20, (end, f"{path} is damaged")), (len(whole) - 500, (OffsetAndEpoch(0, 0), "a reason"))):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        assert (opened().end, opened().lost) == known
+    path.write_bytes(whole)
+    opened().regain(OffsetAndEpoch(50, 3))
+    again = opened()
+    assert again.lost is None
+    again.lower_end(OffsetAndEpoch(40, 3))
+    again.note_end(OffsetAndEpoch(45, 4))
+    assert opened().end == OffsetAndEpoch(45, 4)
+    assert opened().is_kept_by(OffsetAndEpoch(1, 5)) and not opened().is_kept_by(OffsetAndEpoch(99, 3))
 
 
 def test_records_are_written_in_the_version_of_the_metadata_version() -> None:

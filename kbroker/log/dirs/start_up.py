@@ -426,9 +426,7 @@ class FoundLogs:
             logger.warning("%s: the id is not that of %s beside it; it is made anew", path, TOPIC_ID_COPY)
             log.adopt_topic_id(known)
 
-    def _begin_anew(
-        self, tp: TopicPartition, reason: str, config: LogConfig, log: PartitionLog | None = None
-    ) -> None:
+    def _begin_anew(self, tp: TopicPartition, reason: str, config: LogConfig, log: PartitionLog | None = None) -> None:
         """Set a log aside whose topic is not known, and begin an empty one that counts as damaged: other replicas have
         all of it."""
         log_dir = self._dir_of[tp]

@@ -43,11 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LOST = (
-    "{} has lost part of the metadata log, and this node is the only voter: {}; kbroker recover-metadata goes on from a"
-    " copy, as each broker has one, or without what is lost"
-)
-
 HAND_OVER_SECONDS = 1.0
 """The time that a leader that stops waits for the others to have heard of it."""
 
@@ -117,7 +112,7 @@ class MetadataLog:
         store.close()
         self.promises.lose(reason)
         if self._is_only_voter(static_voters(self._config)) and not may_be_damaged:
-            raise FatalError(_LOST.format(self.directory, reason))
+            raise _lost(self.directory, reason)
         # Nothing of it can be used. It stays beside, and the others have it all.
         election = self.quorum_file.read()
         if election is not None:
@@ -141,22 +136,29 @@ class MetadataLog:
             return
         if self._is_only_voter(log.voters.last):
             if promises.lost is not None and not promises.is_damaged:
-                raise FatalError(_LOST.format(self.directory, self.loss))
+                raise _lost(self.directory, self.loss)
             logger.warning("%s is made anew", promises.lost or self.quorum_file.path)
             promises.accept(log.end)  # nobody else votes
-        elif promises.lost is not None:
+        elif promises.vote_lost:
+            logger.warning(
+                "%s is lost, and nobody knows in which epochs this voter has voted: it votes no more. Take it out of"
+                " the voters and let it join again, or let it vote as it is: kbroker recover-metadata --accept-loss",
+                self.quorum_file.path,
+            )
+        else:
             logger.warning(
                 "%s: %s; this voter neither votes nor stands for election until a leader has given back what it lacks."
                 " If no voter that is left can be elected: kbroker recover-metadata",
                 self.directory,
                 promises.lost,
             )
-        else:
-            logger.warning(
-                "%s is lost, and nobody knows in which epochs this voter has voted: it votes no more. Take it out of the"
-                " voters and let it join again, or let it vote as it is: kbroker recover-metadata --accept-loss",
-                self.quorum_file.path,
-            )
+
+
+def _lost(directory: str, what: str) -> FatalError:
+    return FatalError(
+        f"{directory} has lost part of the metadata log, and this node is the only voter: {what}; kbroker"
+        " recover-metadata goes on from a copy, as each broker has one, or without what is lost"
+    )
 
 
 class QuorumOwner(RaftOwner, Protocol):

@@ -49,7 +49,7 @@ def _fields(line: bytes) -> dict[str, object] | None:
 
 
 class Promises:
-    """What a voter has promised, in memory alone: for tests, simulations and nodes that never vote."""
+    """The promises of a voter, in memory alone: for tests, simulations and nodes that never vote."""
 
     def __init__(self) -> None:
         self.election: ElectionState | None = None
@@ -243,7 +243,7 @@ def _directories(first: Mapping[str, object]) -> dict[str, Uuid]:
 
 
 def promised_identities(disk: Disk, log_dir: str) -> dict[str, MetaProperties]:
-    """The content that ``meta.properties`` of a node's directories had, by their paths, as far as ``log_dir`` has it."""
+    """The content that ``meta.properties`` of a node's directories had, by their paths, as the promises know it."""
     path = os.path.join(log_dir, FILE_NAME)
     first = _read(disk, path)[0] if disk.exists(path) else None
     if first is None:

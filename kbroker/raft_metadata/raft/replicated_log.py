@@ -67,7 +67,7 @@ class ReplicatedLog:
         self._store = store
         self._snapshots = snapshots
         self.promises = promises or Promises()
-        """What this replica, as a voter, has promised of the log."""
+        """The promises of this replica, as a voter."""
         self._ids: list[OffsetAndEpoch] = snapshots.ids() if snapshots is not None else []
         self.bytes_seen = 0
         """Bytes appended since this object was made, by which the owner decides about the next snapshot."""

@@ -83,7 +83,7 @@ class RaftState:
         self.flushed_offset = 0
         """All below is on this replica's disk."""
         self.may_vote = True
-        """Whether this replica may vote and stand for election: not while its log lacks what it has promised to have."""
+        """Whether this replica may vote and stand for election: not while its log lacks what was promised."""
         self.stopping = False
         self.ready = Ready()
         self._correlation_id = 0
