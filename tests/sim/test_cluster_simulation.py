@@ -28,9 +28,11 @@ from kbroker.cores.share_state import DeliveryState, StateBatch
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.log.dirs.start_up import FoundLogs
+from kbroker.log.durable_log import DurableLog
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_dir import LogDir
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.scrubbing import SegmentCheck
 from kbroker.node.broker import Broker
 from kbroker.node.controller.controller_channel import ControllerChannels
 from kbroker.node.controller.image_publisher import ImagePublisher
@@ -42,6 +44,7 @@ from kbroker.node.share.dead_letter_producers import LetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
+from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
@@ -391,6 +394,34 @@ def _locks_before_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogDir, "_read_owner", when_locked)
 
 
+def _takes_all_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scrubber finds nothing."""
+
+    def find_nothing(self: SegmentCheck) -> int:
+        self.position = self._size
+        return 1
+
+    monkeypatch.setattr(SegmentCheck, "step", find_nothing)
+
+
+def _says_nothing_of_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged replica stays where it is in the ISR."""
+    monkeypatch.setattr(DurableLog, "damage", ())
+
+
+def _forgets_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged log is taken for whole once it is out of the ISR, and what it lacks is not fetched."""
+    monkeypatch.setattr(FollowerWriter, "drop_damaged", lambda self, partition: partition.log.healed())
+
+
+def _elects_whoever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of replicas of which none is known to have everything, any becomes the leader."""
+    monkeypatch.setattr(
+        "kbroker.raft_metadata.controller.partition_changes.most_complete", lambda ends, order: next(iter(order))
+    )
+    monkeypatch.setattr(LogEnds, "awaited", lambda *args: [])
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -415,6 +446,10 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_signs_each_attempt_anew, "cluster-share-dead-letters"),
     (_says_nothing_when_idle, "cluster-idle-controller"),
     (_waits_without_a_look, "cluster-prompt"),
+    (_takes_all_for_whole, "cluster-bad-disks"),
+    (_says_nothing_of_damage, "cluster-bad-disks"),
+    (_forgets_damage, "cluster-bad-disks"),
+    (_elects_whoever_comes, "cluster-bad-disks"),
     (_takes_no_lock, "cluster-other-programs"),
     (_takes_a_name_for_proof, "cluster-other-programs"),
     (_misses_no_directory, "cluster-directories-gone"),
