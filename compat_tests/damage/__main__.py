@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -246,6 +247,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the tries that the command line asks for; returns 1 if something is not as it should be."""
     arguments = parse(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # nodes end with this process
     first = arguments.seed or 1
     count = arguments.tries or (1 if arguments.seed else 40)
     given = {name: vars(arguments)[name] for name in ("against", "nodes", "stop", "kind", "way")}
