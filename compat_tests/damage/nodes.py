@@ -26,7 +26,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "2",
     "log.index.size.max.bytes": "65536",
-    "metadata.log.max.record.bytes.between.snapshots": "3000",
+    "metadata.log.max.record.bytes.between.snapshots": "1500",
 }
 """Few files, and small ones, so that a try is cheap; and a snapshot of the metadata."""
 
