@@ -7,14 +7,23 @@ from typing import Final
 from kbroker.log.checkpoint_files import PARTITION_METADATA
 from kbroker.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
+from kbroker.raft_metadata.raft.election_state import FILE_NAME as QUORUM_STATE
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
 from kbroker.sim.cluster_scenarios.steps import await_progress, begin, begin_transactions, kill_all
 from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
 from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
+from kbroker.types import METADATA_TOPIC
 
-OF_A_LOG: Final = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, LEADER_EPOCHS, PARTITION_METADATA)
+OF_A_LOG: Final = (
+    *SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    ".checkpoint",
+    QUORUM_STATE,
+)
 
 
 @scenario()
@@ -114,8 +123,9 @@ async def bad_disks(cluster: SimCluster) -> None:
         await cluster.await_full_isr(everything)
         # Two of three replicas are damaged, but in different partitions.
         victims = rng.sample(cluster.brokers, rng.choice((1, 1, 2)))
-        names = [str(tp) for tp in rng.sample(everything, len(everything))]
         how = rng.choice(("runs", "stops", "is killed", "all are killed"))
+        names = [*map(str, everything), *(() if how == "runs" else (f"{METADATA_TOPIC}-0",))]
+        rng.shuffle(names)
         if how == "all are killed":
             await kill_all(cluster)
         for number, node in enumerate(victims):
