@@ -48,7 +48,7 @@ COMMANDS = {
     "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
     "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
     "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
-    "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "put-back": Command("kbroker.tools.cli.storage", "show what a node has set aside, and put it back"),
     "watch": Command("kbroker.tools.cli.watch", "show requests and answers as they happen, explained"),
     "decode": Command("kbroker.tools.cli.decode", "show a frame, or saved exchanges, as trees with byte offsets"),
     "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
