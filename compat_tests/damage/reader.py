@@ -99,8 +99,6 @@ class Reading:
             reconnect_backoff_ms=20,
             retry_backoff_ms=20,
             enable_auto_commit=False,
-            # All of a fetch at once: of a rest, whose leader is elected anew meanwhile, it is never rid (3.0.12).
-            max_poll_records=10_000,
         )
         partitions = {name: kafka.TopicPartition(*_split(name)) for name in wanted}
         consumer.assign(list(partitions.values()))
