@@ -22,7 +22,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run console test test-py313 steady gate everything soak check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
+.PHONY: help run console test test-py313 steady gate everything soak damage check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ soak: $(VENV)/.dev ## Clusters, quorums, transactions and logs with many seeds, 
 	KBROKER_LOG_EXAMPLES=$(SEEDS)0 KBROKER_LOG_FLIPS=$(SEEDS)00 KBROKER_KILLS=$(SEEDS) KBROKER_FULL_DISKS=$(SEEDS) \
 		KBROKER_FOOLISH_ROUNDS=1 $(PY) -m pytest tests/log tests/node/test_kill_9.py tests/node/test_full_disk.py \
 		tests/node/test_foolish_clients.py $(ARGS)
+
+damage: $(VENV)/.dev ## Damage files of one node and of three, start again, read all (ARGS='--tries 2000', '--against kafka', '--seed 17')
+	$(PY) -m compat_tests.damage $(ARGS)
 
 check: $(VENV)/.dev ## Lint, types, layers
 	@failed=; for tool in "ruff check ." "ruff format --check --quiet ." mypy "lint-imports --no-logo"; do \

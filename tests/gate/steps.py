@@ -76,6 +76,8 @@ FIRST = [
     Step("compat, wire", ("compat", f"ONLY={_directories(WIRE)}"), 6),
     Step("check", ("check",), 4),
     Step("compat, a Spark query", ("compat", f"ONLY={ONE_QUERY}"), 2),
+    # On a machine that is busy with other steps, so the time is no subject here.
+    Step("damage, 40 tries", ("damage", "ARGS=--tries 40 --limit 60"), 2),
 ]
 """The steps of `.ci/run`, the longest first, so that all end together."""
 
@@ -91,6 +93,7 @@ REST = [
         "test, Python 3.13", ("test-py313", f"ARGS={_left_out_on_313()} -m 'not slow'"), 8, {"KBROKER_EXAMPLES": "25"}
     ),
     Step("soak", ("soak", "SEEDS=5"), 15),
+    Step("damage, 2000 tries", ("damage", "ARGS=--seed 1001 --tries 2000 --jobs 2 --limit 60"), 45),
 ]
 """The steps of `make everything` besides `FIRST`."""
 

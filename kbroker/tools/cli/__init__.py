@@ -59,7 +59,7 @@ COMMANDS = {
         "kbroker.tools.cli.verify_log", "check that everything in log directories is what it should be"
     ),
     "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
-    "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "put-back": Command("kbroker.tools.cli.storage", "show what a node has set aside, and put it back"),
     "recover-metadata": Command(
         "kbroker.tools.cli.recover_metadata", "go on from a damaged metadata log, by a copy or without what is lost"
     ),
