@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Union
 
 from kbroker.log.checkpoint_files import MetaProperties
+from kbroker.log.damage import Damage
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
@@ -41,7 +42,7 @@ class MemoryStore:
         return max(self._epochs.latest, 0)
 
     @property
-    def damage(self) -> Sequence[object]:
+    def damage(self) -> Sequence[Damage]:
         return ()
 
     def healed(self) -> None:

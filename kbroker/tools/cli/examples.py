@@ -74,7 +74,7 @@ _EXAMPLES: Final = {
     "info": ("-c server.properties", "-c server.properties --json"),
     "verify-log": ("./kbroker-data", "./kbroker-data/orders-0 --records"),
     "dump-log": ("kbroker-data/orders-0/00000000000000000000.log", "kbroker-data/orders-0/*.index --json"),
-    "put-back": ("./kbroker-data", "./kbroker-data --json"),
+    "put-back": ("--list ./kbroker-data", "kbroker-data/orders-0/00000000000000000000.log.4711.set-aside"),
     "recover-metadata": ("--from /mnt/copy/kbroker-data", "-c server.properties --accept-loss"),
     "random-uuid": ("", "--json"),
     "completion": ("bash", "source <(kbroker completion zsh)"),
