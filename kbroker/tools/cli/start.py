@@ -363,6 +363,14 @@ def _wanted_handlers(config: BrokerConfig, is_alone: bool) -> set[Preload]:
     return wanted
 
 
+_BEHIND_HANDLERS = (
+    "kbroker.node.replicas.produce_writer",
+    "kbroker.node.replicas.fetch_reader",
+    "kbroker.cores.groups.group_coordinator",
+)
+"""Modules that handlers reach by way of the node's services."""
+
+
 async def _import_the_rest(wanted: Container[Preload]) -> None:
     """Import the handlers that nobody has asked for, and what groups need, once the first clients have theirs.
 
@@ -379,7 +387,8 @@ async def _import_the_rest(wanted: Container[Preload]) -> None:
             if registration.preload in wanted:
                 registration.load()
                 await trio.lowlevel.checkpoint()
-        importlib.import_module("kbroker.cores.groups.group_coordinator")
+        for name in _BEHIND_HANDLERS:
+            importlib.import_module(name)
         gc.freeze()  # as what the start itself made
     except Exception:  # an installation that is being changed: what is there goes on being served
         log.exception("not everything could be imported")
