@@ -103,3 +103,13 @@ TestThreads = Threads.TestCase
 TestThreads.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_a_task_of_which_a_thread_is_late_to_change_the_role_is_not_given_to_another_thread() -> None:
+    machine = Threads()
+    machine.heartbeats([("a", False)])
+    machine.leave("a")
+    machine.heartbeats([("a", False), ("c", False), ("a", True)])
+    machine.leave("c")
+    machine.heartbeats([("a", False), ("b", False), ("a", False), ("b", True)])
+    machine.settle()

@@ -150,8 +150,17 @@ class Reconciliation:
         return Heartbeat.OWNS if owns else Heartbeat.GAVE_UP
 
     def _still_has(self, tasks: HeldTasks) -> bool:
-        """Whether the member has any of them, as far as is known: it says so, or says nothing."""
-        return self.owned is None or tasks.shares_any_with(self.owned)
+        """Whether the member has any of them, as far as is known: it says so, or says nothing.
+
+        A member that has not followed an earlier change of role names a task in the role of before. That counts as
+        well, or another thread of the process would get the task (Kafka's ``ownsRevokedTasks`` looks at the new role
+        alone).
+        """
+        owned, has = self.owned, self.member.assigned
+        if owned is None or tasks.shares_any_with(owned):
+            return True
+        in_old_roles = (owned.active - has.active.keys()) | (owned.standby - has.standby) | (owned.warmup - has.warmup)
+        return not in_old_roles.isdisjoint(tasks.active.keys() | tasks.standby | tasks.warmup)
 
     def _advance(self, member_epoch: int) -> StreamsGroupMember:
         has, target = self.member.assigned, self.target
