@@ -55,7 +55,9 @@ class HolesTask:
                 size = 0 if aside is None else each.end - each.position
                 found.append(Damage(*offsets, name, each.position, size, each.reason, self._now_ms, aside))
             if damaged:
-                self.cleaned.append(write_around(self._disk, segment, damaged, self._index_interval, lambda: None))
+                self.cleaned.append(
+                    write_around(self._disk, segment, damaged, self._index_interval, lambda: None, end_offset=following)
+                )
             self.found += found
             self.left.discard(name)
 

@@ -39,6 +39,7 @@ from kbroker.log.segments.segment_files import (
 )
 from kbroker.log.segments.segment_recovery import (
     bounds_of,
+    empty_batch,
     keep_bytes,
     keep_segment,
     put_in_place,
@@ -178,8 +179,11 @@ class _Recovery:
         epochs = _read_epochs(disk, directory)
         self._epochs_known = epochs is not None
         self.epochs = epochs if epochs is not None else LeaderEpochs()
+        self._damage = read_damage(disk, directory)
         self._known_end = max(known.recovery_point, known.high_watermark, self.epochs.latest_start)
         """The log has reached this offset, at least."""
+        self._known_end = max([self._known_end, *(d.end_offset for d in self._damage if d.end_offset < MAX_OFFSET)])
+        self._known_epoch = self.epochs.latest
         self._latest_epoch = -1
         """The leader epoch of the batch that was read last."""
         self._has_producers = False
@@ -188,7 +192,6 @@ class _Recovery:
         """The base offset of the first segment that had to be recovered."""
         self.log_end_offset = 0
         self.cuts: list[str] = []
-        self._damage = read_damage(disk, directory)
         self._has_holes = False
 
     def _note(self, header: BatchHeader) -> None:
@@ -396,24 +399,32 @@ class _Recovery:
 
     def settle_end(self) -> None:
         """See that the log has a segment, and that an end which was known and is missing is damage. Where holes stay,
-        the log goes on there: no offset is given twice."""
+        an empty batch has the log go on there: no offset is given twice, and readers get to the end."""
         segments = self._segments
         end = max(self.log_end_offset, self._known.log_start_offset)
+        batch = None
         if end < self._known_end:
             last = segments[-1] if segments else None
             reason = f"{self._directory}: the log ends at offset {end}, and had reached {self._known_end}"
             if self._is_missing(end, self._known_end, last, reason):
                 self.cuts.append(reason)
             if self._leaves_holes:
-                end, self._has_holes = self._known_end, True
-                if last is not None and last.size:
+                batch = header, _ = empty_batch(self._known_end - 1, self._known_epoch)
+                if last is not None and header.base_offset - last.base_offset > MAX_RELATIVE_OFFSET:
                     last.complete_indexes()
-                elif len(segments) > 1:
-                    remove_files(self._disk, segments.pop())
-        if not segments or end > self.log_end_offset:
-            segments.append(self._segment_at(end, 0))
-            segments[-1].begin_rebuild()
-            segments[-1].create_files()
+                    last, end = None, header.base_offset
+        else:
+            last = segments[-1] if segments else None
+        if last is None:
+            last = self._segment_at(end, 0)
+            last.begin_rebuild()
+            last.create_files()
+            segments.append(last)
+        if batch is not None:
+            header, data = batch
+            last.append([data], [header])
+            self._note(header)
+            end, self._has_holes = self._known_end, True
         self.log_end_offset = end
 
     def _take_out(self, first: int, end_offset: int, reason: str) -> None:

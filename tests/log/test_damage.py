@@ -286,6 +286,25 @@ def test_a_power_cut_while_an_open_log_gets_a_hole() -> None:
         assert missing(log) == {lost}, point
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_a_reader_gets_to_the_end_of_a_log_that_lost_its_last_records(clean: bool) -> None:
+    """By an empty batch, as readers and followers count: without it they would wait for the next record."""
+    disk = written(clean=clean)
+    path = logs(disk)[-1]
+    disk.flip_bit(path, (list(walk_headers(disk.read_bytes(path)))[-1][0] + 80) * 8)
+    log = log_of(start(disk))
+    if clean:
+        with pytest.raises(ApiError):
+            log.read(COUNT - 1, 1000)
+        make_holes(log)
+    data = log.read_bytes(COUNT - 1, 1000)
+    assert [(header.last_offset, header.records_count) for _, header in walk_headers(data)] == [(COUNT - 1, 0)]
+    follower = open_log(FakeDisk(), CONFIG)
+    while follower.log_end_offset < log.log_end_offset:
+        follower.append_as_follower(log.read_bytes(follower.log_end_offset, 1 << 20), now_ms=NOW)
+    assert read_all(follower) == read_all(log) == VALUES[:-1]
+
+
 def test_damage_in_the_active_segment_becomes_a_hole_and_writers_go_on() -> None:
     disk = FakeDisk()
     log = open_log(disk, ONE_SEGMENT)

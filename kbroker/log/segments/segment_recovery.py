@@ -21,7 +21,8 @@ from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegmen
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import finish_interrupted_work, remove_files
 from kbroker.log.segments.sparse_index import CorruptIndex
-from kbroker.wire.batch_header import BatchHeader
+from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader, parse_header
+from kbroker.wire.record_batch import assemble
 
 _CHUNK = 1024 * 1024
 
@@ -80,25 +81,43 @@ def find_damaged(segment: Segment, position: int) -> Damaged | None:
     return None
 
 
+def empty_batch(offset: int, leader_epoch: int) -> tuple[BatchHeader, bytes]:
+    """Returns a batch without records that has one offset, as compaction leaves where a log would seem to end early."""
+    header = BatchHeader(offset, 0, leader_epoch, 2, 0, 0, 0, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0)
+    data = assemble(header, b"")
+    return parse_header(data), data
+
+
 def write_around(
-    disk: Disk, segment: Segment, damaged: Sequence[Damaged], index_interval: int, before_read: Callable[[], None]
+    disk: Disk,
+    segment: Segment,
+    damaged: Sequence[Damaged],
+    index_interval: int,
+    before_read: Callable[[], None],
+    *,
+    end_offset: int | None = None,
 ) -> CleanedSegment:
     """Write the batches of a segment without what is damaged, as compaction does: durable ``.cleaned`` files beside it.
 
-    Entries of the transaction index stay whose markers do.
+    Entries of the transaction index stay whose markers do. A segment that lacks its end gets an empty batch there, if
+    ``end_offset`` says where the next one begins.
     """
     writer = CleanedSegmentWriter(
         disk, os.path.dirname(segment.path), segment.base_offset, index_interval, lambda size: before_read()
     )
     file, position = segment.log_file(), 0
+    epoch = -1
     lost = [(each.start_offset, each.end_offset) for each in damaged]
     for each in (*damaged, None):
         end = segment.size if each is None else each.position
         for item in walk(file, end, bounds_of(segment, segment.base_offset), position=position):
             if isinstance(item, Damaged):
                 raise CorruptSegment(segment.path, item.position, item.reason)
+            epoch = item.header.partition_leader_epoch
             writer.add(item.header, memoryview(item.chunk)[item.at : item.at + item.header.size])
         position = end if each is None else each.end
+    if end_offset is not None and damaged[-1].end == segment.size:
+        writer.add(*empty_batch(end_offset - 1, epoch))
     for aborted in segment.txn_index:
         if not any(start <= aborted.last_offset and (end is None or aborted.last_offset < end) for start, end in lost):
             writer.add_aborted(aborted)

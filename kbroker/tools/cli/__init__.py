@@ -48,7 +48,7 @@ COMMANDS = {
     "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
     "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
     "random-uuid": Command("kbroker.tools.cli.storage", "print a random id, for a cluster or a directory"),
-    "put-back": Command("kbroker.tools.cli.storage", "give logs that a node has set aside their names again"),
+    "put-back": Command("kbroker.tools.cli.storage", "show what a node has set aside, and put it back"),
     "recover-metadata": Command(
         "kbroker.tools.cli.recover_metadata", "go on from a damaged metadata log, by a copy or without what is lost"
     ),

@@ -1,6 +1,6 @@
 """``kbroker format``, ``info`` and ``random-uuid``: what Kafka's ``kafka-storage`` does, with its options.
 
-And ``put-back``, for directories that a node has set aside.
+And ``put-back``, for what a node has set aside: directories, and bytes of logs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kbroker.types import random_uuid, uuid_to_str
 
 if TYPE_CHECKING:
     from kbroker.log.checkpoint_files import MetaProperties
+    from kbroker.log.disk import Disk
     from kbroker.raft_metadata.raft.voters import VoterSet
     from kbroker.wire.records.metadata import UserScramCredentialRecord
 
@@ -33,8 +34,13 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     if command == "random-uuid":
         return
     if command == "put-back":
+        parser.add_argument("--list", action="store_true", help="show what is set aside in log directories, and why")
         parser.add_argument(
-            "directories", nargs="+", type=Path, metavar="DIR", help="a directory whose name ends in -stray, or -future"
+            "directories",
+            nargs="+",
+            type=Path,
+            metavar="PATH",
+            help="a directory whose name ends in -stray or -future, or a file that ends in .set-aside",
         )
         return
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties")
@@ -93,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(made)
         return 0
     if arguments.command == "put-back":
+        if arguments.list:
+            return _list_set_aside(arguments.directories, json=arguments.json)
         return _put_back(arguments.directories, json=arguments.json)
     config = BrokerConfig.from_properties(with_provided(read_properties_file(arguments.config)))
     if arguments.command == "info":
@@ -108,18 +116,51 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _list_set_aside(directories: Sequence[Path], *, json: bool) -> int:
+    """Print what is set aside in log dirs, or directories of partitions: where, why, and what is whole of it."""
+    from kbroker.log.disk import ReadOnlyDisk
+    from kbroker.log.put_back import set_aside_in
+    from kbroker.tools.cli.output import print_json
+
+    strays = [str(path) for each in directories for path in sorted(each.glob("*-*.*-stray"))]
+    try:
+        found = [each for directory in directories for each in set_aside_in(ReadOnlyDisk(), str(directory.absolute()))]
+    except OSError as error:
+        raise FatalError(f"cannot read {error.filename}: {error.strerror or error}") from error
+    if json:
+        print_json({"directories": strays, "files": [each._asdict() for each in found]})
+        return 0
+    for stray in strays:
+        print(f"{stray}\n    a log that is not of this node any more")
+    for each in found:
+        print(f"{each.path}\n    {each.reason}")
+        offsets = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in each.offsets[:10])
+        more = ", ..." if len(each.offsets) > 10 else ""
+        print(f"    {each.size} bytes; whole batches: {offsets + more or 'none'} (kbroker dump-log shows them)")
+    if not strays and not found:
+        print("Nothing is set aside.")
+    return 0
+
+
 def _put_back(directories: Sequence[Path], *, json: bool) -> int:
-    """Give directories of the form ``t-0.<32 digits>-stray`` the name of their log again, with their nodes stopped."""
+    """Give directories of the form ``t-0.<32 digits>-stray`` the name of their log again, and logs the whole batches
+    of files that were set aside, with their nodes stopped."""
     from kbroker.log.disk import OsDisk
+    from kbroker.log.file_names import SET_ASIDE_SUFFIX
     from kbroker.log.log_dir import FUTURE_SUFFIX, LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
     from kbroker.tools.cli.output import print_json
 
     disk, names = OsDisk(), {}
     for directory in directories:
+        if directory.name.endswith(SET_ASIDE_SUFFIX):
+            names[str(directory)] = _put_bytes_back(disk, directory.absolute())
+            if not json:
+                print(f"{directory}: {names[str(directory)]}.", flush=True)
+            continue
         log_dir, marked = directory.absolute().parent, parse_marked_name(directory.name)
         if marked is None or marked[1] not in (STRAY_SUFFIX, FUTURE_SUFFIX) or not directory.is_dir():
             raise FatalError(
-                f"{directory} is no directory that was set aside: its name does not end in -stray or -future"
+                f"{directory} is nothing that was set aside: its name does not end in -stray, -future or .set-aside"
             )
         if len(directory.name.encode()) >= MAX_NAME:
             raise FatalError(f"{directory}: the topic's name was too long to be kept; rename it to TOPIC-PARTITION")
@@ -143,6 +184,24 @@ def _put_back(directories: Sequence[Path], *, json: bool) -> int:
     if json:
         print_json({"put_back": names})
     return 0
+
+
+def _put_bytes_back(disk: Disk, path: Path) -> str:
+    from kbroker.log.log_dir import LOCK_FILE
+    from kbroker.log.put_back import put_back
+
+    log_dir = path.parent.parent
+    try:
+        lock = disk.lock(str(log_dir / LOCK_FILE))
+        try:
+            count = len(put_back(disk, str(path)))
+        finally:
+            lock.release()
+    except BlockingIOError:
+        raise FatalError(f"{log_dir} is in use: stop its node first") from None
+    except OSError as error:
+        raise FatalError(f"cannot put {path} back: {error.strerror or error}") from error
+    return f"{count} batches are in the log again" if count else "the log has all that is whole of it"
 
 
 def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:

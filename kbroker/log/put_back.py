@@ -1,0 +1,138 @@
+"""What recovery has set aside of logs (``segments/segment_recovery.py``): listed, and put back while no node runs.
+
+Whole batches go back whose offsets the log lacks. The next start then reads the log from there on: producers,
+transactions and leader epochs follow from the batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from kbroker.errors import FatalError
+from kbroker.log.checkpoint_files import RECOVERY_POINTS, read_offsets, remove_clean_shutdown, write_offsets
+from kbroker.log.damage import note, read_damage
+from kbroker.log.disk import Disk
+from kbroker.log.file_names import LOG_SUFFIX, SET_ASIDE_SUFFIX, file_name
+from kbroker.log.log_config import LogConfig
+from kbroker.log.log_dir import parse_log_dir_name
+from kbroker.log.segments.batch_walk import Bounds, Whole, walk
+from kbroker.log.segments.cleaned_segment import CleanedSegmentWriter
+from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.segment_files import is_offset_name, make_segment
+from kbroker.log.segments.segment_recovery import bounds_of, put_in_place
+from kbroker.value_types import NamedTuple
+
+_ANY_OFFSET = Bounds(0, 2**63 - 1, epoch=None)
+
+
+class SetAside(NamedTuple):
+    """Bytes that were taken out of a log."""
+
+    path: str
+    size: int
+    reason: str
+    offsets: list[tuple[int, int]]
+    """First and last offset of each whole batch that is there."""
+
+
+def set_aside_in(disk: Disk, directory: str) -> Iterator[SetAside]:
+    """Returns what is set aside in a partition's directory, or in those of a log dir."""
+    for name in disk.list_dir(directory):
+        path = os.path.join(directory, name)
+        if parse_log_dir_name(name) is not None and disk.is_dir(path):
+            yield from set_aside_in(disk, path)
+        elif name.endswith(SET_ASIDE_SUFFIX):
+            try:
+                reason = str(json.loads(disk.read_bytes(path + ".json"))["reason"])
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                reason = "nothing says why"
+            offsets = [(item.header.base_offset, item.header.last_offset) for item in _batches(disk, path, _ANY_OFFSET)]
+            yield SetAside(path, disk.size(path), reason, offsets)
+
+
+def put_back(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """Put whole batches of a file that was set aside back; returns the offsets of each that the log lacked.
+
+    ``FatalError`` if the file is no such file, ``OSError``. The log dir is locked, and no node of it runs.
+    """
+    directory, name = os.path.split(path)
+    topic_partition = parse_log_dir_name(os.path.basename(directory))
+    if not name.endswith(SET_ASIDE_SUFFIX) or topic_partition is None:
+        raise FatalError(f"{path} is nothing that was set aside: its name does not end in {SET_ASIDE_SUFFIX}")
+    names = [each for each in disk.list_dir(directory) if each[20:] == LOG_SUFFIX and is_offset_name(each[:20])]
+    bases = {int(each[:20]) for each in names}
+    ordered = sorted(bases | {int(name[:20])})  # a segment that was taken out whole may be one again
+    damage, found = read_damage(disk, directory), _batches(disk, path, _ANY_OFFSET)
+    wanted = [(each.header.base_offset, each.header.next_offset) for each in found]
+    wanted += [(each.start_offset, each.end_offset) for each in damage]
+    returned: list[tuple[int, int]] = []
+    there: list[tuple[int, int]] = []
+    for base, end in zip(ordered, [*ordered[1:], 2**63 - 1], strict=True):
+        if any(first < end and base < last for first, last in wanted):
+            size = disk.size(os.path.join(directory, file_name(base) + LOG_SUFFIX)) if base in bases else 0
+            segment = make_segment(disk, OpenFiles(disk, 8), directory, base, size, LogConfig(), 0)
+            own, new = _merge(disk, segment, end, found)
+            returned += new
+            there += own + new
+    if returned:
+        log_dir = os.path.dirname(directory)
+        points = read_offsets(disk, os.path.join(log_dir, RECOVERY_POINTS)) or {}
+        if topic_partition in points:
+            points[topic_partition] = min(points[topic_partition], returned[0][0])
+            write_offsets(disk, os.path.join(log_dir, RECOVERY_POINTS), points)
+        remove_clean_shutdown(disk, log_dir)
+        note(disk, directory, [each for each in damage if not _has(there, each.start_offset, each.end_offset)])
+    return returned
+
+
+def _batches(disk: Disk, path: str, bounds: Bounds) -> list[Whole]:
+    file = disk.open(path)
+    return [item for item in walk(file, file.size(), bounds) if isinstance(item, Whole)]
+
+
+def _merge(
+    disk: Disk, segment: Segment, end: int, found: list[Whole]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Write a segment anew with those batches that belong there, and that it lacks. Returns the first and last offset
+    of each batch that it had, and of each that is new."""
+    last = min(end - 1, segment.base_offset + MAX_RELATIVE_OFFSET)
+    own = _batches(disk, segment.path, bounds_of(segment, segment.base_offset)) if segment.size else []
+    taken = [each.header for each in own if each.header.records_count]
+    new = [
+        each
+        for each in found
+        if segment.base_offset <= each.header.base_offset <= each.header.last_offset <= last
+        and not any(
+            each.header.base_offset <= header.last_offset and header.base_offset <= each.header.last_offset
+            for header in taken
+        )
+    ]
+    had = [(header.base_offset, header.last_offset) for header in taken]
+    if not new:
+        return had, []
+    offsets = [(each.header.base_offset, each.header.last_offset) for each in new]
+    # An empty batch that stands for what was missing gives way.
+    kept = [
+        each
+        for each in own
+        if each.header.records_count or not any(first <= each.header.base_offset <= end for first, end in offsets)
+    ]
+    writer = CleanedSegmentWriter(
+        disk, os.path.dirname(segment.path), segment.base_offset, LogConfig().index_interval_bytes, lambda size: None
+    )
+    for _, header, chunk, at in sorted([*kept, *new], key=lambda each: each.header.base_offset):
+        writer.add(header, memoryview(chunk)[at : at + header.size])
+    writer.finish(disk.modified_ms(segment.path) if segment.size else 0)
+    put_in_place(disk, segment)
+    return had, offsets
+
+
+def _has(batches: list[tuple[int, int]], start: int, end: int) -> bool:
+    for first, last in sorted(batches):
+        if first <= start <= last:
+            start = last + 1
+    return start >= end
