@@ -291,6 +291,31 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
         run(second_again, tmp_path)
 
 
+def test_a_damaged_snapshot_is_passed_over_for_the_one_before_it(tmp_path: Path) -> None:
+    """The latest two are kept, with the log from the older one on. Without either, the only voter says so."""
+    format_dir(tmp_path)
+
+    async def main() -> None:
+        async with running(tmp_path) as metadata:
+            for name in ("a", "b", "c"):
+                await create(metadata, NewTopic(name, 1, 1))
+                await metadata.snapshots.write()
+            await create(metadata, NewTopic("d", 1, 1))
+
+    run(main)
+    directory = tmp_path / "__cluster_metadata-0"
+    older, newest = sorted(directory.glob("*.checkpoint"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    assert set(run(second_again, tmp_path).topics.by_name) == {"a", "b", "c", "d"}
+    assert (directory / f"{newest.name}.set-aside").exists() and not newest.exists()
+    data = bytearray(older.read_bytes())
+    data[len(data) // 2] ^= 1
+    older.write_bytes(data)
+    for _ in range(2):  # again, too
+        with pytest.raises(FatalError, match=r"lost part of the metadata log.*no whole snapshot holds what was before"):
+            run(second_again, tmp_path)
+
+
 def test_all_who_wait_for_an_image_see_it(tmp_path: Path) -> None:
     format_dir(tmp_path)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,10 @@ def directory_of(node: ClusterNode) -> Path:
 
 def log_of(node: ClusterNode) -> Path:
     return directory_of(node) / "00000000000000000000.log"
+
+
+def says(node: ClusterNode, text: str, times: int = 1) -> bool:
+    return node.log.count(text) >= times
 
 
 def make(cluster: RunningCluster, name: str) -> None:
@@ -54,9 +59,40 @@ def test_a_damaged_voter_gets_back_what_it_lacks(stop: Callable[[RunningCluster]
             way(log_of(victim))
             start_all(cluster)
             await_topics(cluster, *names)
-            eventually(lambda node=victim: node.log.count(WHOLE_AGAIN) >= 1, f"{name}: the voter has all again", LONG)
+            eventually(partial(says, victim, WHOLE_AGAIN, number // 3 + 1), f"{name}: the voter has all again", LONG)
             assert "neither votes nor stands" in victim.log
             assert not any("Traceback" in node.log for node in cluster.nodes)
+
+
+def snapshots_of(node: ClusterNode) -> list[Path]:
+    return [path for path in sorted(directory_of(node).glob("*.checkpoint")) if path.name[:20].strip("0")]
+
+
+def test_damaged_snapshots_are_passed_over_or_fetched_again(tmp_path: Path) -> None:
+    properties = {"metadata.log.max.snapshot.interval.ms": 500}
+    with running_cluster(3, properties, data_dir=tmp_path) as cluster:
+        names = ["first", "second"]
+        victim = cluster.nodes[1]
+        for name in names:
+            make(cluster, name)
+        await_topics(cluster, *names)
+        eventually(lambda: len(snapshots_of(victim)) == 2, "two snapshots", LONG)
+        cluster.kill()
+        WAYS["flipped"](snapshots_of(victim)[-1])
+        (directory_of(victim) / "quorum-state").write_bytes(b"")
+        start_all(cluster)
+        await_topics(cluster, *names)
+        assert says(victim, "is damaged") and not says(victim, "neither votes nor stands")
+        eventually(lambda: not log_of(victim).exists(), "the log's beginning is forgotten", LONG)
+        cluster.kill()
+        for path in snapshots_of(victim):
+            WAYS["cut"](path)
+        start_all(cluster)
+        await_topics(cluster, *names)
+        eventually(partial(says, victim, WHOLE_AGAIN), "the voter has all again", LONG)
+        assert says(victim, "and fetched anew")
+        assert list(victim.data_dir.glob("__cluster_metadata-0.*-stray"))
+        assert not any("Traceback" in node.log for node in cluster.nodes)
 
 
 def test_what_all_have_lost_a_person_decides_about(tmp_path: Path) -> None:
@@ -72,7 +108,7 @@ def test_what_all_have_lost_a_person_decides_about(tmp_path: Path) -> None:
             log_of(node).write_bytes(data[: sizes[node.id]])
         start_all(cluster)
         for node in cluster.nodes:
-            eventually(lambda node=node: "kbroker recover-metadata" in node.log, f"{node} says what to do", LONG)
+            eventually(partial(says, node, "kbroker recover-metadata"), f"{node} says what to do", LONG)
         assert not any("leads the metadata quorum" in node.log.split("neither votes")[-1] for node in cluster.nodes)
         cluster.kill()
         for node in cluster.nodes[:2]:

@@ -1,0 +1,84 @@
+"""The id of a log's topic is in two places; a log of which nothing tells the topic is not taken for another's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kbroker.log.checkpoint_files import read_partition_metadata, read_topic_id_copy, write_partition_metadata
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.types import TopicPartition, Uuid
+from tests.log.log_helpers import NOW, append
+
+ID, OTHER = Uuid(bytes(15) + b"\x03"), Uuid(bytes(15) + b"\x04")
+TP = TopicPartition("t", 0)
+PRIMARY, COPY = "/data/t-0/partition.metadata", "/data/t-0/topic-id"
+
+
+def start(disk: FakeDisk) -> LogManager:
+    return LogManager.open(["/data"], disk, now_ms=NOW, cluster_id="c", node_id=1, rng=random.Random(1))
+
+
+def written() -> FakeDisk:
+    """A log directory with one log, after a clean stop."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log = manager.create_log(TP, ID, LogConfig())
+    append(log, [b"one"])
+    manager.close()
+    return disk
+
+
+def sorted_out(disk: FakeDisk, *, is_only: bool) -> LogManager:
+    """The logs as a node has them whose metadata have the partition, with `ID`."""
+    manager = start(disk)
+    manager.set_stray_aside(lambda tp, topic_id: tp == TP and topic_id in (None, ID), lambda tp: is_only)
+    return manager
+
+
+@pytest.mark.parametrize("path", [PRIMARY, COPY])
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABA", b"\xff"])
+def test_a_place_that_is_damaged_is_made_anew_from_the_other(path: str, content: bytes | None) -> None:
+    disk = written()
+    disk.remove(path)
+    if content is not None:
+        disk.write_bytes(path, content)
+    manager = sorted_out(disk, is_only=True)
+    log = manager.get_log(TP)
+    assert log is not None and log.topic_id == ID and log.log_end_offset == 1 and not log.is_damaged
+    manager.close()
+    assert read_partition_metadata(disk, "/data/t-0") == ID
+    assert path == COPY or read_topic_id_copy(disk, "/data/t-0") == ID
+
+
+@pytest.mark.parametrize("content", [None, b"nonsense"])
+def test_a_log_of_an_unknown_topic_is_set_aside_where_others_have_it(content: bytes | None) -> None:
+    disk = written()
+    for path in (PRIMARY, COPY):
+        disk.remove(path)
+    if content is not None:
+        disk.write_bytes(PRIMARY, content)
+    manager = sorted_out(disk, is_only=False)
+    log = manager.create_log(TP, ID, LogConfig())
+    assert log.log_end_offset == 0 and log.is_damaged, "it is no leader before it has fetched"
+    assert len([name for name in disk.list_dir("/data") if name.endswith("-stray")]) == 1
+    manager.close()
+    again = start(disk).get_log(TP)
+    assert again is not None and again.is_damaged and again.topic_id == ID
+
+
+def test_a_log_of_an_unknown_topic_stays_where_nobody_else_has_it() -> None:
+    disk = written()
+    for path in (PRIMARY, COPY):
+        disk.remove(path)
+    log = sorted_out(disk, is_only=True).get_log(TP)
+    assert log is not None and log.log_end_offset == 1
+
+
+def test_a_log_of_an_earlier_topic_is_a_stray_whatever_is_beside_it() -> None:
+    disk = written()
+    write_partition_metadata(disk, "/data/t-0", OTHER)
+    assert sorted_out(disk, is_only=False).get_log(TP) is None
