@@ -80,10 +80,17 @@ def _is_old(disk: Disk, path: str) -> bool:
     file = disk.open(path)
     try:
         head = file.pread(MAGIC_AT + 1, 0)
+        if len(head) <= MAGIC_AT or head[MAGIC_AT] >= 2:
+            return False
+        size = LOG_OVERHEAD + int(_FRAME.unpack_from(head)[1])
+        if not LOG_OVERHEAD < size <= min(file.size(), _MOST_BYTES):
+            return False
+        _parse(file.pread(size, 0), 0)
+        return True
+    except (CorruptRecord, struct.error, ValueError):
+        return False  # it is today's format, with a flipped bit or another block, perhaps
     finally:
         file.close()
-    # Zeros are what a crash leaves of blocks that were not written: no message has no size.
-    return len(head) > MAGIC_AT and head[MAGIC_AT] < 2 and int(_FRAME.unpack_from(head)[1]) > 0
 
 
 def _rewrite(disk: Disk, path: str, check: Callable[[], None]) -> None:

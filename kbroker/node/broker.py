@@ -429,7 +429,7 @@ class Broker:
     async def _until_losses_are_told(self, nursery: trio.Nursery) -> None:
         """Before this broker can be elected for what it has lost."""
         if self._assignments is not None and self._assignments.has_losses:
-            await self.lifecycle.stay_fenced(self._assignments.told)
+            await self.lifecycle.stay_fenced(self._assignments.report())
 
     def _replicate_with_others(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Begin to replicate as soon as this node is not alone."""

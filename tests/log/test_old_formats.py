@@ -118,3 +118,11 @@ def test_a_log_in_todays_format_is_looked_at_in_its_first_segment_alone() -> Non
     seen.clear()
     open_log(disk, clean=True, recovery_point=5)
     assert set(seen) == {FIRST, f"{DIRECTORY}/{4:020}.log"}
+
+
+def test_a_flipped_bit_makes_no_batch_of_today_old() -> None:
+    damaged = bytearray(today(0, b"zero"))
+    damaged[16] ^= 2  # its magic
+    log = open_log(disk_with((0, bytes(damaged) + today(1, b"one"))), clean=False, leaves_holes=True)
+    assert log.is_damaged
+    assert read_all(log, start=1) == [(1, b"one")]

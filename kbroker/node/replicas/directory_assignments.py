@@ -61,8 +61,7 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
         self._wanted = trio.Event()
-        self.told = trio.Event()
-        """Set when the controller has been told for the first time."""
+        self._told = trio.Event()
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
@@ -74,6 +73,12 @@ class DirectoryAssignments:
         """Whether the controller takes a replica for usable, or complete, that is not."""
         image = self._image()
         return any(directory == DIR_LOST for _, directory in self._differing(image, image.topics.by_id))
+
+    def report(self) -> trio.Event:
+        """Have the replicas looked at now; returns the event of the controller having taken what there is to tell."""
+        self._told = trio.Event()
+        self._wanted.set()
+        return self._told
 
     def report_soon(self) -> None:
         """Have the replicas looked at now: one cannot be used any more, or again."""
@@ -87,7 +92,7 @@ class DirectoryAssignments:
             if request is not None and not await self._report(request):
                 await trio.sleep(RETRY_SECONDS)
                 continue
-            self.told.set()
+            self._told.set()
             with trio.move_on_after(self._interval):
                 await self._wanted.wait()
 
