@@ -524,6 +524,18 @@ def test_damaged_small_files_are_told_or_done_without() -> None:
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
+def test_a_directory_that_does_not_know_whose_it_is_is_offline_and_the_others_serve() -> None:
+    disk = FakeDisk()
+    for path in ("/one", "/two"):
+        LogManager.open([path], disk, now_ms=NOW, cluster_id="c", node_id=1, rng=random.Random(1)).close()
+    disk.write_bytes("/two/meta.properties", b"\0" * 90)
+    manager = LogManager.open(["/one", "/two"], disk, now_ms=NOW, cluster_id="c", node_id=1, rng=random.Random(1))
+    assert [log_dir.offline is None for log_dir in manager.log_dirs] == [True, False]
+    assert "/two/meta.properties: version 0, expected 1; nothing else has" in str(manager.log_dirs[1].offline)
+    fill(manager, A, b"served")
+    assert disk.read_bytes("/two/meta.properties") == b"\0" * 90
+
+
 def test_a_failing_directory_goes_offline_and_the_others_live_on() -> None:
     disk = FakeDisk()
     manager = start(disk, "/one", "/two")

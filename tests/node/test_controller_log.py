@@ -312,7 +312,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before_it(tmp_path: Path)
     data[len(data) // 2] ^= 1
     older.write_bytes(data)
     for _ in range(2):  # again, too
-        with pytest.raises(FatalError, match="lost part of the metadata log.*no whole snapshot holds what was before"):
+        with pytest.raises(FatalError, match=r"lost part of the metadata log.*no whole snapshot holds what was before"):
             run(second_again, tmp_path)
 
 

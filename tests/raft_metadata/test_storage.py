@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
-from kbroker.log.checkpoint_files import MetaProperties
+from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, write_meta_properties
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.image import EMPTY_IMAGE
 from kbroker.raft_metadata.image.loader import ImageLoader
@@ -34,6 +34,7 @@ from kbroker.raft_metadata.storage import (
     activation_records,
     bootstrap_records,
     format_log_dirs,
+    mend_meta_properties,
     metadata_version_level,
     standalone_voters,
 )
@@ -203,6 +204,36 @@ def test_a_vote_is_kept_in_two_places(tmp_path: Path, damage: bytes | None) -> N
         assert opened().read() == known
     (tmp_path / "quorum-state").write_bytes(encode_election_state(ElectionState(7), 1, [1, 3]))
     assert opened().read() == voted, "a vote is not forgotten"
+
+
+def test_meta_properties_are_made_anew_from_what_is_known(tmp_path: Path) -> None:
+    """But not those of another directory, nor where the disk of a directory may not be mounted."""
+    disk, one, two = OsDisk(), tmp_path / "one", tmp_path / "two"
+    own, other = MetaProperties("c", 1, DIRECTORY_ID), MetaProperties("c", 1, Uuid(b"second directory"))
+    for path, properties in ((one, own), (two, other)):
+        (path / "t-0").mkdir(parents=True)
+        write_meta_properties(disk, str(path), properties)
+    promises = PromisesFile(disk, str(one), own)
+    promises.note_directories({str(two): Uuid(b"second directory")})
+
+    def mended() -> tuple[MetaProperties | None, MetaProperties | None]:
+        mend_meta_properties(disk, str(one), [str(one), str(two)])
+        return read_meta_properties(disk, str(one)), read_meta_properties(disk, str(two))
+
+    for path in (one, two):
+        file = path / "meta.properties"
+        for damage in (b"", b"\0" * 90, file.read_bytes()[:30], file.read_bytes().replace(b"node.id=1", b"node.id=3")):
+            file.write_bytes(damage)
+            assert mended() == (own, other)
+            assert (path / "meta.properties.set-aside").read_bytes() == damage
+        file.unlink()
+        assert mended() == (own, other)
+    foreign = MetaProperties("another", 7, Uuid(b"another's id 16b"))
+    write_meta_properties(disk, str(two), foreign)
+    assert mended() == (own, foreign)
+    (two / "meta.properties").unlink()
+    (two / "t-0").rmdir()
+    assert mended() == (own, None)
 
 
 def test_promises_are_of_one_directory_and_survive_in_part(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.control import VotersRecord
 
 SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "50"))
-SHARES = {"committed-data-lost-by-majority": 5, "chaos": 2, "kraft-version-upgrade": 10}
+SHARES = {"committed-data-lost-by-majority": 5, "chaos": 2, "kraft-version-upgrade": 10, "voter-damaged": 2}
 """Of these a part is enough in the ordinary run: one that no invariant can hold in, and the longest."""
 
 

@@ -19,6 +19,7 @@ from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.disk import Disk
 from kbroker.log.log_dir import STRAY_SUFFIX
 from kbroker.node.controller.raft_runner import RaftOwner, RaftRunner, failure_of
+from kbroker.raft_metadata.raft.batches import MetadataBatch
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import QuorumStateFile
 from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, RaftRequest, RaftResponse, Reply
@@ -88,10 +89,16 @@ class MetadataLog:
     @property
     def loss(self) -> str:
         """For a person: what is lost of the log, and what was set aside."""
-        from kbroker.raft_metadata.raft.loss import set_aside_records, told
+        from kbroker.raft_metadata.raft.loss import told
 
-        end = self.replicated.end_offset
-        return f"{self.promises.lost}; {told(set_aside_records(self._disk, self.directory, end))}"
+        return f"{self.promises.lost}; {told(batch for _, batch in self.set_aside)}"
+
+    @property
+    def set_aside(self) -> list[tuple[bytes, MetadataBatch]]:
+        """The whole batches, with their bytes, in what was taken out of the log and not put back."""
+        from kbroker.raft_metadata.raft.loss import set_aside_batches
+
+        return set_aside_batches(self._disk, self.directory, self.replicated.damage)
 
     def _open(self, env: Env, may_be_damaged: bool) -> PartitionStore:
         def open_store() -> PartitionStore:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from kbroker.log.damage import Damage
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.raft_metadata.raft.batches import MetadataBatch, decode_batches
 from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, parse_header
 from kbroker.wire.errors import WireError
@@ -17,42 +17,44 @@ _MAGIC_AT = 16
 MOST_NAMED = 20
 
 
-def whole_batches(data: bytes) -> Iterator[MetadataBatch]:
-    """The batches in bytes that are damaged in places."""
+def whole_batches(data: bytes) -> Iterator[tuple[bytes, MetadataBatch]]:
+    """The batches in bytes that are damaged in places, each with its bytes."""
     position = 0
     while position + HEADER_SIZE <= len(data):
         try:
             end = position + parse_header(data, position).batch_length + LOG_OVERHEAD
             if end > len(data):
                 raise WireError("it is cut off")
-            batches = list(decode_batches(data[position:end]))
+            (batch,) = decode_batches(data[position:end])
         except (WireError, ValueError):
             found = data.find(_MAGIC, position + 1 + _MAGIC_AT)
             if found < 0:
                 return
             position = found - _MAGIC_AT
         else:
-            yield from batches
+            yield data[position:end], batch
             position = end
 
 
-def set_aside_records(disk: Disk, directory: str, from_offset: int) -> Mapping[int, object]:
-    """The records at ``from_offset`` and above, by offset, in the files beside a log that was cut there."""
-    found: dict[int, object] = {}
-    for name in disk.list_dir(directory) if disk.is_dir(directory) else ():
-        if name.endswith(".log" + SET_ASIDE_SUFFIX) or (".log." in name and name.endswith(SET_ASIDE_SUFFIX)):
-            for batch in whole_batches(disk.read_bytes(os.path.join(directory, name))):
-                if not batch.is_control and batch.base_offset >= from_offset:
-                    found |= enumerate(batch.records, batch.base_offset)
-    return dict(sorted(found.items()))
+def set_aside_batches(disk: Disk, directory: str, damage: Iterable[Damage]) -> list[tuple[bytes, MetadataBatch]]:
+    """The batches in what was taken out of a log because of ``damage``, by their offsets."""
+    names = {each.set_aside for each in damage if each.set_aside is not None}
+    paths = (os.path.join(directory, name) for name in sorted(names))
+    found = [each for path in paths if disk.exists(path) for each in whole_batches(disk.read_bytes(path))]
+    return sorted(found, key=lambda each: each[1].base_offset)
 
 
-def told(records: Mapping[int, object]) -> str:
+def told(batches: Iterable[MetadataBatch]) -> str:
     """For a line: how many records can be read, which topics they make."""
+    records = {
+        offset: record
+        for batch in batches
+        if not batch.is_control
+        for offset, record in enumerate(batch.records, batch.base_offset)
+    }
     if not records:
         return "no record of what is lost can be read"
-    offsets = list(records)
     topics = [f"{record.name} ({offset})" for offset, record in records.items() if isinstance(record, TopicRecord)]
     more = f" and {len(topics) - MOST_NAMED} more" if len(topics) > MOST_NAMED else ""
     made = f"make the topics {', '.join(topics[:MOST_NAMED])}{more}" if topics else "make no topic"
-    return f"{len(offsets)} records of offsets {offsets[0]} to {offsets[-1]} are set aside, and {made}"
+    return f"{len(records)} records of offsets {min(records)} to {max(records)} are set aside, and {made}"

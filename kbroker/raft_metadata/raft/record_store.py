@@ -15,6 +15,7 @@ from kbroker.log.checkpoint_files import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from kbroker.log.damage import Damage
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import LOG_SUFFIX
 from kbroker.log.log_config import LogConfig
@@ -50,8 +51,8 @@ class RecordStore(Protocol):
     def last_epoch(self) -> int: ...
 
     @property
-    def damage(self) -> Sequence[object]:
-        """The places, as texts for people, where the log was found damaged and cut; until :meth:`healed`."""
+    def damage(self) -> Sequence[Damage]:
+        """The places where the log was found damaged and cut; until :meth:`healed`."""
         ...
 
     def healed(self) -> None: ...
@@ -184,7 +185,7 @@ class PartitionStore:
         return max(self.log.leader_epochs.latest, 0)
 
     @property
-    def damage(self) -> Sequence[object]:
+    def damage(self) -> Sequence[Damage]:
         return self.log.damage
 
     def healed(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from kbroker.errors import FatalError
+from kbroker.log.damage import Damage
 from kbroker.raft_metadata.raft.batches import (
     MetadataBatch,
     decode_batches,
@@ -118,6 +119,11 @@ class ReplicatedLog:
     def end(self) -> OffsetAndEpoch:
         """The log's end, with the epoch of the last record."""
         return OffsetAndEpoch(self.end_offset, self.last_epoch)
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        """The places where the log was found damaged and cut, until it has all again."""
+        return self._store.damage
 
     @property
     def is_whole(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from kbroker.log.damage import Damage
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.raft_metadata.raft.record_store import FlushWork
 from kbroker.types import OffsetAndEpoch
@@ -32,7 +33,7 @@ class MemoryStore:
         return max(self._epochs.latest, 0)
 
     @property
-    def damage(self) -> Sequence[object]:
+    def damage(self) -> Sequence[Damage]:
         return ()
 
     def healed(self) -> None:

@@ -36,7 +36,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="take the metadata log of this copy: a log directory of another node of the cluster, or of a backup",
     )
     parser.add_argument(
-        "--accept-loss", action="store_true", help="go on without what is lost, from the newest snapshot and log there"
+        "--accept-loss",
+        action="store_true",
+        help="go on without what is lost",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
                 log.regain()  # the copy has all that this node had
                 lost = None
             if arguments.accept_loss:
+                if lost is not None:
+                    _keep_what_is_whole(files, config.node_id)
                 promises.accept(log.end)
                 log.regain()
             end, unknown_vote = log.end_offset, promises.vote_lost
@@ -78,6 +82,55 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print("Take a copy (--from DIR), or go on without what is lost (--accept-loss). Nothing is changed yet.")
     return 1
+
+
+def _keep_what_is_whole(files: MetadataLog, node_id: int) -> None:
+    """Put the whole batches behind the damage back at their offsets, and records without content where some are lost.
+
+    Only where nobody else has the log: whoever has it whole would not hear that records are lost. What cannot follow
+    because of those stays out, too.
+    """
+    from kbroker.raft_metadata.image.loader import ImageLoader
+    from kbroker.types import OffsetAndEpoch
+    from kbroker.wire.records.metadata import NoOpRecord
+
+    log, loader = files.replicated, ImageLoader()
+    latest = log.latest_snapshot_id
+    if latest is not None:
+        loader.load_snapshot(log.load_snapshot(latest).records, latest)
+    for batch in log.read(latest.offset if latest is not None else 0, log.end_offset):
+        loader.take(batch)
+    loader.publish(OffsetAndEpoch(log.end_offset - 1, log.last_epoch))
+
+    def fill_to(offset: int) -> None:
+        while log.end_offset < offset:
+            records = [NoOpRecord()] * min(offset - log.end_offset, 1000)
+            level = loader.image.features.metadata_version
+            log.append_records(records, log.last_epoch, timestamp_ms=loader.last_timestamp, metadata_version=level)
+
+    found = files.set_aside
+    image = loader.image
+    if (
+        not found
+        or not image.features.metadata_version
+        or (image.brokers.keys() | image.controllers.keys()) - {node_id}
+    ):
+        return
+    for data, batch in found:
+        if log.end_offset <= batch.base_offset < files.promises.end.offset:
+            try:
+                loader.take(batch)
+                loader.publish(OffsetAndEpoch(batch.last_offset, batch.epoch))
+            except Exception:  # it speaks of what is lost
+                loader = ImageLoader(loader.image)
+                fill_to(batch.last_offset + 1)
+            else:
+                fill_to(batch.base_offset)
+                log.append_fetched(data, batch.epoch)
+    work = log.begin_flush()
+    if work is not None:
+        work.run()
+        work.end()
 
 
 def _config(arguments: argparse.Namespace) -> BrokerConfig:
