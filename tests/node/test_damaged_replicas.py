@@ -116,7 +116,7 @@ def committed(cluster: RunningCluster) -> set[int]:
 @contextmanager
 def written(min_isr: int, count: int = 3, **more: object) -> Iterator[RunningCluster]:
     """Topics that are written, and offsets that are committed. ``more`` are properties with ``_`` for ``.``."""
-    properties = {"min.insync.replicas": min_isr, "offsets.topic.num.partitions": 1}
+    properties: dict[str, object] = {"min.insync.replicas": min_isr, "offsets.topic.num.partitions": 1}
     properties |= {name.replace("_", "."): value for name, value in more.items()}
     with running_cluster(count, properties) as cluster:
         with cluster.client() as client:
@@ -142,12 +142,13 @@ def check_all_is_whole(cluster: RunningCluster) -> None:
     assert committed(cluster) == {COUNT}
     cluster.await_in_sync()
     for topic in WAYS:
-        partition = f"{topic}-0"
-        eventually(
-            lambda partition=partition: len({log_of(node, partition).read_bytes() for node in cluster.nodes}) == 1,
-            f"all logs of {partition} are the same",
-        )
-        assert not any((node.data_dir / partition / DAMAGE).exists() for node in cluster.nodes)
+        logs = [log_of(node, f"{topic}-0") for node in cluster.nodes]
+
+        def are_the_same(logs: list[Path] = logs) -> bool:
+            return len({log.read_bytes() for log in logs}) == 1
+
+        eventually(are_the_same, f"all logs of {topic} are the same")
+        assert not any(log.with_name(DAMAGE).exists() for log in logs)
 
 
 @pytest.mark.parametrize("victim", [1, 2, 3])

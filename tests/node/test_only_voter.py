@@ -70,6 +70,9 @@ def test_it_does_not_start_and_goes_on_as_it_is_told(whole: Path, tmp_path: Path
             assert "make the topics third" in line, "what comes after the damage can be read"
     shown = kbroker("recover-metadata", cwd=copy)
     assert shown.returncode == 1 and shown.stdout.startswith("Lost: ")
+    for path in (copy / "kbroker-data" / "__cluster_metadata-0").glob("*.set-aside"):
+        refused = kbroker("put-back", str(path), cwd=copy)
+        assert refused.returncode == 1 and "recover-metadata" in refused.stderr
     by_copy = tmp_path / "by-copy"
     shutil.copytree(copy, by_copy)
     taken = kbroker("recover-metadata", "--from", str(whole / "kbroker-data"), "--json", cwd=by_copy)

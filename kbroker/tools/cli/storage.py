@@ -190,6 +190,8 @@ def _put_bytes_back(disk: Disk, path: Path) -> str:
     from kbroker.log.log_dir import LOCK_FILE
     from kbroker.log.put_back import put_back
 
+    if path.parent.name == "__cluster_metadata-0":
+        raise FatalError(f"{path} is of the metadata log, which never has holes: see kbroker recover-metadata")
     log_dir = path.parent.parent
     try:
         lock = disk.lock(str(log_dir / LOCK_FILE))
