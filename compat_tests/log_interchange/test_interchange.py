@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from compat_tests.apache_kafka import tool
 from compat_tests.log_interchange.content import Reading, Site
 from compat_tests.log_interchange.nodes import Apache, Kbroker, Node, Place, apache_complaints
+from kbroker.wire.batch_header import walk_headers
 from tests.patience import LONG, eventually
 
 COMPACTED = ("compacted", "compacted-zstd")
@@ -140,3 +142,72 @@ def test_there_and_back(nodes: tuple[Node, Node], place: Place, end: str) -> Non
         if isinstance(node, Kbroker):
             # A batch without records, which compaction keeps for its producer, has a time that the tool does not find.
             check_indexes(place, "--verify-index-only", aside=COMPACTED)
+
+
+def read_topic(place: Place, topic: str) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each record of a topic, up to its end."""
+    consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "r", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[int, bytes | None]] = []
+
+    def to_end() -> bool:
+        message = consumer.poll(1)
+        if message is None:
+            return False
+        if message.error() is None:
+            found.append((message.offset(), message.value()))
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            return bool(message.offset() == consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=LONG)[1])
+        return False
+
+    eventually(to_end, f"the end of {topic}", 2 * LONG)
+    consumer.close()
+    return found
+
+
+def test_a_log_with_holes(place: Place) -> None:
+    """Apache Kafka reads, and goes on with, a log in whose middle, or at whose end, kbroker has left a hole."""
+    nodes: tuple[Node, Node] = (Kbroker(place), Apache(place))
+    kbroker, apache = nodes
+    values = [b"%d" % number + b"v" * 200 for number in range(60)]
+
+    def write(topic: str, more: list[bytes]) -> None:
+        producer = Producer({"bootstrap.servers": place.bootstrap})
+        for value in more:
+            producer.produce(topic, value, partition=0)
+            assert producer.flush(LONG) == 0  # a batch each
+
+    try:
+        kbroker.start()
+        for topic in ("middle", "end"):
+            write(topic, values)
+        eventually(lambda: checkpoint(place, "replication-offset-checkpoint").get("end") == 60, "the high watermark")
+        kbroker.kill()
+        logs = {topic: place.data / f"{topic}-0" / f"{0:020}.log" for topic in ("middle", "end")}
+        data = bytearray(logs["middle"].read_bytes())
+        position, lost = next(
+            (at, header.base_offset) for at, header in walk_headers(bytes(data)) if at > len(data) / 2
+        )
+        data[position + 100] ^= 4
+        logs["middle"].write_bytes(data)
+        logs["end"].write_bytes(logs["end"].read_bytes()[: len(data) // 2])
+        kbroker.start()
+        expected = {topic: read_topic(place, topic) for topic in logs}
+        assert expected["middle"] == [each for each in enumerate(values) if each[0] != lost]
+        assert expected["end"] == list(enumerate(values))[: len(expected["end"])]
+        assert 20 < len(expected["end"]) < 40
+        kbroker.stop()
+        assert all((place.data / f"{topic}-0" / "damage.json").exists() for topic in logs)
+        apache.start()
+        for number, node in enumerate((apache, kbroker)):
+            if node is kbroker:
+                apache.stop()
+                kbroker.start()
+            for topic in logs:
+                assert read_topic(place, topic) == expected[topic]
+                write(topic, [b"more"])
+                expected[topic].append((60 + number, b"more"))
+        assert not apache.complaints()
+    finally:
+        for node in nodes:
+            node.kill()

@@ -179,7 +179,7 @@ class DurableLog(LogReader):
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What is missing, by offset: it has not healed, and the log does not start behind it."""
+        """The offsets that are missing, in order: they have not healed, and the log does not start behind them."""
         return tuple(each for each in self._damage if each.end_offset > self.log_start_offset)
 
     @property

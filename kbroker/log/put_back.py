@@ -1,4 +1,4 @@
-"""What recovery has set aside of logs (``segments/segment_recovery.py``): listed, and put back while no node runs.
+"""Lists what recovery has set aside of logs (``segments/segment_recovery.py``), and puts it back while no node runs.
 
 Whole batches go back whose offsets the log lacks. The next start then reads the log from there on: producers,
 transactions and leader epochs follow from the batches.

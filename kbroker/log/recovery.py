@@ -70,15 +70,15 @@ class LoadedLog:
     """Offset (exclusive) up to which the indexes of segments are as durable as the batches."""
     leader_epochs: LeaderEpochs
     cuts: list[str] = field(default_factory=list)
-    """What was taken out or is missing, where and why; for a person to read."""
+    """The places at which something was taken out or is missing, and why; for a person to read."""
     has_holes: bool = False
     """Whether offsets are missing between batches that were verified."""
     damage: tuple[Damage, ...] = ()
-    """What is missing and has not healed."""
+    """The offsets that are missing, and have not come back from others."""
 
 
 class Known(NamedTuple):
-    """What the last process left beside a log about it."""
+    """Facts about a log that the last process left beside it."""
 
     clean_shutdown: bool = False
     recovery_point: int = 0
@@ -420,6 +420,14 @@ class _Recovery:
             last.begin_rebuild()
             last.create_files()
             segments.append(last)
+        if batch is None and not last.size and len(segments) > 1 and self._leaves_holes:
+            before, offset = segments[-2], last.base_offset - 1
+            is_near = offset - before.base_offset <= MAX_RELATIVE_OFFSET
+            if is_near and covers(self._damage, offset, offset + 1) and _end_of(before, self._check) <= offset:
+                header, data = empty_batch(offset, self._known_epoch)
+                before.append([data], [header])
+                before.complete_indexes()
+                self._has_holes = True
         if batch is not None:
             header, data = batch
             last.append([data], [header])

@@ -1,4 +1,4 @@
-"""What was taken out of a log can be put back: whole batches whose offsets the log lacks."""
+"""Whole batches that were taken out of a log can be put back, if the log lacks their offsets."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def content(log: PartitionLog) -> tuple[list[tuple[int, int, int]], dict[int, in
                 first = open_since.pop(header.producer_id, None)
                 if first is not None and not marker.commit:
                     aborted.append((header.producer_id, first, header.base_offset))
-            else:
+            elif header.producer_id >= 0:  # the one that stands for a lost end has none
                 assert list(iter_records(data, position))
                 open_since.setdefault(header.producer_id, header.base_offset)
                 last_sequences[header.producer_id] = header.last_sequence

@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
         return None
 
     def after(self, header: BatchHeader) -> Bounds:
-        """What may come after a batch."""
+        """Returns what may come after a batch."""
         epoch = None if self.epoch is None else max(self.epoch, header.partition_leader_epoch)
         return Bounds(header.next_offset, self.limit, self.end_offset, epoch)
 
