@@ -94,7 +94,8 @@ class ReplicatedLog:
     @property
     def last_epoch(self) -> int:
         """The epoch of the last record, or of the snapshot before it."""
-        return self._store.last_epoch or (self._ids[-1].epoch if self._ids else 0)
+        # Of a log that has just begun at a snapshot, the store may know older epochs alone.
+        return max(self._store.last_epoch, self._ids[-1].epoch if self._ids else 0)
 
     @property
     def kraft_version(self) -> int:
