@@ -65,6 +65,14 @@ def test_the_isr_shrinks_by_who_has_not_caught_up_in_time() -> None:
     assert state.maybe_shrink_isr(log_end_offset=4, now_ms=99_000, max_lag_ms=30_000) == frozenset({1, 3})
 
 
+def test_who_has_lost_what_it_had_does_not_count_as_caught_up() -> None:
+    state = leader([1, 2])
+    fetch(state, 2, 10, 10, 1001)
+    fetch(state, 2, 4, 10, 1002)
+    assert not state.progress[2].is_caught_up(10, 1003, 500)
+    assert state.maybe_shrink_isr(log_end_offset=10, now_ms=1003, max_lag_ms=500) == frozenset({1})
+
+
 def test_min_isr_is_capped_by_the_number_of_replicas() -> None:
     state = PartitionState(1)
     state.become_leader(leader_epoch=0, partition_epoch=0, replicas=[1], isr=[1], log_end_offset=0, now_ms=0)
