@@ -154,10 +154,11 @@ def read_topic(place: Place, topic: str) -> list[tuple[int, bytes | None]]:
         message = consumer.poll(1)
         if message is None:
             return False
-        if message.error() is None:
-            found.append((message.offset(), message.value()))
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            return bool(message.offset() == consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=LONG)[1])
+        error, offset = message.error(), message.offset()
+        if error is None and offset is not None:
+            found.append((offset, message.value()))
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return bool(offset == consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=LONG)[1])
         return False
 
     eventually(to_end, f"the end of {topic}", 2 * LONG)

@@ -179,8 +179,10 @@ def test_what_was_committed_or_flushed_is_no_torn_tail() -> None:
     positions = [position for position, _ in walk_headers(disk.read_bytes(path))]
     disk.open(path).truncate(positions[-1] + 30)
     assert not open_log(disk.snapshot(), ONE_SEGMENT, leaves_holes=True).is_damaged
-    for known in ({"recovery_point": COUNT}, {"high_watermark": COUNT}, {"recovery_point": COUNT, "clean": True}):
-        log = open_log(disk.snapshot(), ONE_SEGMENT, leaves_holes=True, **known)
+    for point, mark, clean in ((COUNT, 0, False), (0, COUNT, False), (COUNT, 0, True)):
+        log = open_log(
+            disk.snapshot(), ONE_SEGMENT, leaves_holes=True, recovery_point=point, high_watermark=mark, clean=clean
+        )
         assert missing(log) == {COUNT - 1}
         assert log.log_end_offset == COUNT
         assert read_all(log) == VALUES[:-1]

@@ -75,11 +75,6 @@ class Bounds(NamedTuple):
             return f"leader epoch {header.partition_leader_epoch} cannot follow {self.epoch}"
         return None
 
-    def after(self, header: BatchHeader) -> Bounds:
-        """Returns what may come after a batch."""
-        epoch = None if self.epoch is None else max(self.epoch, header.partition_leader_epoch)
-        return Bounds(header.next_offset, self.limit, self.end_offset, epoch)
-
 
 def walk(
     file: DiskFile,
@@ -96,7 +91,9 @@ def walk(
     """
     held: Whole | None = None
     """The last whole batch, until the next one bears it out."""
-    before = bounds
+    next_offset, epoch = was_next, was_epoch = bounds.next_offset, bounds.epoch
+    fixed = bounds.limit, bounds.end_offset
+    end = min(bounds.limit + 1, bounds.limit + 1 if bounds.end_offset is None else bounds.end_offset)
     damaged, reason, claimed = -1, "", 0
     chunk, start = memoryview(b""), position
 
@@ -118,7 +115,21 @@ def walk(
             if at + length > len(chunk):
                 chunk, start, at = read(max(piece, length)), position, 0
             check_crc(chunk, at, header)
-            misfit, following = bounds.misfit(header), position + length
+            misfit, following = None, position + length
+            last = header.base_offset + header.last_offset_delta
+            if (
+                next_offset == header.base_offset <= last < end
+                and (epoch is None or header.partition_leader_epoch == epoch)
+                and damaged < 0
+            ):
+                if held is not None:
+                    yield held
+                held = Whole(position, header, chunk, at)
+                was_next, next_offset, was_epoch = next_offset, last + 1, epoch
+                position = following
+                continue  # nearly every batch
+            bounds, before = Bounds(next_offset, *fixed, epoch), Bounds(was_next, *fixed, was_epoch)
+            misfit = bounds.misfit(header)
             if (
                 misfit is not None
                 and held is not None
@@ -130,31 +141,34 @@ def walk(
                 if damaged < 0:
                     reason = f"{misfit}; the batch at {held.position} after {before.next_offset - 1} has a wrong one"
                 damaged, held, bounds, misfit = held.position, None, before, None
+                next_offset, epoch = was_next, was_epoch
         except CorruptRecord as error:
             misfit = str(error)
             if damaged < 0:
-                claimed = _claimed(chunk, at, bounds, size - position)
+                claimed = _claimed(chunk, at, next_offset, size - position)
         if misfit is not None:
             if damaged < 0:
                 damaged, reason = position, misfit
             if following == size:
-                following = _next_whole(file, position, size, before if held is not None else bounds, before_read)
+                least = (was_next, *fixed, was_epoch) if held is not None else (next_offset, *fixed, epoch)
+                following = _next_whole(file, position, size, Bounds(*least), before_read)
             position = following
             continue
         if held is not None:
             yield held
         if damaged >= 0:
-            yield Damaged(damaged, position, bounds.next_offset, header.base_offset, header.base_offset, reason, False)
+            yield Damaged(damaged, position, next_offset, header.base_offset, header.base_offset, reason, False)
             damaged = -1
         held = Whole(position, header, chunk, at)
-        before, bounds = bounds, bounds.after(header)
+        was_next, next_offset, was_epoch = next_offset, header.next_offset, epoch
+        if epoch is not None:
+            epoch = max(epoch, header.partition_leader_epoch)
         position = following
     if held is not None:
         yield held
     if damaged >= 0:
         torn = _is_torn(file, damaged, size)
-        end_offset = max(claimed, bounds.next_offset)
-        yield Damaged(damaged, size, bounds.next_offset, None, end_offset, reason, torn)
+        yield Damaged(damaged, size, next_offset, None, max(claimed, next_offset), reason, torn)
 
 
 def _goes_on(file: DiskFile, position: int, bounds: Bounds) -> bool:
@@ -165,17 +179,17 @@ def _goes_on(file: DiskFile, position: int, bounds: Bounds) -> bool:
         return False
 
 
-def _claimed(chunk: Buffer, at: int, bounds: Bounds, size: int) -> int:
+def _claimed(chunk: Buffer, at: int, next_offset: int, size: int) -> int:
     """The end of the offsets of a damaged batch, if it begins as the next one would; of no more than its bytes hold."""
     try:
         header = parse_header(chunk, at)
     except CorruptRecord:
-        if len(chunk) - at < _FRAME.size or _FRAME.unpack_from(chunk, at)[0] != bounds.next_offset:
+        if len(chunk) - at < _FRAME.size or _FRAME.unpack_from(chunk, at)[0] != next_offset:
             return -1
-        return bounds.next_offset + 1
-    if header.base_offset != bounds.next_offset:
+        return next_offset + 1
+    if header.base_offset != next_offset:
         return -1
-    return bounds.next_offset + 1 + max(0, min(header.last_offset_delta, size))
+    return next_offset + 1 + max(0, min(header.last_offset_delta, size))
 
 
 def _is_torn(file: DiskFile, position: int, size: int) -> bool:
