@@ -179,7 +179,7 @@ class Broker:
         config, log_manager = self.config, self.log_manager
         metadata_dir = log_manager.metadata_dir
         assert metadata_dir is not None
-        plane = MetadataPlane(
+        return MetadataPlane(
             config,
             self.env,
             self.security.to_controllers,
@@ -189,11 +189,8 @@ class Broker:
             endpoints=self._listeners.endpoints(config.advertised_controller_listeners),
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
             disk=metadata_dir.room.disk(keep=0),
+            directories={each.path: each.directory_id for each in log_manager.log_dirs if each.directory_id},
         )
-        plane.quorum.log.promises.note_directories(
-            {each.path: each.directory_id for each in log_manager.log_dirs if each.directory_id is not None}
-        )
-        return plane
 
     @cached_property
     def lifecycle(self) -> BrokerLifecycle:

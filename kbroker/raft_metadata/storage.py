@@ -121,7 +121,10 @@ def mend_meta_properties(disk: Disk, metadata_log_dir: str, log_dirs: Sequence[s
     A file with more than one other value than is known there is that of another directory, and stays. So does one whose
     id another directory has, and the lack of one where there are no logs: the disk may not be mounted.
     """
-    known = promised_identities(disk, metadata_log_dir)
+    try:
+        known = promised_identities(disk, metadata_log_dir)
+    except OSError:
+        return  # whoever opens the directory says so
     found: dict[str, MetaProperties | str | None] = {}
     for path in dict.fromkeys(map(os.path.abspath, (metadata_log_dir, *log_dirs))):
         try:
@@ -143,13 +146,19 @@ def mend_meta_properties(disk: Disk, metadata_log_dir: str, log_dirs: Sequence[s
         elif ids[wanted.directory_id] or (each is None and not _has_logs(disk, path)):
             continue
         logger.warning("%s; it is made anew", each or f"{file}: it is missing")
-        if disk.exists(file):
-            disk.rename(file, file + SET_ASIDE_SUFFIX)
-        write_atomically(disk, file, meta_properties(wanted.node_id, wanted.cluster_id, wanted.directory_id))
+        try:
+            if disk.exists(file):
+                disk.rename(file, file + SET_ASIDE_SUFFIX)
+            write_atomically(disk, file, meta_properties(wanted.node_id, wanted.cluster_id, wanted.directory_id))
+        except OSError as error:
+            raise FatalError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _has_logs(disk: Disk, path: str) -> bool:
-    return disk.is_dir(path) and any(parse_log_dir_name(name) for name in disk.list_dir(path))
+    try:
+        return disk.is_dir(path) and any(parse_log_dir_name(name) for name in disk.list_dir(path))
+    except OSError:
+        return False  # whoever opens the directory says so
 
 
 def format_log_dirs(

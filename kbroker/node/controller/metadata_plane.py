@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -70,13 +71,15 @@ class MetadataPlane:
         store: RecordStore | None = None,
         policies: Policies = NO_POLICIES,
         disk: Disk | None = None,
+        directories: Mapping[str, Uuid] = MappingProxyType({}),
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``endpoints``
         are where its listeners are found by the quorum; ``store`` takes the place of the log's files, and ``disk`` that
-        of ``env``. ``policies`` are asked while this node is the active controller.
+        of ``env``. ``directories``: the ids of the node's log directories, by their paths. ``policies`` are asked while
+        this node is the active controller.
         """
         self.config = config
         self.env = env
@@ -98,6 +101,7 @@ class MetadataPlane:
         try:
             identity = MetaProperties(cluster_id, config.node_id, directory_id)
             files = MetadataLog(config, env, disk or env.disk, identity, store)
+            files.promises.note_directories(directories)
             self.images = ImagePublisher(files.replicated)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
             self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, self, addresses)
