@@ -1,4 +1,4 @@
-"""A broker of kbroker tells a controller of Apache Kafka of replicas that are damaged, or cannot be written (KIP-858)."""
+"""A broker of kbroker tells a controller of Apache Kafka of replicas that are damaged or not writable (KIP-858)."""
 
 from __future__ import annotations
 
