@@ -202,12 +202,11 @@ class DurableLog(LogReader):
         """Note, durably, the damage that a reader, the cleaner or a scrubber came upon, and tell `on_damage` if it is
         news. Returns NOT_LEADER_OR_FOLLOWER; CORRUPT_MESSAGE if the bytes are whole after all. ``OSError``."""
         index = next((i for i, segment in enumerate(self._segments) if segment.path == error.path), -1)
-        found = find_damaged(self._segments[index], error.position) if index >= 0 else None
+        following = self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
+        found = find_damaged(self._segments[index], error.position, following) if index >= 0 else None
         if found is None:
             return super().damaged(error)
-        end_offset = found.end_offset
-        if end_offset is None:
-            end_offset = self._bases[index + 1] if index + 1 < len(self._bases) else self.log_end_offset
+        end_offset = following if found.end_offset is None else found.end_offset
         self._segments[index].distrust(found.position)
         name = os.path.basename(error.path)
         size = found.end - found.position

@@ -19,6 +19,7 @@ from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.batch_header import parse_header, walk_headers
+from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import iter_records
 
 SAMPLE_SECONDS = 0.25
@@ -252,12 +253,13 @@ def batches(log: PartitionLog, begin: int, end: int) -> list[tuple[int, int, byt
     while position < end:
         try:
             data = log.read_bytes(position, 1 << 20, max_offset=end)
-        except ApiError as error:
+            headers = list(walk_headers(data))
+        except (ApiError, CorruptRecord) as error:
             raise Violation(f"{log.topic_partition} cannot be read: {error}") from error
         if not data:
             break
         before = position
-        for start, header in walk_headers(data):
+        for start, header in headers:
             result.append((header.base_offset, header.partition_leader_epoch, data[start : start + header.size]))
             position = header.next_offset
         if position == before:

@@ -115,6 +115,21 @@ def test_damage_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     scenario(tmp_path, test)
 
 
+def test_the_batches_of_another_segment_are_damage(tmp_path: Path) -> None:
+    """As a disk answers that has mixed up two blocks."""
+
+    async def test(node: Node) -> None:
+        log = await fill(node)
+        first, other = log.segments[0], log.segments[2]
+        Path(first.path).write_bytes(Path(other.path).read_bytes()[: first.size])
+        progress = await until(scrubber_of(node), lambda progress: progress.ended_ms > 0)
+        (damage,) = log.damage
+        assert progress.found == 1
+        assert (damage.position, damage.start_offset, damage.end_offset) == (0, 0, log.segments[1].base_offset)
+
+    scenario(tmp_path, test)
+
+
 def test_what_is_deleted_or_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         log = await fill(node)

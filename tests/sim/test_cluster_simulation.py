@@ -44,7 +44,6 @@ from kbroker.node.share.dead_letter_producers import LetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
-from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
@@ -414,14 +413,6 @@ def _forgets_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerWriter, "drop_damaged", lambda self, partition: partition.log.healed())
 
 
-def _elects_whoever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of replicas of which none is known to have everything, any becomes the leader."""
-    monkeypatch.setattr(
-        "kbroker.raft_metadata.controller.partition_changes.most_complete", lambda ends, order: next(iter(order))
-    )
-    monkeypatch.setattr(LogEnds, "awaited", lambda *args: [])
-
-
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_commits_alone, "cluster-leader-partitioned"),
     (_never_truncates, "cluster-leader-partitioned"),
@@ -449,7 +440,6 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_takes_all_for_whole, "cluster-bad-disks"),
     (_says_nothing_of_damage, "cluster-bad-disks"),
     (_forgets_damage, "cluster-bad-disks"),
-    (_elects_whoever_comes, "cluster-bad-disks"),
     (_takes_no_lock, "cluster-other-programs"),
     (_takes_a_name_for_proof, "cluster-other-programs"),
     (_misses_no_directory, "cluster-directories-gone"),

@@ -64,14 +64,18 @@ def recover_segment(
     return next_offset, found, reached
 
 
-def find_damaged(segment: Segment, position: int) -> Damaged | None:
-    """Returns what is damaged at a position of a segment that is in use; ``None`` if all is whole there."""
+def find_damaged(segment: Segment, position: int, end_offset: int | None = None) -> Damaged | None:
+    """Returns what is damaged at a position of a segment that is in use; ``None`` if all is whole there.
+
+    Batches of offsets from ``end_offset`` on, where the next segment begins, are another segment's.
+    """
+    bounds = bounds_of(segment, segment.base_offset, end_offset)
     try:
         entry = segment.offset_index.floor_by_value(position - 1)
     except CorruptIndex:
         entry = None
     for start in sorted({entry[1] if entry is not None else 0, 0}, reverse=True):
-        for item in walk(segment.log_file(), segment.size, bounds_of(segment, segment.base_offset), position=start):
+        for item in walk(segment.log_file(), segment.size, bounds, position=start):
             if isinstance(item, Damaged) and item.end >= position:
                 if item.position == start != position:
                     break  # the index led astray

@@ -123,7 +123,7 @@ async def bad_disks(cluster: SimCluster) -> None:
         await cluster.await_full_isr(everything)
         # Two of three replicas are damaged, but in different partitions.
         victims = rng.sample(cluster.brokers, rng.choice((1, 1, 2)))
-        how = rng.choice(("runs", "stops", "is killed", "all are killed"))
+        how = rng.choice(("runs", "stops", "is killed", "all are killed", "all are killed"))
         names = [*map(str, everything), *(() if how == "runs" else (f"{METADATA_TOPIC}-0",))]
         rng.shuffle(names)
         if how == "all are killed":
