@@ -31,7 +31,7 @@ from compat_tests.damage.oracle import Content, Losses, judge, losses
 from tests.patience import FACTOR, LONG
 
 CASES = ("lost", "wrong", "unread", "late", "not in sync", "person", "traceback", "client")
-"""What is wrong with a try; these words in the table."""
+"""Faults of a try; these words in the table."""
 START_SECONDS = 20 * FACTOR
 
 
@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass
 class Result:
-    """What came of a try: nothing `found` is as it should be."""
+    """The outcome of a try: nothing `found` is as it should be."""
 
     seed: int
     choice: Choice

@@ -13,7 +13,7 @@ from typing import Any
 from compat_tests.damage.damaging import Damage
 
 AFTERWARDS = "after"
-"""How the values begin that are written after the damage."""
+"""Values that are written after the damage begin so."""
 
 MAY_REFUSE_ALONE = ("metadata log", "metadata snapshot", "quorum-state", "meta.properties", "bootstrap.checkpoint")
 """Kinds without which a node that is alone may refuse to start, by a line that says what is damaged."""
@@ -61,7 +61,7 @@ class Content:
 
 @dataclass
 class Losses:
-    """What the damage may take: offsets of partitions, and groups whose last commit may be gone."""
+    """Records that the damage may take: offsets of partitions, and groups whose last commit may be gone."""
 
     offsets: dict[str, set[int]] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)

@@ -21,7 +21,7 @@ from compat_tests.damage.content import QUICK, TRANSACTIONAL_ID
 from compat_tests.damage.oracle import AFTERWARDS
 
 PATIENCE = 2
-"""What does not come within the limit is waited for so many times as long, to know whether it comes at all."""
+"""Records that do not come within the limit are waited for so many times as long, to know whether any come."""
 
 Partitions = dict[str, dict[str, Any]]
 

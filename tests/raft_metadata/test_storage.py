@@ -184,7 +184,7 @@ def test_quorum_state_is_kafkas_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [None, b"", b"{}", b'{"data_version":9}', b"\xff", b"[]", b'{"leaderEpoch":-1}'])
 def test_a_vote_is_kept_in_two_places(tmp_path: Path, damage: bytes | None) -> None:
-    """One of them may be lost; and what Apache Kafka has written since counts."""
+    """Either file may be lost; and what Apache Kafka has written since counts."""
     identity = MetaProperties("c", 1, DIRECTORY_ID)
     voted, later = ElectionState(7, -1, ReplicaKey(3, DIRECTORY_ID)), ElectionState(7, 3, None)
 
