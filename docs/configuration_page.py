@@ -7,7 +7,7 @@ from kbroker.config.absent import ABSENT_BROKER_CONFIGS, ABSENT_GROUP_CONFIGS, R
 from kbroker.config.broker import OWN_CONFIGS
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
 from kbroker.config.definition import REQUIRED
-from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS
+from kbroker.config.run_time_only import DYNAMIC_BROKER_CONFIGS
 
 
 def page(note: str) -> str:

@@ -106,8 +106,8 @@ def own_fields(keys: Sequence[int]) -> list[str]:
 
 
 def permissions() -> str:
-    """The page of the operations that APIs ask for, from the table of ``handlers.permissions``."""
-    from kbroker.handlers.permissions import ON_CONTROLLER, PERMISSIONS, Permission, Shown
+    """The page of the operations that APIs ask for, from the table of ``handlers.common.permissions``."""
+    from kbroker.handlers.common.permissions import ON_CONTROLLER, PERMISSIONS, Permission, Shown
     from kbroker.wire.registry import API_KEYS
 
     def needed(row: Permission) -> str:

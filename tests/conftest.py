@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kbroker.node.rules import assignors, policies, selector, waited
+from kbroker.node.rules import assignors, policies, selector
+from kbroker.node.rules import timed_calls as waited
 from kbroker.security.sasl.oauthbearer import http as provider_http
 from kbroker.testing import RunningBroker, running_broker
 

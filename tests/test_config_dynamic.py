@@ -14,8 +14,8 @@ import pytest
 
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
 from kbroker.config.definition import UpdateMode
-from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
-from kbroker.config.fixed import why_refused, why_without_effect
+from kbroker.config.not_at_run_time import why_refused, why_without_effect
+from kbroker.config.run_time_only import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.security import SECURITY_CONFIGS
 from kbroker.config.security.tls import STORES as TLS_STORES
 from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS

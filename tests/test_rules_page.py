@@ -21,12 +21,12 @@ from kbroker.rules import (
     AclPermission,
     AclRemoval,
     Action,
+    ConnectingClient,
     Decision,
     KafkaPrincipal,
     Login,
     Password,
     PatternType,
-    Peer,
     Quota,
     QuotaClient,
     QuotaKind,
@@ -144,7 +144,7 @@ def test_the_validator(tmp_path: Path) -> None:
 
 def test_the_principal_builder(tmp_path: Path) -> None:
     build = rule("build", tmp_path)
-    peer = Peer("SSL", "SSL", "10.0.0.1", ALICE, "", None, None)
+    peer = ConnectingClient("SSL", "SSL", "10.0.0.1", ALICE, "", None, None)
     assert build(peer) is Decision.NOT_MINE
     assert build(peer._replace(subject="CN=a,OU=blue,O=x")) == KafkaPrincipal("Team", "blue")
     assert build(peer._replace(subject="CN=a")) is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kbroker.handlers.permissions import Permission, Shown
+from kbroker.handlers.common.permissions import Permission, Shown
 from kbroker.types import METADATA_TOPIC, Uuid
 from tests.handlers.permission_cases import CASES, GROUP, TOPIC, Case, Told, World
 from tests.handlers.test_permissions_of_the_controller import REQUESTS, rows

@@ -1,7 +1,7 @@
 """Answers of every API that brokers and controllers answer, to users without permissions: each version, asked of Apache
 Kafka 4.4.0 under its StandardAuthorizer and of kbroker. The answers must be equal, and nothing be changed.
 
-The users are made from the table of permissions (``kbroker.handlers.permissions``): one who may do nothing, and
+The users are made from the table of permissions (``kbroker.handlers.common.permissions``): one who may do nothing, and
 for each of its rows one who may do all but that. kbroker runs in the test's own process.
 """
 

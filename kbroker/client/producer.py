@@ -49,7 +49,7 @@ _SPLIT: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TO
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RecordRefused:
     """A record that was not stored. ``source`` is what was given with it to ``send``."""
 
     source: int
@@ -87,7 +87,7 @@ class Producer:
         compression: CompressionType = CompressionType.NONE,
         idempotent: bool = True,
         batch_bytes: int = DEFAULT_BATCH_BYTES,
-        on_refused: Callable[[Refused], None],
+        on_refused: Callable[[RecordRefused], None],
         resume: Remainder | None = None,
     ) -> None:
         self._client = client
@@ -315,7 +315,7 @@ class Producer:
 
     def _refuse(self, batch: Batch, index: int, error: str) -> None:
         self.refused += 1
-        self._on_refused(Refused(batch.sources[index], batch.partition, error))
+        self._on_refused(RecordRefused(batch.sources[index], batch.partition, error))
 
     def _note_stored(self, batch: Batch, base_offset: int) -> None:
         count = len(batch.records)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.cores.transactions.transaction import TV_0
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import require_group, require_transactional_id
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.handlers.common.authorization import require_group, require_transactional_id
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.internal_topics import ensure_internal_topic
+from kbroker.handlers.common.transactions import fenced_for
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import fenced_for
 from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import TopicPartition

@@ -14,10 +14,10 @@ from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, Transacti
 from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.cores.transactions.transaction import TV_0, TV_2
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import May, ask_each, may, may_act_as_node, may_each, would_allow
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.common.authorization import May, may, may_act_as_node, may_each, prefetch_permissions, would_allow
+from kbroker.handlers.common.context import CloseConnection, RequestContext
+from kbroker.handlers.common.transactions import fenced_for
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import fenced_for
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -36,16 +36,16 @@ _FROM_BROKERS = 4
 _TopicResults = list[AddPartitionsToTxnTopicResult]
 
 
-async def _ask_ahead(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> None:
+async def _prefetch_permissions(request: AddPartitionsToTxnRequest, ctx: RequestContext) -> None:
     if ctx.api_version >= _FROM_BROKERS:
         return
     transactional_id = request.v3_and_below_transactional_id
     if would_allow(ctx, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         names = (topic.name for topic in request.v3_and_below_topics if topic.name not in INTERNAL_TOPICS)
-        await ask_each(ctx, AclOperation.WRITE, ResourceType.TOPIC, names)
+        await prefetch_permissions(ctx, AclOperation.WRITE, ResourceType.TOPIC, names)
 
 
-@handler(AddPartitionsToTxnRequest, ask_ahead=_ask_ahead)
+@handler(AddPartitionsToTxnRequest, prefetch_permissions=_prefetch_permissions)
 def handle(
     request: AddPartitionsToTxnRequest, ctx: RequestContext
 ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:

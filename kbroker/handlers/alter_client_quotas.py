@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may_on_cluster
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.client_quotas import Entity, QuotaAlteration, alter_client_quotas
 from kbroker.security.authorizer.types import AclOperation

@@ -5,8 +5,8 @@ Served: 0 to 2. 2: flexible.
 
 from __future__ import annotations
 
-from kbroker.handlers.config_changes import answers, change, is_forwarded, preprocess, resource_key
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.config_changes import answers, change, is_forwarded, preprocess, resource_key
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import legacy_alter_configs
 from kbroker.wire.messages.alter_configs import (

@@ -6,9 +6,9 @@ Served: 2 to 3. 2: topic ids; 3: the broker epochs of the ISR, so that no earlie
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import log_rejection
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.refusals import log_rejection
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, IsrChange, alter_partitions
 from kbroker.raft_metadata.image import PartitionImage

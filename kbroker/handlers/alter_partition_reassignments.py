@@ -8,10 +8,10 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ApiError
-from kbroker.handlers.cluster_permission import cluster_denial
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import PARTS, FairShare, portions
-from kbroker.handlers.metadata_common import error_fields
+from kbroker.handlers.common.cluster_permission import cluster_denial
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import PARTS, FairShare, portions
+from kbroker.handlers.common.metadata_common import error_fields
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.wire.messages.alter_partition_reassignments import (

@@ -6,9 +6,9 @@ Served: 1 to 2. 2: flexible. The answer comes when the moves have begun; Describ
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may_on_cluster
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.alter_replica_log_dirs import (

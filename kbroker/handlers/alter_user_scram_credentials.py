@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbroker.errors import ApiError
-from kbroker.handlers.authorization import require_cluster
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import require_cluster
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.scram import ScramDeletion, ScramUpsertion, alter_scram_credentials
 from kbroker.security.authorizer.types import AclOperation

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import (
     BOTH,
     BROKER,

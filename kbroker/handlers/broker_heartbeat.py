@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kbroker.errors import ApiError
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import log_rejection
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.refusals import log_rejection
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.log_ends import Key, LogEnd
 from kbroker.raft_metadata.controller.sessions import Heartbeat

@@ -7,9 +7,9 @@ whose lowest level is 0 (KIP-1022).
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import log_rejection
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.refusals import log_rejection
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker

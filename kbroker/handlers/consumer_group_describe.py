@@ -5,9 +5,9 @@ Served: 0 to 1. 1: tells classic members from those of the consumer protocol (KI
 
 from __future__ import annotations
 
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.described_groups import answer_described
 from kbroker.handlers.consumer_group_heartbeat import check_enabled
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.described_groups import answer_described
 from kbroker.handlers.registration import handler
 from kbroker.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

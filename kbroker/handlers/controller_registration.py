@@ -6,8 +6,8 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.brokers import register_controller
 from kbroker.raft_metadata.image import ControllerImage, read_endpoints, read_features

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.acls import denied_message
-from kbroker.handlers.authorization import require_cluster
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.common.acls import denied_message
+from kbroker.handlers.common.authorization import require_cluster
+from kbroker.handlers.common.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.acls import create_acls
 from kbroker.security.authorizer.acls import Acl, word

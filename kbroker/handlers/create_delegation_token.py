@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.token_requests import NO_TIME, WITH_REQUESTERS, decided, is_for_broker, may_ask_for_tokens
 from kbroker.handlers.registration import handler
-from kbroker.handlers.token_requests import NO_TIME, WITH_REQUESTERS, decided, is_for_broker, may_ask_for_tokens
 from kbroker.raft_metadata.controller.delegation_tokens import create_token
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal

@@ -6,10 +6,10 @@ Served: 0 to 3. 2: flexible; 3: THROTTLING_QUOTA_EXCEEDED.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import allowed_names
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import duplicates, error_fields, mutation_quota
+from kbroker.handlers.common.authorization import allowed_names
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import duplicates, error_fields, mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import create_partitions
 from kbroker.raft_metadata.topics import NewPartitions

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import allowed_names, may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import mutation_quota
+from kbroker.handlers.common.authorization import allowed_names, may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import mutation_quota
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_topics
 from kbroker.raft_metadata.topics import NewTopic

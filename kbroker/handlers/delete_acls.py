@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.acls import acl_filter, denied_message, has_unknown
-from kbroker.handlers.authorization import require_cluster
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.common.acls import acl_filter, denied_message, has_unknown
+from kbroker.handlers.common.authorization import require_cluster
+from kbroker.handlers.common.context import CloseConnection, RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.acls import delete_acls
 from kbroker.security.authorizer.acls import Acl

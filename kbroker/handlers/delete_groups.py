@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.delete_groups import (
@@ -54,7 +54,7 @@ async def _delete(group_id: str, ctx: RequestContext) -> None:
         group_id, lambda core, now_ms: core.begin_deletion_of_states(group_id)
     )
     if states is not None:
-        from kbroker.handlers.share_groups import delete_states  # with the first share group
+        from kbroker.handlers.common.share_groups import delete_states  # with the first share group
 
         # The states first: once the group is gone, nobody knows of them.
         errors = await delete_states(states, ctx)

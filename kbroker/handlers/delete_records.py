@@ -11,9 +11,9 @@ import trio
 
 from kbroker.cores.replication.offset_waiter import Key, OffsetWaiter, Results
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may_each
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.security.authorizer.types import AclOperation, ResourceType

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kbroker.cores.groups.share.admin import OffsetsDeletion
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may, require_group
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may, require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import standard_message
+from kbroker.handlers.common.share_groups import check_share_groups_enabled, delete_states
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_groups import check_share_groups_enabled, delete_states
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.delete_share_group_offsets import (

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import allowed_names, may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import mutation_quota, standard_message
+from kbroker.handlers.common.authorization import allowed_names, may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import mutation_quota, standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import delete_topics
 from kbroker.raft_metadata.image import MetadataImage

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.cluster_permission import cluster_denial
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.cluster_permission import cluster_denial
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.quotas.entities import CLIENT_ID, IP, USER
 from kbroker.wire.messages.describe_client_quotas import (

@@ -6,10 +6,10 @@ Served: 0 to 2. 1: of brokers or of controllers (KIP-919); 2: fenced brokers too
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import cluster_operations
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import NOT_ASKED, reachable_brokers, some_broker_id
+from kbroker.handlers.common.authorization import cluster_operations
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import NOT_ASKED, reachable_brokers, some_broker_id
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION

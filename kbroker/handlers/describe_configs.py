@@ -7,10 +7,10 @@ Served: 1 to 4. 1: synonyms and sources; 3: types and documentation; 4: flexible
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may, may_on_cluster
-from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may, may_on_cluster
+from kbroker.handlers.common.context import RequestContext, Services
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.config_entries import (
     DYNAMIC_BROKER_LOGGER_CONFIG,
@@ -143,7 +143,7 @@ def _entries(resource: DescribeConfigsResource, services: Services, *, documenta
 
 
 def _logger_entries() -> list[ConfigEntry]:
-    from kbroker.handlers.broker_loggers import log_levels
+    from kbroker.handlers.common.broker_loggers import log_levels
 
     return [
         ConfigEntry(name, level, DYNAMIC_BROKER_LOGGER_CONFIG, False, False, (), 0, "")

@@ -6,11 +6,11 @@ Served: 1 to 3. 2: flexible; 3: who has asked for each token.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.token_requests import WITH_REQUESTERS, may_ask_for_tokens
 from kbroker.handlers.registration import handler
-from kbroker.handlers.token_requests import WITH_REQUESTERS, may_ask_for_tokens
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.delegation_tokens import DelegationTokens, concerns, principal_of
 from kbroker.security.principal import KafkaPrincipal

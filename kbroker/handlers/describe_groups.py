@@ -6,10 +6,10 @@ Served: 0 to 6. 3: authorized operations; 4: static members; 5: flexible; 6: GRO
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import authorized_operations, may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import authorized_operations, may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_groups import (

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare, portions
+from kbroker.handlers.common.authorization import may_on_cluster
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare, portions
 from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.security.authorizer.types import AclOperation

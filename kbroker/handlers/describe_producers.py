@@ -6,11 +6,11 @@ Served: 0.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.topics import topic_name_problem, validate_topic_name
 from kbroker.security.authorizer.types import AclOperation, ResourceType

@@ -7,9 +7,9 @@ express.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.raft.quorum_description import QuorumDescription, ReplicaDescription
 from kbroker.types import METADATA_TOPIC, ZERO_UUID

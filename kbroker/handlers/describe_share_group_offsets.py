@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from kbroker.cores.share_state import UNINITIALIZED_START_OFFSET, UNKNOWN_COUNT, SharePartitionKey, StateSummary
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each, require_group
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may_each, require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import standard_message
+from kbroker.handlers.common.share_groups import check_share_groups_enabled, persister_of
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_groups import check_share_groups_enabled, persister_of
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.describe_share_group_offsets import (
@@ -28,7 +28,7 @@ from kbroker.wire.messages.describe_share_group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.handlers.in_flight_answers import InFlightAnswers
+    from kbroker.handlers.common.in_flight_answers import InFlightAnswers
 
 _NO_LEADER_EPOCH = 0
 _UNKNOWN_LAG = -1
@@ -66,7 +66,7 @@ async def handle(request: DescribeShareGroupOffsetsRequest, ctx: RequestContext)
 
 
 def _in_flight_answers(ctx: RequestContext) -> InFlightAnswers:
-    from kbroker.handlers.in_flight_answers import InFlightAnswers
+    from kbroker.handlers.common.in_flight_answers import InFlightAnswers
 
     return InFlightAnswers(ctx)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import authorized_operations, may_each
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import offline_replicas
+from kbroker.handlers.common.authorization import authorized_operations, may_each
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import offline_replicas
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImage
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, topic_name_problem

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each, require_transactional_id
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may_each, require_transactional_id
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_transactions import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import require_cluster
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import require_cluster
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.describe_user_scram_credentials import (

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.cluster_permission import cluster_denial
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import portions
+from kbroker.handlers.common.cluster_permission import cluster_denial
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import portions
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.elections import elect_leaders
 from kbroker.types import TopicPartition

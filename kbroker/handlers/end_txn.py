@@ -10,10 +10,10 @@ from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
 from kbroker.cores.transactions.transaction import TV_0, TV_2
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.transactions import fenced_for
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import fenced_for
 from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

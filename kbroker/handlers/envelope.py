@@ -9,13 +9,13 @@ import logging
 from typing import Any
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import CloseConnection, ForwardedContext, RequestContext
-from kbroker.handlers.error_answers import error_answer, error_in_place
-from kbroker.handlers.fair_share import LONG_REQUEST
-from kbroker.handlers.forwarding import error_codes, says_only_not_controller
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import CloseConnection, ForwardedContext, RequestContext
+from kbroker.handlers.common.error_answers import error_answer, error_in_place
+from kbroker.handlers.common.fair_share import LONG_REQUEST
+from kbroker.handlers.common.forwarding import error_codes, says_only_not_controller
 from kbroker.handlers.registration import CONTROLLER, Registration, handler, registrations
-from kbroker.handlers.requester import read_address, read_principal
+from kbroker.handlers.services.requester import read_address, read_principal
 from kbroker.security.authorizer.types import AuthorizerNotReady
 from kbroker.wire.compiler import decode, encode_parts
 from kbroker.wire.errors import EncodeError, WireError

@@ -20,9 +20,9 @@ from kbroker.cores.replication.fetch_session import FetchPlan
 from kbroker.cores.replication.fetch_view import PartitionKey, ViewedPartition, key_of
 from kbroker.cores.replication.replica_selector import RACK_AWARE_SELECTOR, ReplicaSelector, rack_selector
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may_act_as_node, may_each_now, rules_version
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.common.authorization import may_act_as_node, may_each_now, rules_version
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.leaders import current_leader
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_act_as_node, require_group, require_transactional_id
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.internal_topics import ensure_internal_topic
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may_act_as_node, require_group, require_transactional_id
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.internal_topics import ensure_internal_topic
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.value_types import NamedTuple

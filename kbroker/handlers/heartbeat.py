@@ -6,8 +6,8 @@ Served: 0 to 4. 3: static members (KIP-345); 4: flexible.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import require_group
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import require_group
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -6,11 +6,11 @@ Served: 0 to 1. 1: flexible.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
-from kbroker.handlers.broker_loggers import alter_log_levels
-from kbroker.handlers.config_changes import answers, change, is_forwarded, preprocess, resource_key
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may_on_cluster
+from kbroker.handlers.common.broker_loggers import alter_log_levels
+from kbroker.handlers.common.config_changes import answers, change, is_forwarded, preprocess, resource_key
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import DELETE, ConfigChange, incremental_alter_configs
 from kbroker.security.authorizer.types import AclOperation

@@ -12,10 +12,10 @@ from __future__ import annotations
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.cores.transactions.transaction import NO_TIMEOUT_MS
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_on_any, may_on_cluster, require_transactional_id
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may_on_any, may_on_cluster, require_transactional_id
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.transactions import fenced_for
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import fenced_for
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

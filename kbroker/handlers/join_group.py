@@ -12,8 +12,8 @@ from math import inf
 
 from kbroker.cores.groups.client import ClientContext
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each, require_group
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may_each, require_group
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.security.shown import shown

@@ -6,8 +6,8 @@ Served: 0 to 1. 1: all kinds of resources.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may_on_cluster
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage, ResourceType
 from kbroker.security.authorizer.types import AclOperation

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbroker.errors import ApiError
-from kbroker.handlers.authorization import may, may_on_cluster
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare, portions
+from kbroker.handlers.common.authorization import may, may_on_cluster
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare, portions
 from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import ask_each, may_each
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may_each, prefetch_permissions
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.log.segments.timestamp_lookup import TimestampOffset
 from kbroker.runtime.later import Later
@@ -49,11 +49,11 @@ MOST_AT_ONCE = 1000
 """Known offsets that one request is told without giving way to others."""
 
 
-async def _ask_ahead(request: ListOffsetsRequest, ctx: RequestContext) -> None:
-    await ask_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
+async def _prefetch_permissions(request: ListOffsetsRequest, ctx: RequestContext) -> None:
+    await prefetch_permissions(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in request.topics))
 
 
-@handler(ListOffsetsRequest, ask_ahead=_ask_ahead)
+@handler(ListOffsetsRequest, prefetch_permissions=_prefetch_permissions)
 def handle(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
     """Look each partition up; a partition named twice is refused, as in Kafka.
 

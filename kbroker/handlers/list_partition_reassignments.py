@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError
-from kbroker.handlers.cluster_permission import cluster_denial
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.cluster_permission import cluster_denial
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.wire.messages.list_partition_reassignments import (

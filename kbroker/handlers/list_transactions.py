@@ -11,9 +11,9 @@ from kbroker.cores.groups.regex import compile_topic_regex
 from kbroker.cores.transactions.coordinator import TransactionCoordinator
 from kbroker.cores.transactions.transaction import STATES_BY_NAME
 from kbroker.errors import ApiError
-from kbroker.handlers.authorization import may
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.list_transactions import (

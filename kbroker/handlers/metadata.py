@@ -14,17 +14,17 @@ from typing import Any
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import (
+from kbroker.handlers.common.authorization import (
     allowed_names,
     authorized_operations,
     cluster_operations,
     may_each,
     may_on_cluster,
 )
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.internal_topics import ensure_internal_topic
-from kbroker.handlers.metadata_common import (
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.internal_topics import ensure_internal_topic
+from kbroker.handlers.common.metadata_common import (
     NOT_ASKED,
     offline_replicas,
     reachable,

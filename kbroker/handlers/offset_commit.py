@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import May, ask_each, may_each, require_group, would_allow
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import May, may_each, prefetch_permissions, require_group, would_allow
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -33,7 +33,7 @@ Refused = dict[tuple[str, bytes], list[OffsetCommitResponsePartition]]
 """Partitions that do not exist or that the principal may not read, by their topic's name and id."""
 
 
-async def _ask_ahead(request: OffsetCommitRequest, ctx: RequestContext) -> None:
+async def _prefetch_permissions(request: OffsetCommitRequest, ctx: RequestContext) -> None:
     if not would_allow(ctx, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return  # nothing is asked about the topics then
     topics = ctx.services.metadata.image.topics
@@ -41,10 +41,10 @@ async def _ask_ahead(request: OffsetCommitRequest, ctx: RequestContext) -> None:
         names = (found.name for topic in request.topics if (found := topics.by_id.get(topic.topic_id)) is not None)
     else:
         names = (topic.name for topic in request.topics)
-    await ask_each(ctx, AclOperation.READ, ResourceType.TOPIC, names)
+    await prefetch_permissions(ctx, AclOperation.READ, ResourceType.TOPIC, names)
 
 
-@handler(OffsetCommitRequest, ask_ahead=_ask_ahead)
+@handler(OffsetCommitRequest, prefetch_permissions=_prefetch_permissions)
 def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
     """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
 

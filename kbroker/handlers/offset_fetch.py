@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each, require_group
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may_each, require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID

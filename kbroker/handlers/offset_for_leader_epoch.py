@@ -6,9 +6,9 @@ Served: 2 (current_leader_epoch) to 4. 3: replica_id; 4: flexible.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each, may_on_cluster
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may_each, may_on_cluster
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.offset_for_leader_epoch import (

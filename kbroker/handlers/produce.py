@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may, may_each
-from kbroker.handlers.context import CloseConnection, RequestContext
-from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.common.authorization import may, may_each
+from kbroker.handlers.common.context import CloseConnection, RequestContext
+from kbroker.handlers.common.leaders import current_leader
+from kbroker.handlers.common.transactions import Unverified, is_transactional
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import Unverified, is_transactional
 from kbroker.log.validation import NotOneBatch
 from kbroker.runtime.later import Later
 from kbroker.security.authorizer.types import AclOperation, ResourceType

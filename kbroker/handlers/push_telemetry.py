@@ -6,7 +6,7 @@ Served: 0. As in Apache Kafka, ApiVersions names it only where `metric.reporters
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.refusals import log_rejection
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.refusals import log_rejection
 from kbroker.handlers.registration import handler
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest

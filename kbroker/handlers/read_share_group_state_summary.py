@@ -9,10 +9,10 @@ from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.share_coordinator.coordinator import ShareCoordinator
 from kbroker.cores.share_state import SharePartitionKey, StateSummary
 from kbroker.errors import ApiError
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import error_fields
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import error_fields
+from kbroker.handlers.common.share_coordinator_requests import answer_each, results_of
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_coordinator_requests import answer_each, results_of
 from kbroker.wire.messages.read_share_group_state_summary import (
     PartitionData,
     PartitionResult,

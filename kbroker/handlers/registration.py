@@ -23,7 +23,7 @@ from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import VersionRange as Versions
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
 
 
 class ListenerKind(enum.Flag):
@@ -70,7 +70,7 @@ class LargeAnswers(NamedTuple):
     """Whether a request of a version asks for all topics. Where there are many, its answer is known to be large."""
 
 
-_BY_MODULE: Final = ("request_class", "handle", "check", "ask_ahead", "large_answers")
+_BY_MODULE: Final = ("request_class", "handle", "check", "prefetch_permissions", "large_answers")
 
 
 @dataclass(slots=True, init=False, eq=False)
@@ -93,7 +93,7 @@ class Registration:
     handle: Callable[[Any, RequestContext], Any]
     check: Callable[[Any], None] | None
     """Raises ``CloseConnection`` for what no node can read: it is not passed on to the controller either."""
-    ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None
+    prefetch_permissions: Callable[[Any, RequestContext], Awaitable[None]] | None
     """Asks the authorizer about all that a long request names, in turns with everything else. Of plain handlers."""
     large_answers: LargeAnswers | None
     """Tells whether its answer is large; None for an API whose answers never are."""
@@ -110,7 +110,7 @@ class Registration:
         handle: Callable[[Any, RequestContext], Any] | None = None,
         unstable: Versions | None = None,
         check: Callable[[Any], None] | None = None,
-        ask_ahead: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
+        prefetch_permissions: Callable[[Any, RequestContext], Awaitable[None]] | None = None,
         large_answers: LargeAnswers | None = None,
         preload: Preload = Preload.ALL,
     ) -> None:
@@ -124,7 +124,7 @@ class Registration:
         self.preload = preload
         if request_class is not None and handle is not None:
             self.request_class, self.handle = request_class, handle
-            self.check, self.ask_ahead, self.large_answers = check, ask_ahead, large_answers
+            self.check, self.prefetch_permissions, self.large_answers = check, prefetch_permissions, large_answers
 
     def __getattr__(self, name: str) -> Any:
         """Load the module: only called for attributes that are not there yet."""
@@ -176,7 +176,7 @@ def handler(
     request_class: type[_Request],
     *,
     check: Callable[[_Request], None] | None = None,
-    ask_ahead: Callable[[_Request, RequestContext], Awaitable[None]] | None = None,
+    prefetch_permissions: Callable[[_Request, RequestContext], Awaitable[None]] | None = None,
     large_answers: LargeAnswers | None = None,
 ) -> Callable[[Callable[[_Request, RequestContext], _Answer]], Callable[[_Request, RequestContext], _Answer]]:
     """Make ``async def handle(request, ctx)`` serve an API; a plain ``def`` if it never waits and must be fast.
@@ -186,7 +186,7 @@ def handler(
     ``ApiError`` must not escape it: errors to clients are fields of the response.
 
     ``check`` is `Registration.check`; the function calls it, too, if it is to hold for requests that it gets.
-    ``ask_ahead`` and ``large_answers`` are those of `Registration`.
+    ``prefetch_permissions`` and ``large_answers`` are those of `Registration`.
 
     ValueError when the API has no row in this file, or a row whose ``is_async`` is not the function's.
     """
@@ -201,7 +201,7 @@ def handler(
         if row.is_async != iscoroutinefunction(function):
             raise ValueError(f"the row of {API_KEYS[key].name} in kbroker.handlers.registration is to say is_async")
         row.request_class, row.handle, row.check = request_class, function, check
-        row.ask_ahead, row.large_answers = ask_ahead, large_answers
+        row.prefetch_permissions, row.large_answers = prefetch_permissions, large_answers
         return function
 
     return register

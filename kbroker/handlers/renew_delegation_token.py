@@ -5,9 +5,9 @@ Served: 1 to 2. 2: flexible.
 
 from __future__ import annotations
 
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.token_requests import change_time
 from kbroker.handlers.registration import handler
-from kbroker.handlers.token_requests import change_time
 from kbroker.raft_metadata.controller.delegation_tokens import renew_token
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 

@@ -7,7 +7,7 @@ here. The first handshake of a connection does not come this way: `kbroker.node.
 from __future__ import annotations
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

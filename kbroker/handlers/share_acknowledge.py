@@ -8,9 +8,8 @@ from __future__ import annotations
 from kbroker.cores.share_partitions.requests import TopicIdPartition
 from kbroker.cores.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import handler
-from kbroker.handlers.share_acknowledgements import (
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.share_acknowledgements import (
     Leaders,
     Told,
     TopicAccess,
@@ -18,6 +17,7 @@ from kbroker.handlers.share_acknowledgements import (
     check_member,
     share_partitions,
 )
+from kbroker.handlers.registration import handler
 from kbroker.types import Uuid
 from kbroker.wire.messages.share_acknowledge import (
     NodeEndpoint,

@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from kbroker.cores.share_partitions.requests import ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.cores.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import rules_version
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registration import handler
-from kbroker.handlers.services.quotas import RequestMeter
-from kbroker.handlers.services.share_groups import SharePartitions
-from kbroker.handlers.share_acknowledgements import (
+from kbroker.handlers.common.authorization import rules_version
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.share_acknowledgements import (
     Leaders,
     Told,
     TopicAccess,
@@ -25,6 +22,9 @@ from kbroker.handlers.share_acknowledgements import (
     check_member,
     share_partitions,
 )
+from kbroker.handlers.registration import handler
+from kbroker.handlers.services.quotas import RequestMeter
+from kbroker.handlers.services.share_groups import SharePartitions
 from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 from kbroker.wire.compiler import encode_parts

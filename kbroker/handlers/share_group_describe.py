@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.described_groups import answer_described
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.described_groups import answer_described
+from kbroker.handlers.common.share_groups import check_share_groups_enabled
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.wire.messages.share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,

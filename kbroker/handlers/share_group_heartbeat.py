@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import allowed_names, require_group
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import allowed_names, require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.share_groups import check_share_groups_enabled
 from kbroker.handlers.join_group import client_of
 from kbroker.handlers.registration import handler
-from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 

@@ -5,10 +5,10 @@ Served: 0 to 1. 1: descriptions of topologies (KIP-1331), if the node has a keep
 
 from __future__ import annotations
 
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.described_groups import answer_described
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.described_groups import answer_described
+from kbroker.handlers.common.streams_groups import check_streams_groups_enabled
 from kbroker.handlers.registration import handler
-from kbroker.handlers.streams_groups import check_streams_groups_enabled
 from kbroker.wire.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,

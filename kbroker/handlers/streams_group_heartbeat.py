@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from kbroker.cores.groups.modern_group import LEAVE_GROUP_STATIC_MEMBER_EPOCH
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import allowed_names, may_on_cluster, require_group
+from kbroker.handlers.common.authorization import allowed_names, may_on_cluster, require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.streams_groups import check_streams_groups_enabled
 from kbroker.handlers.consumer_group_heartbeat import check_not_blank
-from kbroker.handlers.context import RequestContext
 from kbroker.handlers.join_group import client_of
 from kbroker.handlers.registration import handler
-from kbroker.handlers.streams_groups import check_streams_groups_enabled
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, NewTopic, topic_name_problem
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.streams_group_heartbeat import (

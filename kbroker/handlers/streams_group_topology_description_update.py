@@ -7,10 +7,10 @@ does.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import require_group
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.streams_groups import check_streams_groups_enabled
 from kbroker.handlers.registration import handler
-from kbroker.handlers.streams_groups import check_streams_groups_enabled
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,

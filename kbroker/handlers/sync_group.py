@@ -8,8 +8,8 @@ from __future__ import annotations
 from math import inf
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import require_group
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import require_group
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse

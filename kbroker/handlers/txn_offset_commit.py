@@ -12,11 +12,11 @@ import trio
 from kbroker.cores.coordinator.result import TransactionalWriter, append_error_for_client
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_each, require_group, require_transactional_id
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import may_each, require_group, require_transactional_id
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.handlers.registration import handler
-from kbroker.handlers.transactions import ClientSupport, begin_verification, verification_errors
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import TopicPartition

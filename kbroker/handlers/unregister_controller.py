@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.metadata_common import error_fields
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.metadata_common import error_fields
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.brokers import unregister_controller
 from kbroker.wire.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse

@@ -6,8 +6,8 @@ Served: 0 to 2. 1: upgrade type and validate only; 2: all or none, with the top-
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.cluster_permission import cluster_refusal
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.cluster_permission import cluster_refusal
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.handlers.services.metadata import Metadata
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView

@@ -13,8 +13,8 @@ import trio
 from kbroker.cores.transactions.records import partitions_by_topic
 from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import may_on_cluster
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import may_on_cluster
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import TopicPartition

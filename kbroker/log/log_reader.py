@@ -15,7 +15,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.damage import Damage
 from kbroker.log.disk import DiskFile
 from kbroker.log.segments import timestamp_lookup
-from kbroker.log.segments.indexed_file import CorruptSegment, Seen
+from kbroker.log.segments.indexed_file import CorruptSegment, ReadBytes
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.segment_recovery import find_damaged
@@ -59,14 +59,14 @@ def read(
     index = last
     if offset < segments[last].base_offset:
         index = max(0, bisect_right(segment_list.bases, offset) - 1)
-    seen = Seen()
+    seen = ReadBytes()
     located = segments[index].locate(offset, seen)
     while located is None:
         # The end of a segment may hold no batch for the offset: the last ones were compacted away.
         index += 1
         if index > last or segments[index].base_offset >= bound:
             return ReadInfo(offset, b"")
-        seen = Seen()
+        seen = ReadBytes()
         located = segments[index].locate(offset, seen)
     segment = segments[index]
     end = segment.size
@@ -115,7 +115,7 @@ def expect_gap(segment: Segment, position: int) -> None:
         raise CorruptSegment(segment.path, damaged.position, damaged.reason)
 
 
-def _last_start(segment: Segment, position: int, limit: int, seen: Seen) -> int:
+def _last_start(segment: Segment, position: int, limit: int, seen: ReadBytes) -> int:
     """The start of the last batch that begins at ``limit`` or before, as far as the bytes can be batches.
 
     A batch begins at ``position``; the search goes on from there.

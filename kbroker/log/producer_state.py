@@ -168,7 +168,7 @@ class ProducerStateManager:
         ``transaction_version`` it was written for. Raises ``ApiError``: INVALID_PRODUCER_EPOCH,
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. A producer of which
         nothing is known may begin with any sequence number: its batches may have been deleted
-        (`kbroker.handlers.refused_batches` has the exception). Kafka 4 never answers UNKNOWN_PRODUCER_ID here.
+        (`kbroker.handlers.services.refused_batches` has the exception). Kafka 4 never answers UNKNOWN_PRODUCER_ID here.
         """
         producer_id = header.producer_id
         if producer_id < 0 or origin is AppendOrigin.REPLICATION:

@@ -61,7 +61,7 @@ class TakesLong(ApiError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, "the records of a batch are to be looked at in steps")
 
 
-class _Seen(NamedTuple):
+class _ExaminedBatch(NamedTuple):
     """An examined batch: as it is to be stored, except for its offsets."""
 
     view: memoryview
@@ -77,7 +77,7 @@ class ExaminedRecords(bytearray):
     __slots__ = ("config", "outcome")
 
     config: LogConfig | None
-    outcome: _Seen | ApiError | None
+    outcome: _ExaminedBatch | ApiError | None
 
 
 def examine(
@@ -146,7 +146,7 @@ def _look(
     topic_partition: TopicPartition,
     *,
     at_once: bool,
-) -> Steps[_Seen]:
+) -> Steps[_ExaminedBatch]:
     """``LogValidator.validateMessagesAndAssignOffsets`` of one batch, in steps. ``view`` is changed in place."""
     codec = target = header.compression_type
     if config.compression_type != "producer":
@@ -198,7 +198,7 @@ def _look(
         view = memoryview(bytearray(assemble(header, compressed)))
         header = parse_header(view)
     _check_size(len(view), config, topic_partition)
-    return _Seen(view, header, max_timestamp, log_append_time, renumber or target is not codec)
+    return _ExaminedBatch(view, header, max_timestamp, log_append_time, renumber or target is not codec)
 
 
 def _walk(

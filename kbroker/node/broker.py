@@ -21,7 +21,7 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.cores.replication.fetch_session import FetchSessionCache
-from kbroker.handlers.context import NO_BROKER, Services
+from kbroker.handlers.common.context import NO_BROKER, Services
 from kbroker.log.checkpoint_files import MetaProperties, node_meta_properties
 from kbroker.log.dirs.start_up import OpeningProgress
 from kbroker.log.log_dir import metadata_directory_id
@@ -60,7 +60,7 @@ from kbroker.raft_metadata.storage import mend_meta_properties
 from kbroker.runtime.turns import StepTurns
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import WriteProduce
+    from kbroker.handlers.common.context import WriteProduce
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.logs.log_cleaner import LogCleaner
     from kbroker.node.logs.log_scrubber import LogScrubber

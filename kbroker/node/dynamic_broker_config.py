@@ -46,7 +46,7 @@ class DynamicBrokerConfig:
         if not changed:
             self._told = {}
             return
-        from kbroker.config.fixed import run_time_key, why_without_effect
+        from kbroker.config.not_at_run_time import run_time_key, why_without_effect
         from kbroker.config.security.authorization import OF_AUTHORIZER
 
         found = {}
@@ -108,7 +108,7 @@ class DynamicBrokerConfig:
         Each change has the operation and the value of IncrementalAlterConfigs. ``ApiError`` INVALID_REQUEST if this
         node cannot have them.
         """
-        from kbroker.config.fixed import run_time_key
+        from kbroker.config.not_at_run_time import run_time_key
         from kbroker.config.reconfiguration import check_values, refused_names
         from kbroker.raft_metadata.controller.configs import APPEND, DELETE, SET, SUBTRACT
 
@@ -163,7 +163,7 @@ class DynamicBrokerConfig:
 
 
 def _is_of_listeners(name: str) -> bool:
-    from kbroker.config.fixed import why_refused, why_without_effect
+    from kbroker.config.not_at_run_time import why_refused, why_without_effect
     from kbroker.config.security import security_key
 
     if name not in ("listeners", "listener.security.protocol.map") and security_key(name) is None:

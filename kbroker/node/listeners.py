@@ -25,7 +25,7 @@ from kbroker.runtime.bound_ports import ALL_ADDRESSES, canonical_host_name
 from kbroker.security.protocol import SecurityProtocol
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
     from kbroker.node.security.security import NodeSecurity
     from kbroker.node.serving.observed_requests import RequestObservers

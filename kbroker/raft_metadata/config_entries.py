@@ -12,8 +12,8 @@ from kbroker.config import (
     UpdateMode,
     effective_topic_config,
 )
-from kbroker.config.dynamic import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.reconfiguration import BROKER_SYNONYMS
+from kbroker.config.run_time_only import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.raft_metadata.config_schema import ConfigSchema, dynamic_broker_configs
 from kbroker.raft_metadata.image import ConfigsImage
 from kbroker.value_types import NamedTuple

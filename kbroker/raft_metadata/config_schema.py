@@ -22,8 +22,8 @@ from kbroker.config import (
     InvalidConfig,
     effective_group_config,
 )
-from kbroker.config.dynamic import broker_config_key
 from kbroker.config.provided import provided_names
+from kbroker.config.run_time_only import broker_config_key
 from kbroker.raft_metadata.image import ConfigResource, ConfigsImage, MetadataImage, ResourceType
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"

@@ -124,7 +124,7 @@ class TokenUser(NamedTuple):
     scopes: frozenset[str] = frozenset()
 
 
-class Peer(NamedTuple):
+class ConnectingClient(NamedTuple):
     """A client that has authenticated (Kafka's ``AuthenticationContext``)."""
 
     listener: str

@@ -1,8 +1,8 @@
 """Steps that are made one at a time, between two of which everything else has its turn of the event loop.
 
 For steps that take as long as many requests: letting a client in, deciding on very many parts at the controller. Work
-gives way in three other places, where it is the caller that counts: `kbroker.handlers.fair_share` (the parts of one
-request), `kbroker.node.serving.work_queue` (what must keep the order of its connection's requests), and
+gives way in three other places, where it is the caller that counts: `kbroker.handlers.common.fair_share` (the parts of
+one request), `kbroker.node.serving.work_queue` (what must keep the order of its connection's requests), and
 `kbroker.runtime.round` (the requests of a connection that never waits).
 """
 

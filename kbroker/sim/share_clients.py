@@ -11,7 +11,7 @@ import trio
 from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import RETRIABLE, ClusterClient
-from kbroker.sim.share_history import Hold, Late, ShareHistory
+from kbroker.sim.share_history import Hold, LateAcknowledgement, ShareHistory
 from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
@@ -322,7 +322,7 @@ class SimShareMember:
             if code is ErrorCode.NONE:
                 is_sure = record in had and same is not None and hold.source is same and now < hold.until
                 start = None if same is None else self._start(same)
-                late = None if is_sure or start is None else Late(same, now, record[1] < start)
+                late = None if is_sure or start is None else LateAcknowledgement(same, now, record[1] < start)
                 history.told(*record, hold, kind, sent, is_sure=is_sure, late=late)
                 if kind is not AcknowledgeType.RENEW:
                     del session.holds[record]

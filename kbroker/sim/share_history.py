@@ -36,7 +36,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateAcknowledgement:
     """A word whose answer came when the member may not have had the record any more."""
 
     by: object
@@ -136,7 +136,7 @@ class ShareHistory:
         sent: float,
         *,
         is_sure: bool,
-        late: Late | None = None,
+        late: LateAcknowledgement | None = None,
     ) -> None:
         """Note a word that is not refused. `Violation` if two end the record, or the member cannot have had it.
 
@@ -160,7 +160,7 @@ class ShareHistory:
             fate.ended = kind
 
     def _is_taken(
-        self, tp: TopicPartition, offset: int, hold: Hold, kind: AcknowledgeType, sent: float, late: Late
+        self, tp: TopicPartition, offset: int, hold: Hold, kind: AcknowledgeType, sent: float, late: LateAcknowledgement
     ) -> bool:
         """Whether a late word is certainly kept. `Violation` if it cannot be, and was not passed over."""
         fate = self.fate(tp, offset)

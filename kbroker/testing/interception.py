@@ -15,8 +15,8 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import load_handlers
-from kbroker.handlers.context import CloseConnection, RequestContext
-from kbroker.handlers.error_answers import (
+from kbroker.handlers.common.context import CloseConnection, RequestContext
+from kbroker.handlers.common.error_answers import (
     SESSION_ERRORS,
     fail_all,
     fails_where_served,

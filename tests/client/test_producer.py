@@ -11,7 +11,7 @@ import pytest
 from kbroker.client import Client, ClientError
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.pending_batches import Unanswered, partition_for_key
-from kbroker.client.producer import Producer, Refused
+from kbroker.client.producer import Producer, RecordRefused
 from kbroker.client.reader import Chunk, Reader
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
 from kbroker.testing import RunningBroker
@@ -35,7 +35,7 @@ def record(value: bytes | None, key: bytes | None = None) -> Record:
     return Record(0, 1_700_000_000_000, key, value)
 
 
-def never(refused: Refused) -> None:
+def never(refused: RecordRefused) -> None:
     raise AssertionError(refused)
 
 
@@ -97,7 +97,7 @@ def test_records_without_a_key_fill_one_partition_after_the_other(client: Client
 
 def test_a_batch_that_is_too_large_is_cut_and_only_what_is_too_large_alone_is_refused(client: Client) -> None:
     create_topics(client, [NewTopic("small", 1, configs={"max.message.bytes": "1000"})])
-    refused: list[Refused] = []
+    refused: list[RecordRefused] = []
     producer = Producer(client, "small", [0], on_refused=refused.append)
     for number in range(100):
         producer.send(record(b"%03d" % number + b"x" * (2000 if number == 57 else 50)), number)
@@ -111,7 +111,7 @@ def test_a_batch_that_is_too_large_is_cut_and_only_what_is_too_large_alone_is_re
 
 def test_records_that_break_a_rule_are_refused_and_the_others_stored(client: Client) -> None:
     create_topics(client, [NewTopic("compacted", 1, configs={"cleanup.policy": "compact"})])
-    refused: list[Refused] = []
+    refused: list[RecordRefused] = []
     producer = Producer(client, "compacted", [0], on_refused=refused.append)
     for number in range(10):
         producer.send(record(b"%d" % number, None if number in (2, 5) else b"k%d" % number), number)
@@ -202,7 +202,7 @@ def test_a_duplicate_is_stored() -> None:
 
 
 def test_a_batch_that_was_refused_takes_no_sequence_numbers() -> None:
-    refused: list[Refused] = []
+    refused: list[RecordRefused] = []
     with scripted(produce_answer(87), produce_answer(0)) as broker, Client(broker.bootstrap) as client:
         producer = Producer(client, "t", [0], on_refused=refused.append)
         producer.send(record(b"bad"), 5)

@@ -13,13 +13,13 @@ import pytest
 import trio
 
 from kbroker.client import Client, ClientError
-from kbroker.client.records_io.place import Place
+from kbroker.client.records_io.copy_position import CopyPosition
 from kbroker.tools.console import copies
 from kbroker.tools.console.copies import Control, Copies, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy, State
 from kbroker.tools.console.uploads import NoUpload, Upload
 from tests.patience import SHORT
 
-PLACE = cast(Place, object())
+PLACE = cast(CopyPosition, object())
 
 
 class Steps:
@@ -28,10 +28,10 @@ class Steps:
     def __init__(self, *outcomes: Outcome | Exception, held: bool = False) -> None:
         self._coming = iter(outcomes)
         self._held = held
-        self.given: list[tuple[dict[int, int], dict[int, int], Place | None]] = []
+        self.given: list[tuple[dict[int, int], dict[int, int], CopyPosition | None]] = []
 
     def step(
-        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: Place | None, control: Control
+        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: CopyPosition | None, control: Control
     ) -> Outcome:
         self.given.append((goon, ends, place))
         outcome = next(self._coming)
@@ -197,13 +197,13 @@ class Pieces:
     def __init__(self, *outcomes: Outcome | Exception) -> None:
         self._coming = iter(outcomes)
 
-    def step(self, client: Client, text: str, shift: int, place: Place | None) -> Outcome:
+    def step(self, client: Client, text: str, shift: int, place: CopyPosition | None) -> Outcome:
         outcome = next(self._coming)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome:
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: CopyPosition | None) -> Outcome:
         return self.step(client, "", begin, place)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.client import Client
-from kbroker.client.producer import Producer, Refused
+from kbroker.client.producer import Producer, RecordRefused
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.tools.cli import main
 from kbroker.wire.record_batch import Record
@@ -56,7 +56,7 @@ def test_a_fault_is_switched_on_acts_and_is_undone(node: FaultyNode) -> None:
         create_topics(client, [NewTopic("orders", 1, 1)])
         line = "error Produce code=POLICY_VIOLATION topic=orders"
         assert page.post("faults", {"line": line}).json["done"].startswith("fault 0: ")
-        refused: list[Refused] = []
+        refused: list[RecordRefused] = []
         producer = Producer(client, "orders", [0], on_refused=refused.append)
         producer.send(Record(0, 0, None, b"x"), 0)
         producer.flush()

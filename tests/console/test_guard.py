@@ -10,7 +10,7 @@ import trio
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from kbroker.tools.console.call import Refused, read_body
+from kbroker.tools.console.call import RequestRefused, read_body
 from kbroker.tools.console.guard import Guard, refusal
 from kbroker.tools.console.sessions import Sessions, cookie_name
 from tests.console.console_process import ConsoleProcess
@@ -103,7 +103,7 @@ def run_guard(scope: dict[str, Any], body: bytes) -> list[Message]:
 
 
 def test_a_body_longer_than_it_says_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         run_guard({"type": "http", "method": "POST"}, b" " * (1 << 20))
     assert refused.value.status == 413
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.tools.console.lag_course import MOST_GROUPS, MOST_POINTS, LagCourses
+from kbroker.tools.console.lag_history import MOST_GROUPS, MOST_POINTS, LagHistories
 
 LOOKS = st.lists(
     st.tuples(st.integers(0, 60_000), st.integers(0, 10**9), st.none() | st.floats(0, 1e6)), min_size=1, max_size=1200
@@ -14,7 +14,7 @@ LOOKS = st.lists(
 
 @given(LOOKS)
 def test_a_course_keeps_the_extent_and_the_peaks(looks: list[tuple[int, int, float | None]]) -> None:
-    courses, now = LagCourses(), 1_700_000_000_000
+    courses, now = LagHistories(), 1_700_000_000_000
     times = []
     for pause, lag, seconds in looks:
         now += pause
@@ -31,7 +31,7 @@ def test_a_course_keeps_the_extent_and_the_peaks(looks: list[tuple[int, int, flo
 
 
 def test_a_long_course_gets_coarser_and_does_not_lose_its_beginning() -> None:
-    courses, begin = LagCourses(), 1_700_000_000_000
+    courses, begin = LagHistories(), 1_700_000_000_000
     for number in range(5_000):
         courses.look("g", begin + number * 4_000, number, number / 2)
     points = courses.of("g")
@@ -41,7 +41,7 @@ def test_a_long_course_gets_coarser_and_does_not_lose_its_beginning() -> None:
 
 
 def test_groups_that_nobody_looks_at_are_forgotten() -> None:
-    courses = LagCourses()
+    courses = LagHistories()
     for number in range(MOST_GROUPS + 1):
         courses.look(f"g{number}", number, 1)
         courses.look("always", number, 1)

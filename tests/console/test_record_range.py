@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.tools.console.call import Refused
+from kbroker.tools.console.call import RequestRefused
 from kbroker.tools.console.record_range import parse_partitions
 
 
@@ -24,5 +24,5 @@ def test_numbers_and_ranges() -> None:
     ],
 )
 def test_too_many_are_refused(text: str, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(RequestRefused, match=told):
         parse_partitions(text)

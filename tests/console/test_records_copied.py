@@ -26,7 +26,7 @@ from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker
 from kbroker.tools.console.api import uploads as uploads_api
 from kbroker.tools.console.api.uploads import ParquetStep
-from kbroker.tools.console.call import Refused
+from kbroker.tools.console.call import RequestRefused
 from kbroker.tools.console.export_files import check_format
 from kbroker.tools.console.uploads import Upload
 from kbroker.types import TopicPartition
@@ -439,7 +439,7 @@ def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:
 
 def test_what_parquet_needs_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(Refused, match=r"^Parquet needs the package pyarrow: pip install 'kbroker\[arrow\]'$"):
+    with pytest.raises(RequestRefused, match=r"^Parquet needs the package pyarrow: pip install 'kbroker\[arrow\]'$"):
         check_format("parquet")
     check_format("csv")
 

@@ -12,7 +12,7 @@ import trio.testing
 from starlette.types import Message
 
 from kbroker.client import ConnectionFailed
-from kbroker.tools.console.call import Refused
+from kbroker.tools.console.call import RequestRefused
 from kbroker.tools.console.serving import SEND_SECONDS, listen
 from kbroker.tools.console.sessions import Sessions
 from kbroker.tools.console.streaming import CutShort, Give, LimiterSlot, Streamed
@@ -116,7 +116,7 @@ def test_a_place_is_held_until_it_is_left() -> None:
     async def main() -> None:
         limiter = trio.CapacityLimiter(1)
         place = LimiterSlot(limiter, "no place is free")
-        with pytest.raises(Refused, match="no place"):
+        with pytest.raises(RequestRefused, match="no place"):
             LimiterSlot(limiter, "no place is free")
         place.leave()
         LimiterSlot(limiter, "no place is free").leave()

@@ -6,7 +6,7 @@ import re
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.observe.explorer.story import _tables, explain_api, explain_error
+from kbroker.observe.explorer.explained import _tables, explain_api, explain_error
 from kbroker.wire.registry import API_KEYS
 
 

@@ -15,9 +15,9 @@ from kbroker.client.errors import ClientError
 from kbroker.observe.explorer import feed as module
 from kbroker.observe.explorer.decoded import TOO_LARGE
 from kbroker.observe.explorer.exchange import ClientInfo, Closed, Skipped, StreamStart
+from kbroker.observe.explorer.explained import Story
 from kbroker.observe.explorer.feed import MAX_KEPT, MAX_WAITING, Feed
 from kbroker.observe.explorer.lines import MAX_FRAME, read_items
-from kbroker.observe.explorer.story import Story
 from kbroker.types import Uuid
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.offset_fetch import (

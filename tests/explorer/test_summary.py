@@ -9,7 +9,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.observe.explorer.decoded import Decoded, TopicNames
 from kbroker.observe.explorer.exchange import Exchange, Frame, whole_frame
-from kbroker.observe.explorer.story import Story, document_of, explanations, tree_of
+from kbroker.observe.explorer.explained import Story, document_of, explanations, tree_of
 from kbroker.observe.explorer.summary import summary
 from kbroker.observe.explorer.text import details, line
 from kbroker.types import Uuid, uuid_to_str

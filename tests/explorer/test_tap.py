@@ -15,9 +15,9 @@ from kbroker.node.explorer import tap as module
 from kbroker.node.explorer import watcher as watchers
 from kbroker.node.explorer.budget import ENOUGH, EXCHANGE, RESERVE, SAVED, SHARE
 from kbroker.node.explorer.kept_frames import CUT_OFF
-from kbroker.node.explorer.missed import TOO_FAST, UNANSWERED
+from kbroker.node.explorer.not_shown import TOO_FAST, UNANSWERED
 from kbroker.node.explorer.pages import may_ask
-from kbroker.node.explorer.tap import Seen, Tap
+from kbroker.node.explorer.tap import Tap, WatchedConnection
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.observe.explorer.decoded import Decoded
@@ -74,7 +74,7 @@ def heartbeat(client: str | None = "me") -> memoryview:
     return memoryview(request_frame(HeartbeatRequest(group_id="g"), 4, client))
 
 
-def ask(tap: Tap, seen: Seen, frame: memoryview, answer: bytes | None = None) -> bool:
+def ask(tap: Tap, seen: WatchedConnection, frame: memoryview, answer: bytes | None = None) -> bool:
     begun = tap.begin(seen, frame)
     if begun is None:
         return False
@@ -86,7 +86,7 @@ def ask(tap: Tap, seen: Seen, frame: memoryview, answer: bytes | None = None) ->
 METADATA = memoryview(request_frame(MetadataRequest(topics=[]), 12, "me"))
 
 
-def connected(tap: Tap, client: Client | None = None) -> Seen:
+def connected(tap: Tap, client: Client | None = None) -> WatchedConnection:
     connection: Any = client or Client()
     return tap.connected(connection)
 
@@ -194,7 +194,7 @@ def test_a_share_of_a_processor_is_spent_whatever_an_exchange_costs(clock: Clock
     seconds, rare_cost = 10, 20e-6
     was_open = False
 
-    def see(seen: Seen, frame: memoryview, cost: float) -> bool:
+    def see(seen: WatchedConnection, frame: memoryview, cost: float) -> bool:
         begun = tap.begin(seen, frame)
         if begun is None:
             return False

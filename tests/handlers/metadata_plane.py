@@ -16,7 +16,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.handlers import load_handlers
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import brokers

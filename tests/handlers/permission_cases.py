@@ -1,4 +1,4 @@
-"""Requests that need permissions: for each row of ``handlers.permissions`` that brokers answer, one that asks for it.
+"""Requests that need permissions: one for each row of ``handlers.common.permissions`` that brokers answer.
 
 A request is told as a dictionary for all versions (``api_cases.build``). :func:`prepare` gives a broker topics, groups
 and a transaction by requests alone, so that Apache Kafka can be asked the same.
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kbroker.handlers.permissions import PERMISSIONS, Permission
+from kbroker.handlers.common.permissions import PERMISSIONS, Permission
 from kbroker.types import ZERO_UUID, Uuid, uuid_to_str
 from kbroker.wire.registry import API_KEYS
 from tests.handlers.principals import Asked

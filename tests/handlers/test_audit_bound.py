@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.handlers.authorization import MOST_AUDITED_DENIALS, allowed_names
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import MOST_AUDITED_DENIALS, allowed_names
+from kbroker.handlers.common.context import RequestContext
 from kbroker.security.authorizer.audit import AUDIT_LOG
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, ResourceType

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode as E
-from kbroker.handlers.broker_loggers import LEVELS, log_levels
+from kbroker.handlers.common.broker_loggers import LEVELS, log_levels
 from kbroker.wire.messages import describe_configs as dc
 from kbroker.wire.messages import incremental_alter_configs as inc
 from kbroker.wire.messages import list_config_resources as lst

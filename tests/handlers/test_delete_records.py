@@ -10,7 +10,7 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.node.replicas.partition import Partition
-from kbroker.node.replicas.progress import Progress
+from kbroker.node.replicas.partition_events import Progress
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import batch, produce_request, run, running_node

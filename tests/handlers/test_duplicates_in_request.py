@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers import duplicates_in_request
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers
+from kbroker.handlers.common import duplicates_in_request
+from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers
 from kbroker.wire.messages import describe_producers as dp
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

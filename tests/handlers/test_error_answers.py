@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import load_handlers
-from kbroker.handlers.error_answers import (
+from kbroker.handlers.common.error_answers import (
     Rows,
     error_answer,
     error_in_place,

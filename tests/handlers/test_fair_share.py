@@ -12,7 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.handlers import fair_share, list_offsets
+from kbroker.handlers import list_offsets
+from kbroker.handlers.common import fair_share
 from kbroker.node.replicas import fetch_reader
 from kbroker.node.serving import dispatcher, long_request, reply_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType

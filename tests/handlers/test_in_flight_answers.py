@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.handlers import in_flight_answers
+from kbroker.handlers.common import in_flight_answers
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import encode

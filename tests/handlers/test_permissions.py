@@ -1,7 +1,7 @@
 """Each API that brokers answer: without any permission, with all but the one that it needs, and with all.
 
-That proves the table (``handlers.permissions``): a row that nothing asks fails, and so does an operation that is asked
-without a row. A denied request changes nothing.
+That proves the table (``handlers.common.permissions``): a row that nothing asks fails, and so does an operation that is
+asked without a row. A denied request changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.permissions import BROKER_PERMISSIONS, PERMISSIONS, Permission, Shown
+from kbroker.handlers.common.permissions import BROKER_PERMISSIONS, PERMISSIONS, Permission, Shown
 from kbroker.handlers.registration import BROKER, Forwarding, registrations
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.handlers.permission_cases import (

@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import CloseConnection
-from kbroker.handlers.permissions import ON_CONTROLLER, PERMISSIONS, Permission, Shown
+from kbroker.handlers.common.context import CloseConnection
+from kbroker.handlers.common.permissions import ON_CONTROLLER, PERMISSIONS, Permission, Shown
 from kbroker.handlers.registration import CONTROLLER, registrations
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import METADATA_TOPIC, Uuid
@@ -380,7 +380,7 @@ def test_a_denial_that_has_no_place_in_the_answer_closes_the_connection(
                 with pytest.raises(CloseConnection, match="CLUSTER_AUTHORIZATION_FAILED"):
                     await ask(plane, api, SERVED[type(REQUESTS[api](99)).api_key][1].highest, Rules())
 
-    monkeypatch.setattr("kbroker.handlers.error_answers.error_answer", lambda *_: None)
+    monkeypatch.setattr("kbroker.handlers.common.error_answers.error_answer", lambda *_: None)
     trio.run(main)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.refused_batches import MOST_REFUSED, PATIENCE_SECONDS, RefusedBatches
+from kbroker.handlers.services.refused_batches import MOST_REFUSED, PATIENCE_SECONDS, RefusedBatches
 from kbroker.raft_metadata.topics import MAX_NAME_LENGTH
 from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers import produce
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.replicas.produce_writer import write_produce
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.handlers.context import Services
+from kbroker.handlers.common.context import Services
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.broker import Broker
 from kbroker.node.coordinators.group_driver import GroupDriver

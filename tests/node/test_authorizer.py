@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.node.security.authorizer import AclLoader
 from kbroker.raft_metadata.controller.acls import acl_of, acl_record
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage

@@ -15,7 +15,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.handlers.refusals import SILENT_SECONDS
+from kbroker.handlers.common.refusals import SILENT_SECONDS
 from kbroker.log.disk import OsDisk
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.storage import format_log_dirs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.principal import ANONYMOUS
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.alter_configs import (

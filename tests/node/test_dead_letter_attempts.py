@@ -17,7 +17,7 @@ from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLe
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
 from kbroker.node.share import dead_letters
-from kbroker.node.share.dead_letter_producers import LetterProducers
+from kbroker.node.share.dead_letter_producers import DeadLetterProducers
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -262,7 +262,7 @@ def test_letters_are_written_without_a_producer_id_where_there_is_none(
             async def refuse() -> int:
                 raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
-            monkeypatch.setattr(queue.queue, "_producers", LetterProducers(refuse))
+            monkeypatch.setattr(queue.queue, "_producers", DeadLetterProducers(refuse))
             assert await queue.put() == (LETTERS, [])
             assert written(node) == 2
 

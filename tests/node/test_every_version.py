@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.forwarding import error_codes
+from kbroker.handlers.common.forwarding import error_codes
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, struct_spec

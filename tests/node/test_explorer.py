@@ -27,8 +27,8 @@ from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.node.explorer.budget import EXCHANGE, RESERVE, Budget
 from kbroker.observe.explorer.exchange import Closed, Skipped
+from kbroker.observe.explorer.explained import ExplainedExchange, Story
 from kbroker.observe.explorer.lines import Item
-from kbroker.observe.explorer.story import Story, Told
 from kbroker.observe.explorer.text import details
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.testing.cluster import RunningCluster, running_cluster
@@ -70,7 +70,7 @@ class Watched:
     """The exchanges that a watcher has been told, and those that were skipped."""
 
     def __init__(self, *clients: ExplorerClient) -> None:
-        self.told: list[Told] = []
+        self.told: list[ExplainedExchange] = []
         self.items: list[Item] = []
         self.skipped = 0
         self._story = Story()
@@ -91,16 +91,16 @@ class Watched:
                     self.told.append(told)
                 self._some.notify_all()
 
-    def until(self, enough: Callable[[list[Told]], Any]) -> list[Told]:
+    def until(self, enough: Callable[[list[ExplainedExchange]], Any]) -> list[ExplainedExchange]:
         """The exchanges told so far, once they are ``enough``."""
         with self._some:
             assert self._some.wait_for(lambda: enough(self.told), LONG), [each.summary for each in self.told]
             return list(self.told)
 
-    def named(self, name: str, number: int = 1) -> list[Told]:
+    def named(self, name: str, number: int = 1) -> list[ExplainedExchange]:
         """The exchanges of an API, once there are so many."""
 
-        def found(told: list[Told]) -> list[Told]:
+        def found(told: list[ExplainedExchange]) -> list[ExplainedExchange]:
             return [each for each in told if each.decoded.name == name]
 
         return found(self.until(lambda told: len(found(told)) >= number))
@@ -164,7 +164,7 @@ def test_a_group_is_followed_through_its_rebalance_and_its_fetches(broker: Runni
     assert "(KIP-227)" in text and "3 records" in text and "group_id: Str = 'g'" in text
 
 
-def steps_of(told: list[Told], name: str) -> int:
+def steps_of(told: list[ExplainedExchange], name: str) -> int:
     return next(each.steps[0].number for each in told if each.decoded.name == name)
 
 
@@ -523,6 +523,6 @@ def create_through(bootstrap: str, name: str, replicas: int = 3, partitions: int
     connection.close()
 
 
-def followed(told: Told) -> bool:
+def followed(told: ExplainedExchange) -> bool:
     """Whether it is a follower's Fetch."""
     return told.decoded.name == "Fetch" and told.decoded.request.replica_state.replica_id > 0

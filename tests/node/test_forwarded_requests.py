@@ -13,11 +13,17 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection
-from kbroker.handlers.forwarding import PATIENCE, NotForwarded, by_controller, error_codes, says_only_not_controller
-from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.handlers.common.context import CloseConnection
+from kbroker.handlers.common.forwarding import (
+    PATIENCE,
+    NotForwarded,
+    by_controller,
+    error_codes,
+    says_only_not_controller,
+)
+from kbroker.handlers.common.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.node.controller import broker_sessions, controller_channel
 from kbroker.node.controller.controller_channel import MAX_FORWARDED, ControllerChannels, Purpose
 from kbroker.raft_metadata.raft.messages import Node

@@ -16,8 +16,8 @@ from kbroker.errors import ErrorCode
 from kbroker.node.replicas.alter_partition_manager import AlterPartitionManager
 from kbroker.node.replicas.isr import IsrMembership
 from kbroker.node.replicas.metadata_follower import MetadataFollower
+from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
 from kbroker.node.replicas.partition_table import PartitionTable
-from kbroker.node.replicas.progress import CheckpointRequests, Progress
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,

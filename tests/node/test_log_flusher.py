@@ -16,7 +16,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.logs.log_flusher import LogFlusher
-from kbroker.node.replicas.progress import CheckpointRequests
+from kbroker.node.replicas.partition_events import CheckpointRequests
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
 

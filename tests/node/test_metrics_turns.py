@@ -15,7 +15,7 @@ from kbroker.cores.groups import group_admin
 from kbroker.cores.groups.classic_group import ClassicGroup
 from kbroker.cores.groups.group_admin import GroupAdmin
 from kbroker.cores.groups.records import OffsetAndMetadata
-from kbroker.handlers.fair_share import PARTS
+from kbroker.handlers.common.fair_share import PARTS
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.lag_figures import transactional_ids
 from kbroker.node.metrics.node_metrics import NodeMetrics

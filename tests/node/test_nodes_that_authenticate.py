@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

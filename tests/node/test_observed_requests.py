@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import Registration
 from kbroker.handlers.services.connection import Connection
 from kbroker.node import broker

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.node.security.security import NodeSecurity
 from kbroker.node.serving.admission import Admission, Admitted
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType

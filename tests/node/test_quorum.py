@@ -11,7 +11,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.controller.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft import messages

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers import fair_share
+from kbroker.handlers.common import fair_share
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.replicas.partition import Partition
 from kbroker.types import Uuid

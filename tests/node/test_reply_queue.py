@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.serving import reply_queue
 from kbroker.node.serving.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost

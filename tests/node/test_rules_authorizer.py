@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.node.rules.answer_cache import MAX_KEPT
 from kbroker.node.rules.authorizer import OwnAuthorizer
-from kbroker.node.rules.kept import MAX_KEPT
 from kbroker.rules import NOT_MINE, AclOperation, Action, Authorizer, Decision, KafkaPrincipal, ResourceType, settings
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer

@@ -16,10 +16,11 @@ import trio
 import trio.testing
 
 from kbroker.errors import FatalError
-from kbroker.node.rules import assignors, policies, waited
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules import assignors, policies
+from kbroker.node.rules import timed_calls as waited
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.node.rules.selector import SelectorRule
-from kbroker.node.rules.waited import MAX_STUCK, PAUSE_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
+from kbroker.node.rules.timed_calls import MAX_STUCK, PAUSE_SECONDS, Busy, CallTimedOut, Raised, WaitedCalls, timeout_of
 from tests.patience import SHORT
 
 
@@ -63,7 +64,7 @@ def test_whatever_is_raised_is_the_callers_to_know(error: BaseException) -> None
 def test_one_that_hangs_is_left_and_nothing_is_asked_for_a_while(gate: threading.Event) -> None:
     clock = Clock()
     calls = WaitedCalls(clock, timeout=0.01)
-    with pytest.raises(Late):
+    with pytest.raises(CallTimedOut):
         calls.call(lambda _: gate.wait(), None)
     with pytest.raises(Busy):
         calls.call(lambda x: x, 1)
@@ -91,7 +92,7 @@ def test_a_rule_that_says_nothing_of_it_has_little_time(gate: threading.Event) -
     others = WaitedCalls(Clock())
     assert (others.timeout, others._grace) == (0.1, 1.0)
     begin = time.monotonic()
-    with pytest.raises(Late):
+    with pytest.raises(CallTimedOut):
         others.call(lambda _: gate.wait(), None)
     assert 0.1 <= time.monotonic() - begin < 4
 
@@ -101,7 +102,7 @@ def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading
     calls = WaitedCalls(clock, timeout=0.01)
     others = set(threading.enumerate())
     for _ in range(MAX_STUCK):
-        with pytest.raises(Late):
+        with pytest.raises(CallTimedOut):
             calls.call(lambda _: gate.wait(), None)
         clock.seconds += PAUSE_SECONDS
     stuck = set(threading.enumerate()) - others
@@ -330,7 +331,7 @@ def test_an_async_function_that_blocks_is_told_of(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 0.5])
-    monkeypatch.setattr("kbroker.node.rules.awaited.perf_counter", lambda: next(times))
+    monkeypatch.setattr("kbroker.node.rules.connection_calls.perf_counter", lambda: next(times))
     assert outcome(Called()) == "question of a call"
     assert caplog.messages == [
         "python:m:f has kept the node waiting for 0.50 s: an async def must not block",

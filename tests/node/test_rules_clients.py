@@ -20,9 +20,9 @@ from kbroker.rules import (
     NOT_MINE,
     Action,
     Authorizer,
+    ConnectingClient,
     Decision,
     KafkaPrincipal,
-    Peer,
     Quota,
     QuotaCallback,
     QuotaClient,
@@ -121,7 +121,7 @@ def test_rules_are_refreshed_before_the_node_serves_and_again() -> None:
 # --- Principals -----------------------------------------------------------------------------------------------------
 
 
-def build(peer: Peer) -> Any:
+def build(peer: ConnectingClient) -> Any:
     """Teams by the unit of a certificate's subject, or by the name of a user."""
     if peer.subject == "CN=alice" and peer.certificate is not None:
         return KafkaPrincipal("Team", "blue")
@@ -137,9 +137,9 @@ def test_principals_are_built_by_a_rule(security: Any, expected: str) -> None:
     if security == "ssl":
         pytest.importorskip("cryptography")
     seen = Seen()
-    peers: list[Peer] = []
+    peers: list[ConnectingClient] = []
 
-    def noted(peer: Peer) -> Any:
+    def noted(peer: ConnectingClient) -> Any:
         peers.append(peer)
         return build(peer)
 

@@ -11,7 +11,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.security.rules import CREATE_TOPIC_POLICY
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.policies import own_policies
-from kbroker.node.rules.waited import WaitedCalls
+from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.rules import NewTopic
 from tests.node.node_harness import run, running_node

@@ -12,7 +12,7 @@ import trio.testing
 
 from kbroker.node.security.sasl import admission as sasl_admission
 from kbroker.node.security.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
-from kbroker.node.serving.admission import Admitted, Refused
+from kbroker.node.serving.admission import AdmissionRefused, Admitted
 from kbroker.security.sasl.conversation import OfferedMechanism
 from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer, initial_response
 from kbroker.security.sasl.oauthbearer.token import BearerToken
@@ -64,7 +64,7 @@ def handshake(version: int = 1) -> bytes:
 
 
 async def refused(listener: SaslAdmission, stream: Any) -> str:
-    with pytest.raises(Refused) as info:
+    with pytest.raises(AdmissionRefused) as info:
         await listener.admit(Admitted(stream))
     return str(info.value)
 
@@ -140,7 +140,7 @@ def test_every_failure_waits(tmp_path: Any) -> None:
         ):
             began = trio.current_time()
             stream = FakeStream(sized(*frames))
-            with trio.move_on_after(1) as limit, pytest.raises(Refused):
+            with trio.move_on_after(1) as limit, pytest.raises(AdmissionRefused):
                 await listener.admit(Admitted(stream, limit))  # type: ignore[arg-type]
             assert not limit.cancelled_caught, "the client is not at fault for the wait"
             assert trio.current_time() == began + 7

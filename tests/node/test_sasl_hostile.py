@@ -24,7 +24,7 @@ from kbroker.handlers.registration import BROKER, registrations
 from kbroker.node.security.sasl.admission import SaslAdmission, _Exchange
 from kbroker.node.security.sasl.gssapi import _InThreads
 from kbroker.node.security.sasl.threads import LoginThreads
-from kbroker.node.serving.admission import Refused
+from kbroker.node.serving.admission import AdmissionRefused
 from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
@@ -218,7 +218,7 @@ def test_no_frame_is_more_than_an_error(
             began = time.thread_time()
             try:
                 reply = await exchange.take(damaged(rng, frame))
-            except (Refused, WireError) as error:
+            except (AdmissionRefused, WireError) as error:
                 assert "secret" not in str(error)
                 counts["refused"] += 1
                 return sent

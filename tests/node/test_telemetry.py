@@ -21,7 +21,7 @@ from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
-from kbroker.node.rules.awaited import AwaitedCalls
+from kbroker.node.rules.connection_calls import AwaitedCalls
 from kbroker.node.telemetry.receivers import MetricsFile
 from kbroker.node.telemetry.telemetry import Telemetry
 from kbroker.observe.telemetry.otlp import Point

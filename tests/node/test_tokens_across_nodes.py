@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import ErrorCode as E
-from kbroker.handlers.requester import principal_bytes
+from kbroker.handlers.services.requester import principal_bytes
 from kbroker.raft_metadata.metadata_version import DELEGATION_TOKENS
 from kbroker.security.principal import KafkaPrincipal, TokenPrincipal
 from kbroker.wire.conversation import Conversation

@@ -13,7 +13,7 @@ import trio
 
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.log import record_validation
 from kbroker.log.record_validation import examine
 from kbroker.node.replicas import produce_writer

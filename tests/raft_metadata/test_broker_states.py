@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kbroker.raft_metadata.controller.broker_changes import leads_any
 from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown
-from kbroker.raft_metadata.controller.leadership import leads_any
 from kbroker.raft_metadata.controller.sessions import BrokerSessions, BrokerState, Heartbeat
 from kbroker.raft_metadata.image import NO_LEADER, BrokerImage
 from kbroker.types import ZERO_UUID

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from kbroker.raft_metadata.controller.broker_changes import records_to_elect_most_complete
 from kbroker.raft_metadata.controller.elections import elect_leaders
-from kbroker.raft_metadata.controller.leadership import records_to_elect_most_complete
 from kbroker.raft_metadata.controller.log_ends import LogEnd, most_complete
 from kbroker.raft_metadata.controller.view import ControllerResult
 from kbroker.raft_metadata.image import NO_LEADER, RECOVERING

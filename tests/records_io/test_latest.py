@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.client.records_io.latest import LatestPerKey
+from kbroker.client.records_io.latest_per_key import LatestPerKey
 from kbroker.client.records_io.record_filter import parse_filter
 from kbroker.client.records_io.replay import Pace
 from kbroker.client.records_io.sieve import Sieve

@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.client.pending_batches import Remainder, Unanswered
+from kbroker.client.records_io.copy_position import (
+    CopyPosition,
+    CopyProgress,
+    load_copy_position,
+    made_anew,
+    place_of,
+    remaining,
+    source_of,
+)
 from kbroker.client.records_io.items import BadLine, Item
-from kbroker.client.records_io.place import Course, Place, load_place, made_anew, place_of, remaining, source_of
 from kbroker.wire.record_batch import Record
 
 PARTITIONS = st.integers(0, 5)
@@ -27,7 +35,7 @@ UNANSWERED = st.builds(
 )
 
 PLACES = st.builds(
-    Place,
+    CopyPosition,
     st.text(),
     st.text(),
     st.integers(0, 10**12),
@@ -38,7 +46,7 @@ PLACES = st.builds(
 )
 
 
-def naming_each_once(place: Place) -> Place:
+def naming_each_once(place: CopyPosition) -> CopyPosition:
     """A place, without the records of a batch that are in a part before it."""
     named = set(place.left)
     unanswered = {}
@@ -50,8 +58,8 @@ def naming_each_once(place: Place) -> Place:
 
 
 @given(PLACES.map(naming_each_once))
-def test_a_place_comes_back(place: Place) -> None:
-    assert load_place(place.dump()) == place
+def test_a_place_comes_back(place: CopyPosition) -> None:
+    assert load_copy_position(place.dump()) == place
 
 
 @given(PARTITIONS, OFFSETS)
@@ -59,7 +67,7 @@ def test_a_source_is_a_partition_and_an_offset(partition: int, offset: int) -> N
     assert place_of(source_of(partition, offset)) == (partition, offset)
 
 
-GOOD = json.loads(Place(left=frozenset({7}), rest=Remainder({0: Unanswered((1, 2), 5, 0, 3)})).dump())
+GOOD = json.loads(CopyPosition(left=frozenset({7}), rest=Remainder({0: Unanswered((1, 2), 5, 0, 3)})).dump())
 
 
 @pytest.mark.parametrize(
@@ -86,21 +94,21 @@ GOOD = json.loads(Place(left=frozenset({7}), rest=Remainder({0: Unanswered((1, 2
     ],
 )
 def test_what_is_no_place_is_told(change: dict[str, object]) -> None:
-    load_place(json.dumps(GOOD))
+    load_copy_position(json.dumps(GOOD))
     for text in (json.dumps(GOOD | change), json.dumps([GOOD]), "{", "[" * 10_000, "", "null"):
         with pytest.raises(ValueError, match="it is no place at which a copy has stopped"):
-            load_place(text)
+            load_copy_position(text)
 
 
 def test_a_place_does_not_name_more_than_it_may() -> None:
     text = json.dumps(GOOD | {"unanswered": {"0": [1, 0, 0, [[0, 10, 59]]], "1": [1, 0, 0, [[1, 10, 59]]]}})
-    assert len(load_place(text, most=101).again()) == 101
+    assert len(load_copy_position(text, most=101).again()) == 101
     with pytest.raises(ValueError, match="it is no place"):
-        load_place(text, most=100)
+        load_copy_position(text, most=100)
 
 
 def test_lines_that_were_left_come_before_new_ones() -> None:
-    place = Place(next={0: 6}, left=frozenset({2, 4}), rest=Remainder({3: Unanswered((5,))}))
+    place = CopyPosition(next={0: 6}, left=frozenset({2, 4}), rest=Remainder({3: Unanswered((5,))}))
     record = Record(0, 0, None, b"")
     items: list[Item | BadLine] = [
         Item(record, 1),
@@ -109,7 +117,7 @@ def test_lines_that_were_left_come_before_new_ones() -> None:
         *(Item(record, n) for n in (5, 6)),
         BadLine(7, "bad"),
     ]
-    course = Course(place)
+    course = CopyProgress(place)
     events: list[object] = []
     taken = remaining(items, course, lambda: events.append(("missing", course.missing)))
     events.extend(item.line for item in taken)

@@ -40,7 +40,7 @@ from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
 from kbroker.node.replicas.follower_writer import FollowerWriter
 from kbroker.node.serving.work_queue import WorkQueue
-from kbroker.node.share.dead_letter_producers import LetterProducer, Target
+from kbroker.node.share.dead_letter_producers import DeadLetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
@@ -322,13 +322,13 @@ def _loses_answers(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, None]:
 def _signs_each_attempt_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of dead letters that is sent again has another producer id."""
     _loses_answers(monkeypatch)
-    sign = LetterProducer.sign
+    sign = DeadLetterProducer.sign
 
-    async def anew(self: LetterProducer, batch: bytes, target: Target) -> bytes:
+    async def anew(self: DeadLetterProducer, batch: bytes, target: Target) -> bytes:
         self.forget()
         return await sign(self, batch, target)
 
-    monkeypatch.setattr(LetterProducer, "sign", anew)
+    monkeypatch.setattr(DeadLetterProducer, "sign", anew)
 
 
 def _says_nothing_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
 from kbroker.cores.share_state import SharePartitionKey, StateBatch
 from kbroker.sim.history import History
 from kbroker.sim.share_groups import LoggedStates
-from kbroker.sim.share_history import Hold, Late, ShareHistory
+from kbroker.sim.share_history import Hold, LateAcknowledgement, ShareHistory
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid
 
@@ -52,7 +52,7 @@ class Told:
         """``late``: the word comes when the record is "passed", or "there" still."""
         self.history.telling(TP, 0, hold, kind)
         if kept:
-            told = Late(by, at + 0.1, late == "passed") if late else None
+            told = LateAcknowledgement(by, at + 0.1, late == "passed") if late else None
             self.history.told(TP, 0, hold, kind, at, is_sure=not late, late=told)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader, Skipped
-from kbroker.client.records_io.place import Course, source_of
+from kbroker.client.records_io.copy_position import CopyProgress, source_of
 from kbroker.client.records_io.sieve import Sieve
 
 _WAIT_SECONDS: Final = 1.0
@@ -45,7 +45,7 @@ class Replay:
         *,
         keep_partitions: bool = False,
         per_second: float | None = None,
-        course: Course | None = None,
+        course: CopyProgress | None = None,
         again: Reader | None = None,
         caught_up: Callable[[], None] = lambda: None,
         wait: Callable[[float], object] = time.sleep,
@@ -59,7 +59,7 @@ class Replay:
         self._reader = reader
         self._again = again
         self._caught_up = caught_up
-        self._course = Course() if course is None else course
+        self._course = CopyProgress() if course is None else course
         self._producer = producer
         self._sieve = sieve
         self._keep_partitions = keep_partitions

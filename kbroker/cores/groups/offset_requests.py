@@ -77,7 +77,7 @@ _FOR_EVER = 2**63 - 1
 """The latest time that a record can hold, in ms since the epoch."""
 
 
-class _Place(NamedTuple):
+class _CommittedPartition(NamedTuple):
     """A partition for which an offset is committed, and the fields besides the offset."""
 
     key: bytes
@@ -100,7 +100,7 @@ class OffsetsToCommit:
         self.request = request
         self.api_version = api_version
         self.offsets: list[int] = []
-        self.places: list[_Place] = []
+        self.places: list[_CommittedPartition] = []
         # Here fields are set one by one, which takes half of the time that arguments by name do.
         self.response = OffsetCommitResponse()
         self.response.topics = [self._topic(topic, metadata_limit) for topic in request.topics]
@@ -119,7 +119,7 @@ class OffsetsToCommit:
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             key = prefix + _pack_index(index)
-            self.places.append(_Place(key, topic_id, index, partition.committed_leader_epoch, metadata))
+            self.places.append(_CommittedPartition(key, topic_id, index, partition.committed_leader_epoch, metadata))
             self.offsets.append(partition.committed_offset)
         return answers
 

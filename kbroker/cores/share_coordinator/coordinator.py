@@ -65,7 +65,7 @@ class NeededOffsets:
         return self._end
 
 
-class _Held(NamedTuple):
+class _ShareState(NamedTuple):
     """A share partition's state in memory."""
 
     state: Snapshot
@@ -86,7 +86,7 @@ class ShareCoordinator:
     ) -> None:
         self._settings = settings
         self._partition_count = partition_count
-        self._held: dict[SharePartitionKey, _Held] = {}
+        self._held: dict[SharePartitionKey, _ShareState] = {}
         self._needed = NeededOffsets()
         self._next_cold_snapshots_ms: int | None = None
 
@@ -175,7 +175,7 @@ class ShareCoordinator:
 
     # -- rules ---------------------------------------------------------------------------------
 
-    def _initialized(self, key: SharePartitionKey, what: str) -> _Held:
+    def _initialized(self, key: SharePartitionKey, what: str) -> _ShareState:
         held = self._held.get(key)
         if held is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} operation on uninitialized share partition not allowed.")
@@ -187,7 +187,7 @@ class ShareCoordinator:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _change(
-        self, key: SharePartitionKey, held: _Held, changed: SharePartitionState, leader_epoch: int, now_ms: int
+        self, key: SharePartitionKey, held: _ShareState, changed: SharePartitionState, leader_epoch: int, now_ms: int
     ) -> CoordinatorRecord:
         """The record of a change: an update, or a snapshot after as many updates as one may have."""
         state = held.state
@@ -229,7 +229,7 @@ class ShareCoordinator:
         elif isinstance(value, Snapshot):
             before = self._held.get(key)
             epoch = value.leader_epoch if before is None else max(before.leader_epoch, value.leader_epoch)
-            self._held[key] = _Held(value, epoch)
+            self._held[key] = _ShareState(value, epoch)
             self._needed.on_snapshot(key, offset)
         else:
             self._replay_update(key, value)
@@ -246,7 +246,7 @@ class ShareCoordinator:
             delivery_complete_count=update.delivery_complete_count,
             batches=merge((*state.batches, *update.batches), start_offset),
         )
-        self._held[key] = _Held(state, max(held.leader_epoch, update.leader_epoch), held.updates + 1)
+        self._held[key] = _ShareState(state, max(held.leader_epoch, update.leader_epoch), held.updates + 1)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
         """No record of this topic is written in a transaction."""

@@ -2,5 +2,5 @@
 
 The node's own classes have these methods and more (``kbroker.node``); handlers are below them and know these protocols
 alone. They exist for the type checker: a node that runs does not import these modules. Begin with `partitions`;
-`kbroker.handlers.context` has the whole of them.
+`kbroker.handlers.common.context` has the whole of them.
 """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kbroker.errors import ApiError
-from kbroker.handlers.requester import Requester
+from kbroker.handlers.services.requester import Requester
 from kbroker.security.authorizer.acls import Acl, AclFilter
 
 

@@ -10,7 +10,7 @@ import trio
 from kbroker.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
-    from kbroker.handlers.refused_batches import RefusedBatches
+    from kbroker.handlers.services.refused_batches import RefusedBatches
 
 
 class Awaited(Protocol):
@@ -45,7 +45,7 @@ class Connection(Protocol):
     scope: trio.CancelScope
 
     @property
-    def is_asked_more(self) -> bool:
+    def has_pipelined_request(self) -> bool:
         """Whether a request of another API waits behind the Fetch that is being served."""
 
     def reauthenticated(self, *, by_token: bool) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from kbroker.handlers.requester import Requester
 from kbroker.handlers.services.connection import Connection
+from kbroker.handlers.services.requester import Requester
 from kbroker.raft_metadata.config_schema import ConfigSchema
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration

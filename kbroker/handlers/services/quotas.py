@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
-from kbroker.handlers.requester import Requester
+from kbroker.handlers.services.requester import Requester
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.quotas.entities import ClientLimits
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.requester import Requester
 from kbroker.handlers.services.connection import Connection
+from kbroker.handlers.services.requester import Requester
 from kbroker.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

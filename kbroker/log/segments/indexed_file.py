@@ -37,7 +37,7 @@ class CorruptSegment(Exception):
         self.reason = reason
 
 
-class Seen:
+class ReadBytes:
     """Bytes of a segment that were read to find something in it, and their position: a small read needs no others."""
 
     chunk = b""
@@ -144,7 +144,7 @@ class IndexedFile:
         position: int,
         length: int = FIRST_CHUNK,
         before_read: Callable[[], None] = lambda: None,
-        seen: Seen | None = None,
+        seen: ReadBytes | None = None,
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from ``position``, where one must begin, to the end.
 

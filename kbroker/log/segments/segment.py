@@ -16,7 +16,7 @@ from kbroker.log.segments.indexed_file import (
     MAX_RELATIVE_OFFSET,
     CorruptSegment,
     IndexedFile,
-    Seen,
+    ReadBytes,
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
@@ -175,7 +175,7 @@ class Segment(IndexedFile):
             pass  # a bound is asked for, and the segment's end is one
         return None
 
-    def locate(self, offset: int, seen: Seen | None = None) -> LocatedBatch | None:
+    def locate(self, offset: int, seen: ReadBytes | None = None) -> LocatedBatch | None:
         """The first batch whose last offset is at least ``offset``; ``None`` if all are lower.
 
         :class:`CorruptSegment` if the bytes on the way there are not batches. ``seen`` gets the last that were read.
@@ -201,7 +201,7 @@ class Segment(IndexedFile):
                 self._hint = -1  # an index that was wrong led there, or the log itself is, which then shows
         return self._locate_by_index(offset, seen)
 
-    def _locate_by_index(self, offset: int, seen: Seen | None) -> LocatedBatch | None:
+    def _locate_by_index(self, offset: int, seen: ReadBytes | None) -> LocatedBatch | None:
         try:
             entry = self.offset_index.floor(offset - self.base_offset)
             if entry is not None:
@@ -213,7 +213,9 @@ class Segment(IndexedFile):
             return found
         return self._walk_to(offset, 0, None, seen)
 
-    def _walk_to(self, offset: int, position: int, entry_offset: int | None, seen: Seen | None) -> LocatedBatch | None:
+    def _walk_to(
+        self, offset: int, position: int, entry_offset: int | None, seen: ReadBytes | None
+    ) -> LocatedBatch | None:
         if not 0 <= position < self.size:
             raise CorruptIndex(f"{self.offset_index.path}: position {position} is not in the log")
         # The next entry is an interval and the rest of a batch away: one read has all the headers up to there, unless

@@ -13,6 +13,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.controller.controller_log import ControllerLog
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.broker_changes import leads_any, records_to_elect_most_complete
 from kbroker.raft_metadata.controller.brokers import (
     BrokerRegistration,
     begin_controlled_shutdown,
@@ -21,7 +22,6 @@ from kbroker.raft_metadata.controller.brokers import (
     unfence_broker,
 )
 from kbroker.raft_metadata.controller.directories import directory_records, newly_failed
-from kbroker.raft_metadata.controller.leadership import leads_any, records_to_elect_most_complete
 from kbroker.raft_metadata.controller.sessions import (
     BrokerSessions,
     BrokerState,

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import trio
 
-from kbroker.handlers.forwarding import NotForwarded
+from kbroker.handlers.common.forwarding import NotForwarded
 from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint

@@ -14,8 +14,8 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection, ForwardedContext, OwnContext, RequestContext
-from kbroker.handlers.forwarding import NotForwarded
+from kbroker.handlers.common.context import CloseConnection, ForwardedContext, OwnContext, RequestContext
+from kbroker.handlers.common.forwarding import NotForwarded
 from kbroker.handlers.registration import CONTROLLER, registrations
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
@@ -28,10 +28,10 @@ from kbroker.wire.headers import RequestHeader
 from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
-    from kbroker.handlers.refused_batches import RefusedBatches
-    from kbroker.handlers.requester import Requester
+    from kbroker.handlers.common.context import Services
     from kbroker.handlers.services.connection import Awaited
+    from kbroker.handlers.services.refused_batches import RefusedBatches
+    from kbroker.handlers.services.requester import Requester
     from kbroker.node.controller.controller_channel import ControllerChannels
 
 R = TypeVar("R")
@@ -76,7 +76,7 @@ class InProcess:
         self.client_software_name = "kbroker"
         self.client_software_version = "1"
         self.scope = trio.CancelScope()
-        self.is_asked_more = False
+        self.has_pipelined_request = False
 
     async def flush(self) -> None:
         """Nothing is written."""
@@ -284,7 +284,7 @@ class ControllerClient:
             raise
         except Exception as error:
             # As for any client of the controller: a mistake in one API ends no broker.
-            from kbroker.handlers.error_answers import error_answer
+            from kbroker.handlers.common.error_answers import error_answer
             from kbroker.security.authorizer.types import AuthorizerNotReady
 
             if not isinstance(error, AuthorizerNotReady):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.requester import Requester, address_bytes, principal_bytes
+from kbroker.handlers.services.requester import Requester, address_bytes, principal_bytes
 from kbroker.wire.compiler import decode, encode_parts
 from kbroker.wire.errors import WireError
 from kbroker.wire.headers import RequestHeader, decode_response_header, encode_request_header

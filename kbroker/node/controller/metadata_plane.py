@@ -41,9 +41,9 @@ from kbroker.runtime.env import Env, Network
 from kbroker.types import Uuid, random_uuid
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
-    from kbroker.handlers.requester import Requester
+    from kbroker.handlers.common.context import Services
     from kbroker.handlers.services.connection import Connection
+    from kbroker.handlers.services.requester import Requester
     from kbroker.node.controller.early_credentials import EarlyCredentials
     from kbroker.raft_metadata.raft.quorum_description import QuorumDescription
     from kbroker.wire.records.metadata import UserScramCredentialRecord

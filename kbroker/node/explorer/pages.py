@@ -27,7 +27,7 @@ from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.node.explorer.observed_node import ObservedNode
-    from kbroker.node.explorer.tap import Seen, Tap
+    from kbroker.node.explorer.tap import Tap, WatchedConnection
 
 
 def may_ask(headers: Mapping[str, str], own_host: str) -> bool:
@@ -193,7 +193,7 @@ class _Served(Protocol):
     def bytes_received(self) -> int: ...
 
 
-def client_info(seen: Seen, run: str) -> ClientInfo:
+def client_info(seen: WatchedConnection, run: str) -> ClientInfo:
     """A connection that is served, and what has come on it; ``run``: the node's."""
     connection = cast(_Served, seen.connection)
     session = connection.session

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.node.explorer.budget import EXCHANGE, Budget
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of, redact, request_frame
-from kbroker.node.explorer.missed import MAX_PENDING_BYTES, Missed
+from kbroker.node.explorer.not_shown import MAX_PENDING_BYTES, Missed
 from kbroker.node.explorer.watcher import EXCHANGE_BYTES, Watcher
 from kbroker.observe.explorer.exchange import (
     MAX_KEPT,
@@ -53,7 +53,7 @@ class Requests(Protocol):
         """Have each request seen from the next one on, or none."""
 
 
-class Seen:
+class WatchedConnection:
     """A connection that a tap knows. What is asked of it comes from the connection itself, as long as that is open."""
 
     __slots__ = (
@@ -125,8 +125,8 @@ class Tap:
         """Those that anybody asks for; None for all."""
         self._controllers = self._by_client = False
         """Whether anybody asks for controllers' listeners, and whether all ask for certain clients alone."""
-        self._connections: dict[int, Seen] = {}
-        self._logins: dict[tuple[str, str], Seen] = {}
+        self._connections: dict[int, WatchedConnection] = {}
+        self._logins: dict[tuple[str, str], WatchedConnection] = {}
         self._numbers = 0
         self._exchanges = 0
 
@@ -160,7 +160,7 @@ class Tap:
             self._missed.clear()
             self._missed_by_controllers.clear()
 
-    def asks_of(self, seen: Seen) -> bool:
+    def asks_of(self, seen: WatchedConnection) -> bool:
         """Whether anybody asks for requests to the listener of a connection."""
         return self.is_watched and (self._controllers or not seen.is_controller)
 
@@ -170,7 +170,7 @@ class Tap:
 
     # --- who has come and gone
 
-    def connected(self, connection: Connection) -> Seen:
+    def connected(self, connection: Connection) -> WatchedConnection:
         """A connection is served from now on, and known until it ends."""
         login = self._logins.pop((connection.listener_name, connection.peer), None)
         if login is None:
@@ -223,7 +223,7 @@ class Tap:
         for watcher in self._watchers:
             watcher.connection_closed(number, self.node)
 
-    def _logs_in(self, connection: ShownConnection) -> Seen:
+    def _logs_in(self, connection: ShownConnection) -> WatchedConnection:
         """A client that logs in, and has the same number afterwards."""
         key = connection.listener_name, connection.peer
         seen = self._logins.get(key)
@@ -233,11 +233,11 @@ class Tap:
             seen = self._logins[key] = self._seen(self._next_number(), connection)
         return seen
 
-    def _seen(self, number: int, connection: ShownConnection, software: str = "unknown") -> Seen:
+    def _seen(self, number: int, connection: ShownConnection, software: str = "unknown") -> WatchedConnection:
         missed = self._missed_by_controllers if connection.is_controller else self._missed
-        return Seen(self.node, number, connection, missed, software)
+        return WatchedConnection(self.node, number, connection, missed, software)
 
-    def connections(self) -> list[Seen]:
+    def connections(self) -> list[WatchedConnection]:
         """The connections that are open."""
         return list(self._connections.values())
 
@@ -247,7 +247,7 @@ class Tap:
 
     # --- what they ask
 
-    def begin(self, seen: Seen, frame: memoryview | bytes) -> Begun | None:
+    def begin(self, seen: WatchedConnection, frame: memoryview | bytes) -> Begun | None:
         """A request has come; None if it is not to be seen. Copies the frame, which a log may write into."""
         if len(frame) < PREFIX:
             return None  # of a login: it is no request
@@ -271,7 +271,7 @@ class Tap:
         budget.spend(thread_time() - began + EXCHANGE)
         return begun
 
-    def _is_wanted(self, seen: Seen, frame: memoryview | bytes) -> bool:
+    def _is_wanted(self, seen: WatchedConnection, frame: memoryview | bytes) -> bool:
         """Whether anybody asks for a request of its client."""
         api_key = frame[0] << 8 | frame[1]
         client_id = client_id_of(frame)
@@ -312,7 +312,7 @@ class Begun:
 
     __slots__ = ("_at", "_size", "_tap", "api_key", "at_ms", "is_complete", "request", "response", "seen", "took_ms")
 
-    def __init__(self, tap: Tap, seen: Seen, api_key: int, request: Frame, size: int) -> None:
+    def __init__(self, tap: Tap, seen: WatchedConnection, api_key: int, request: Frame, size: int) -> None:
         """``size``: bytes that count until it is complete."""
         self._tap = tap
         self._size = size

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
 from kbroker.node.serving.observed_requests import RequestObserver
 from kbroker.observe.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from kbroker.node.explorer.missed import Untold
+from kbroker.node.explorer.not_shown import Untold
 from kbroker.observe.explorer.exchange import Closed, ConnectionInfo, Exchange, Skipped
 
 MAX_WAITING_BYTES: Final = 8 << 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from kbroker.node.metrics.figures import STRIDE
-from kbroker.node.metrics.record_times import Wanted
+from kbroker.node.metrics.record_times import LogPosition
 from kbroker.observe.metrics import families as f
 from kbroker.observe.metrics.exposition import NOTHING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbroker.observe.metrics.exposition import Sample
 
 
-class Held(NamedTuple):
+class BlockedPartition(NamedTuple):
     """A led partition with an open transaction: the offset of the earliest one, and its producer's id."""
 
     partition: Partition
@@ -31,7 +31,7 @@ class Held(NamedTuple):
     producer_id: int
 
 
-async def held(manager: ReplicaManager) -> list[Held]:
+async def blocked_partitions(manager: ReplicaManager) -> list[BlockedPartition]:
     """The led partitions that have an open transaction; others have a turn meanwhile."""
     found = []
     for number, partition in enumerate(list(manager.partitions.values()), 1):
@@ -42,19 +42,21 @@ async def held(manager: ReplicaManager) -> list[Held]:
         producers = partition.log.producers
         offset, producer = producers.first_undecided_offset, producers.first_undecided_producer
         if offset is not None and producer is not None:
-            found.append(Held(partition, offset, producer))
+            found.append(BlockedPartition(partition, offset, producer))
     return found
 
 
-def wanted(coordinators: Coordinators, manager: ReplicaManager, held: Sequence[Held]) -> Iterator[Wanted | None]:
+def wanted(
+    coordinators: Coordinators, manager: ReplicaManager, blocked_partitions: Sequence[BlockedPartition]
+) -> Iterator[LogPosition | None]:
     """The places of logs whose timestamps the figures need; None where others are to have a turn."""
     for commit in _commits(coordinators, manager, None):
         if commit is None:
             yield None
         elif commit.partition is not None and commit.offset < commit.partition.high_watermark:
-            yield Wanted(commit.partition, _oldest_left(commit.partition, commit.offset))
-    for partition, offset, _ in held:
-        yield Wanted(partition, offset)
+            yield LogPosition(commit.partition, _oldest_left(commit.partition, commit.offset))
+    for partition, offset, _ in blocked_partitions:
+        yield LogPosition(partition, offset)
 
 
 def led_elsewhere(coordinators: Coordinators, manager: ReplicaManager) -> Iterator[tuple[str, int] | None]:
@@ -71,7 +73,7 @@ def figures(
     manager: ReplicaManager,
     times: RecordTimes,
     leaders: LeaderOffsets,
-    held: Sequence[Held],
+    blocked_partitions: Sequence[BlockedPartition],
     ids: Mapping[int, str],
 ) -> Figures:
     """Lags of the groups that this broker coordinates, and open transactions of the partitions that it leads.
@@ -98,7 +100,7 @@ def figures(
         f.LAST_STABLE_OFFSET_HELD,
         [
             ((*_names(partition), str(producer), ids.get(producer, "")), age)
-            for partition, offset, producer in held
+            for partition, offset, producer in blocked_partitions
             if (age := times.age_seconds(partition, offset)) is not None
         ],
     )

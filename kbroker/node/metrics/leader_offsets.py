@@ -34,7 +34,7 @@ Key = tuple[str, int]
 """Topic and index of a partition."""
 
 
-class _Told(NamedTuple):
+class _PendingAnswers(NamedTuple):
     offset: int
     at: float
 
@@ -53,7 +53,7 @@ class LeaderOffsets:
         self._peers = peers
         self._node_id = node_id
         self._image = image
-        self._told: dict[Key, _Told] = {}
+        self._told: dict[Key, _PendingAnswers] = {}
         self._turn = trio.Lock()
 
     def high_watermark(self, topic: str, index: int) -> int | None:
@@ -85,12 +85,12 @@ class LeaderOffsets:
             now = self._env.now()
             for key, offset in found.items():
                 if not isinstance(offset, ErrorCode) and offset >= 0:
-                    self._told[key] = _Told(offset, now)
+                    self._told[key] = _PendingAnswers(offset, now)
 
     async def _missing(self, keys: Iterable[Key]) -> dict[int, list[TopicPartition]]:
         """The partitions to be asked about, by their leaders."""
         now = self._env.now()
-        never = _Told(0, -1.0)
+        never = _PendingAnswers(0, -1.0)
         due: list[tuple[float, Key, int]] = []
         for number, key in enumerate(keys, 1):
             if not number % STRIDE:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.log.dirs.start_up import OpeningProgress
     from kbroker.log.manager import LogManager
     from kbroker.node.controller.broker_lifecycle import BrokerLifecycle

@@ -20,7 +20,7 @@ from kbroker.wire.registry import API_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue, WorkTimes

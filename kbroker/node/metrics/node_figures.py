@@ -104,7 +104,7 @@ class NodeFigures:
         space = await log_figures.spaces(metrics.env, broker.log_manager.log_dirs)
         if coordinators is None:
             return self._all(dialect, space, iter(()))
-        held = await lag_figures.held(manager)
+        held = await lag_figures.blocked_partitions(manager)
         await metrics.record_times.look_up(lag_figures.wanted(coordinators, manager, held))
         if metrics.leader_offsets is None:
             metrics.leader_offsets = LeaderOffsets(

@@ -29,7 +29,7 @@ NO_TIMESTAMP: Final = -1
 """Of a batch that has none."""
 
 
-class Wanted(NamedTuple):
+class LogPosition(NamedTuple):
     """A place of a log."""
 
     partition: Partition
@@ -52,7 +52,7 @@ class RecordTimes:
             return None
         return max(0, self._env.wall_clock_ms() - timestamp) / 1000
 
-    async def look_up(self, wanted: Iterable[Wanted | None]) -> None:
+    async def look_up(self, wanted: Iterable[LogPosition | None]) -> None:
         """Find the timestamps of all that is wanted, as far as the time allows; forget all others.
 
         At None others have a turn.
@@ -88,7 +88,7 @@ class RecordTimes:
             slice_began = now()
 
 
-def _timestamp(place: Wanted) -> int:
+def _timestamp(place: LogPosition) -> int:
     """The `_batch_time` at a place; -1 if there is none."""
     partition = place.partition
     if not partition.has_log or partition.offline:

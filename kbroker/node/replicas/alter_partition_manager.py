@@ -25,8 +25,8 @@ from kbroker.wire.messages.alter_partition import (
 
 if TYPE_CHECKING:
     from kbroker.node.replicas.isr import IsrMembership, LocalPartition
+    from kbroker.node.replicas.partition_events import Progress
     from kbroker.node.replicas.partition_table import PartitionTable
-    from kbroker.node.replicas.progress import Progress
 
 logger = logging.getLogger(__name__)
 

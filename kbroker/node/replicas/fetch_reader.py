@@ -88,7 +88,7 @@ class FetchReader:
                 await read.in_turns()
             if rules_changed:
                 return  # whoever may not read any more is told so now
-            if not woken and (policy.hw_unknown or (policy.gives_way and connection.is_asked_more)):
+            if not woken and (policy.hw_unknown or (policy.gives_way and connection.has_pipelined_request)):
                 return
 
 

@@ -16,7 +16,7 @@ from kbroker.raft_metadata.metadata_version import DIRECTORIES
 if TYPE_CHECKING:
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.node.replicas.partition import Partition
-    from kbroker.node.replicas.progress import CheckpointRequests, Progress
+    from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
     from kbroker.node.replicas.replication_throttles import ReplicationThrottles
     from kbroker.runtime.env import Env
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
     from kbroker.log.manager import LogManager
     from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.partition_events import CheckpointRequests
     from kbroker.node.replicas.partition_table import PartitionTable
-    from kbroker.node.replicas.progress import CheckpointRequests
     from kbroker.node.replicas.replica_log_dirs import ReplicaLogDirs
     from kbroker.node.replicas.replication_throttles import ReplicationThrottles
     from kbroker.runtime.env import Env

@@ -17,8 +17,8 @@ from kbroker.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kbroker.log.log_config import LogConfig
     from kbroker.log.manager import LogManager
+    from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
     from kbroker.node.replicas.partition_table import PartitionTable
-    from kbroker.node.replicas.progress import CheckpointRequests, Progress
     from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
     from kbroker.node.replicas.replica_log_dirs import ReplicaLogDirs
     from kbroker.node.replicas.replication_throttles import ReplicationThrottles

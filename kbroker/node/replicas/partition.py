@@ -13,7 +13,7 @@ from kbroker.log.gathered_batches import SMALL_BATCH, GatheredBatches
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
-from kbroker.node.replicas.progress import ALL_BYTES, Progress
+from kbroker.node.replicas.partition_events import ALL_BYTES, Progress
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.types import TopicPartition, Uuid

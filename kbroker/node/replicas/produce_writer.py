@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kbroker.cores.replication.offset_waiter import Appended, Results
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import CloseConnection, RequestContext
+from kbroker.handlers.common.context import CloseConnection, RequestContext
+from kbroker.handlers.common.transactions import Unverified, begin_verification, produce_support, verification_errors
 from kbroker.handlers.produce import error_answer, response
-from kbroker.handlers.refused_batches import RefusedBatches
-from kbroker.handlers.transactions import Unverified, begin_verification, produce_support, verification_errors
+from kbroker.handlers.services.refused_batches import RefusedBatches
 from kbroker.log.record_validation import TakesLong, examine
 from kbroker.log.validation import check_produce_version, only_batch
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS

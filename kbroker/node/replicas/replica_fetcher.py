@@ -37,8 +37,8 @@ from kbroker.wire.schema import Request
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
     from kbroker.node.replicas.partition_table import PartitionTable
-    from kbroker.node.replicas.progress import CheckpointRequests, Progress
     from kbroker.node.replicas.replica_log_dirs import ReplicaLogDirs
     from kbroker.node.replicas.replication_throttles import ReplicationThrottles
     from kbroker.runtime.env import Env, Network

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.replicas.partition import Partition
+    from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
     from kbroker.node.replicas.partition_table import PartitionTable
-    from kbroker.node.replicas.progress import CheckpointRequests, Progress
     from kbroker.raft_metadata.image import PartitionImage
     from kbroker.runtime.env import Env
 

@@ -1,9 +1,9 @@
 """This node's replicas, as handlers and coordinators see them: find a partition, and wait until it is replicated.
 
 Puts the parts together: the partition table, what follows the metadata (``node.replicas.metadata_follower``), what
-happens to a partition (``node.replicas.progress``), the log dirs under it (``node.replicas.replica_log_dirs``), and,
-where there are other brokers, replication from and to them (``node.replication``). All of it runs on the event loop;
-only cold reads and flushes leave it.
+happens to a partition (``node.replicas.partition_events``), the log dirs under it (``node.replicas.replica_log_dirs``),
+and, where there are other brokers, replication from and to them (``node.replication``). All of it runs on the event
+loop; only cold reads and flushes leave it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kbroker.log.log_config import LogConfig
 from kbroker.node.replicas.isr import IsrMembership
 from kbroker.node.replicas.log_mover import LogMover
 from kbroker.node.replicas.metadata_follower import MetadataFollower
+from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
 from kbroker.node.replicas.partition_table import PartitionTable
-from kbroker.node.replicas.progress import CheckpointRequests, Progress
 from kbroker.node.replicas.replica_log_dirs import ReplicaLogDirs
 from kbroker.node.replicas.replication_throttles import ReplicationThrottles
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.config.definition import InvalidConfig
-from kbroker.config.dynamic import (
+from kbroker.config.run_time_only import (
     ALTER_LOG_DIRS_RATE,
     DYNAMIC_BROKER_CONFIGS,
     FOLLOWER_THROTTLED_RATE,

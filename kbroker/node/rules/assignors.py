@@ -26,7 +26,7 @@ from kbroker.cores.groups.streams.tasks import TaskId
 from kbroker.cores.groups.streams.tasks import Tasks as GroupTasks
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, TopicMetadata
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls, timeout_of
+from kbroker.node.rules.timed_calls import Busy, CallTimedOut, Raised, WaitedCalls, timeout_of
 from kbroker.rules.assignors import (
     BadAssignment,
     ConsumerGroup,
@@ -91,7 +91,7 @@ class _Asked:
                 self._complaints.bad(str(raised.error), _KEPT)
             else:
                 self._complaints.failed(described(raised.error), _KEPT)
-        except Late:
+        except CallTimedOut:
             self._complaints.late(self._calls.timeout, _KEPT)
         except Busy:
             self._complaints.busy(_KEPT)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kbroker.node.rules.answer_cache import MAX_KEPT_NAME, AnswerCache
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
-from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
+from kbroker.node.rules.timed_calls import Busy, CallTimedOut, Raised, WaitedCalls
 from kbroker.rules.decision import Decision
 from kbroker.rules.loading import call_of, described
 from kbroker.rules.records import Action
@@ -22,7 +22,7 @@ from kbroker.security.principal import KafkaPrincipal
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
 
 _DENIED = "what it was asked for is denied"
 
@@ -39,7 +39,7 @@ class OwnAuthorizer:
         self._complaints = Complaints(name)
         self._authorize = call_of(rule, "authorize")
         self._authorize_any = getattr(rule, "authorize_any", None)
-        self._kept: Kept[Decision] = Kept(rule, now)
+        self._kept: AnswerCache[Decision] = AnswerCache(rule, now)
 
     @property
     def version(self) -> int:
@@ -88,7 +88,7 @@ class OwnAuthorizer:
             answer = self._calls.call(function, action)
         except Raised as raised:
             self._complaints.failed(described(raised.error), _DENIED)
-        except Late:
+        except CallTimedOut:
             self._complaints.late(self._calls.timeout, _DENIED)
         except Busy:
             self._complaints.busy(_DENIED)

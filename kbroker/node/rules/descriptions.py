@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.rules.descriptions import DescriptionRefused, TopologyDescription
 
 METHODS: Final = ("store", "get", "delete")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Login, Password
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent

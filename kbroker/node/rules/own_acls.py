@@ -8,8 +8,8 @@ from typing import Any, Final
 import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
-from kbroker.handlers.requester import Requester
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer, Nonsense
+from kbroker.handlers.services.requester import Requester
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer, Nonsense
 from kbroker.raft_metadata.controller.acls import validate_acl
 from kbroker.rules.records import AclChange, AclRemoval
 from kbroker.security.authorizer.acls import Acl, AclFilter

@@ -14,7 +14,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.security.rules import ALTER_CONFIG_POLICY, CREATE_TOPIC_POLICY, names_python
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls, timeout_of
+from kbroker.node.rules.timed_calls import Busy, CallTimedOut, Raised, WaitedCalls, timeout_of
 from kbroker.raft_metadata.controller.policies import Policies
 from kbroker.raft_metadata.image import ResourceType
 from kbroker.rules.loading import call_of, described, told
@@ -79,7 +79,7 @@ class _Asked:
             if isinstance(raised.error, PolicyViolation):
                 raise ApiError(ErrorCode.POLICY_VIOLATION, told(raised.error)) from None
             self._complaints.failed(described(raised.error), _REFUSED)
-        except Late:
+        except CallTimedOut:
             self._complaints.late(self._calls.timeout, _REFUSED)
         except Busy:
             self._complaints.busy(_REFUSED)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
-from kbroker.node.serving.admission import Refused
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
+from kbroker.node.serving.admission import AdmissionRefused
 from kbroker.rules.decision import Decision
-from kbroker.rules.records import Peer
+from kbroker.rules.records import ConnectingClient
 from kbroker.security.principal import KafkaPrincipal, as_authenticated, can_be_sent, parse_principal
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class PrincipalStep:
         self._security_protocol = security_protocol
 
     async def admit(self, client: Admitted) -> None:
-        """Ask who the client is. :class:`Refused` if the rule does not say so."""
-        peer = Peer(
+        """Ask who the client is. :class:`AdmissionRefused` if the rule does not say so."""
+        peer = ConnectingClient(
             listener=self._listener,
             security_protocol=self._security_protocol,
             host=str(client.stream.peer[0]),
@@ -43,12 +43,12 @@ class PrincipalStep:
         try:
             answer = await self._calls.call(peer)
             if answer is None or answer is Decision.DENIED:
-                raise Refused("the principal builder does not let it in")
+                raise AdmissionRefused("the principal builder does not let it in")
             principal = client.principal if answer is Decision.NOT_MINE else _principal(answer)
             if principal is None:
                 raise self._calls.nonsense(answer)
         except NoAnswer:
-            raise Refused("the principal builder has not said who it is") from None
+            raise AdmissionRefused("the principal builder has not said who it is") from None
         # A token stays one: whoever came with it may ask for no other (``SaslServerAuthenticator``).
         client.principal = as_authenticated(principal, by_token=client.principal.token_authenticated)
 
@@ -59,7 +59,7 @@ def _subject(certificate: bytes) -> str:
     try:
         return subject_name(certificate)
     except ValueError as error:
-        raise Refused(f"its certificate cannot be read: {error}") from None
+        raise AdmissionRefused(f"its certificate cannot be read: {error}") from None
 
 
 def _principal(answer: object) -> KafkaPrincipal | None:

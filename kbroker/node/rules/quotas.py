@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kbroker.node.rules.answer_cache import MAX_KEPT_NAME, AnswerCache
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
-from kbroker.node.rules.waited import Busy, Late, Raised, WaitedCalls
+from kbroker.node.rules.timed_calls import Busy, CallTimedOut, Raised, WaitedCalls
 from kbroker.node.serving.client_quotas import ClientQuotas
 from kbroker.raft_metadata.image.topics import NO_LEADER
 from kbroker.rules.decision import Decision
@@ -58,7 +58,7 @@ class QuotaRule:
         self._quota = call_of(rule, "quota")
         self._calls = WaitedCalls(now)
         self._complaints = Complaints(name)
-        self._kept: Kept[ClientLimits] = Kept(rule, now)
+        self._kept: AnswerCache[ClientLimits] = AnswerCache(rule, now)
         self._table: QuotaTable | None = None
 
     @property
@@ -94,7 +94,7 @@ class QuotaRule:
             answer = self._calls.call(self._quota, client)
         except Raised as raised:
             self._complaints.failed(described(raised.error), _SET)
-        except Late:
+        except CallTimedOut:
             self._complaints.late(self._calls.timeout, _SET)
         except Busy:
             self._complaints.busy(_SET)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker.errors import FatalError
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import ScramLogin
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal, can_be_sent

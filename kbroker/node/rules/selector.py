@@ -10,15 +10,23 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.cores.replication.replica_selector import ReplicaSelector, ReplicaView
+from kbroker.node.rules.answer_cache import MAX_KEPT_NAME, AnswerCache
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.kept import MAX_KEPT_NAME, Kept
-from kbroker.node.rules.waited import GRACE_SECONDS, TIMEOUT_SECONDS, Busy, Late, Raised, WaitedCalls, timeout_of
+from kbroker.node.rules.timed_calls import (
+    GRACE_SECONDS,
+    TIMEOUT_SECONDS,
+    Busy,
+    CallTimedOut,
+    Raised,
+    WaitedCalls,
+    timeout_of,
+)
 from kbroker.rules.loading import call_of, described
 from kbroker.rules.records import Reading, Replica
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
 
 _LEADER: Final = "the leader serves the consumer"
 
@@ -34,7 +42,7 @@ class SelectorRule:
         self._select = call_of(rule, "select")
         self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), GRACE_SECONDS)
         self._complaints = Complaints(name)
-        self._kept: Kept[int] = Kept(rule, now)
+        self._kept: AnswerCache[int] = AnswerCache(rule, now)
 
     def of_request(self, ctx: RequestContext, rack: str) -> tuple[ReplicaSelector, Hashable]:
         """Returns the selector for a consumer's Fetch; `rack` is "" without one (`FetchParams.selection`)."""
@@ -75,7 +83,7 @@ class SelectorRule:
         except Raised as raised:
             self._complaints.failed(described(raised.error), _LEADER)
             return leader
-        except Late:
+        except CallTimedOut:
             self._complaints.late(self._calls.timeout, _LEADER)
             return leader
         except Busy:

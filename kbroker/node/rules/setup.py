@@ -22,10 +22,10 @@ from kbroker.config.security.rules import (
 from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS
 from kbroker.errors import FatalError
 from kbroker.node.rules.authorizer import OwnAuthorizer
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.node.rules.own_acls import OwnAcls, own_acls
 from kbroker.node.rules.quotas import ImageCluster, QuotaRule, RuleQuotas
-from kbroker.node.rules.waited import WaitedCalls
+from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.rules.loading import call_of, described, load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.node.rules.logins import is_name
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import Password, Token, TokenUser

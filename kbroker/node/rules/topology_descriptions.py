@@ -17,8 +17,8 @@ import trio
 from kbroker.cores.groups.streams.description_backoff import Backoff
 from kbroker.cores.groups.streams_descriptions import UNCERTAIN
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.topology_descriptions import DescriptionStatus, description_of, wire_description
-from kbroker.node.rules.awaited import NoAnswer
+from kbroker.handlers.common.topology_descriptions import DescriptionStatus, description_of, wire_description
+from kbroker.node.rules.connection_calls import NoAnswer
 from kbroker.rules.descriptions import DescriptionRefused
 from kbroker.rules.loading import told
 

@@ -17,7 +17,7 @@ from kbroker.security.shown import shown
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig, Listener
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.security.handshake_thread import HandshakeThread
     from kbroker.node.security.sasl.setup import ListenerSasl
     from kbroker.node.security.secure_network import ConnectionStep

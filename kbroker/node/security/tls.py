@@ -18,11 +18,11 @@ from kbroker.config.definition import InvalidConfig
 from kbroker.config.security.tls import TlsProperties
 from kbroker.errors import FatalError
 from kbroker.node.security.tls_stream import PIECE, TlsStream
-from kbroker.node.serving.admission import Admitted, Refused
+from kbroker.node.serving.admission import AdmissionRefused, Admitted
 from kbroker.security.principal import USER_TYPE, KafkaPrincipal
 from kbroker.security.tls.material import Material, check_replacement, files, handshake_problem, load
 from kbroker.security.tls.names import MappingRules, NoMatchingRule, subject_name
-from kbroker.security.tls.stores import Instead, Values
+from kbroker.security.tls.stores import PropertyOverride, Values
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -85,7 +85,7 @@ class ListenerTls:
             return values
         # With SASL, only the listener's own property asks clients for certificates (KIP-684).
         own = config.values.get(f"listener.name.{self.listener.lower()}.ssl.client.auth", "none")
-        return Instead(values, "ssl.client.auth", own)
+        return PropertyOverride(values, "ssl.client.auth", own)
 
     def _load(self, values: Values) -> Material:
         return load(values, serves=self._serves, connects=self._connects)
@@ -154,7 +154,7 @@ class TlsAdmission:
         self._thread = thread
 
     async def admit(self, client: Admitted) -> None:
-        """:class:`Refused` or ``OSError`` if the handshake fails, or no mapping rule fits."""
+        """:class:`AdmissionRefused` or ``OSError`` if the handshake fails, or no mapping rule fits."""
         context = self._tls.material.server
         assert context is not None
         stream = TlsStream(client.stream, context, self._scratch)
@@ -164,15 +164,15 @@ class TlsAdmission:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise
         except ssl.SSLError as error:
-            raise Refused(f"SSL handshake failed: {handshake_problem(error)}") from None
+            raise AdmissionRefused(f"SSL handshake failed: {handshake_problem(error)}") from None
         certificate = client.certificate = stream.peer_certificate()
         if certificate is not None and not self._tls.has_sasl:
             try:
                 client.principal = KafkaPrincipal(USER_TYPE, self._tls.rules.name(subject_name(certificate)))
             except NoMatchingRule as error:
-                raise Refused(str(error)) from None
+                raise AdmissionRefused(str(error)) from None
             except ValueError as error:
-                raise Refused(f"its certificate cannot be read: {error}") from None
+                raise AdmissionRefused(f"its certificate cannot be read: {error}") from None
 
 
 class TlsConnect:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kbroker.runtime.turns import StepTurns
 
 
-class Refused(Exception):
+class AdmissionRefused(Exception):
     """The client is not let in; the text says why, and goes to the log."""
 
     kind = "protocol"
@@ -64,7 +64,7 @@ class AdmissionStep(Protocol):
     """A part of an admission."""
 
     async def admit(self, client: Admitted) -> None:
-        """Take the client a step further. :class:`Refused`, ``OSError`` or ``WireError`` if it goes no further."""
+        """Take the client a step further; :class:`AdmissionRefused`, ``OSError`` or ``WireError`` if there is none."""
 
 
 class Admission:

@@ -20,7 +20,7 @@ from kbroker.security.quotas.meters import QuotaRate, TokenBucket
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.requester import Requester
+    from kbroker.handlers.services.requester import Requester
     from kbroker.security.principal import KafkaPrincipal
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.serving.dispatcher import Dispatcher
 from kbroker.node.serving.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
@@ -26,10 +26,10 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
-    from kbroker.handlers.refused_batches import RefusedBatches
+    from kbroker.handlers.common.context import Services
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Awaited
+    from kbroker.handlers.services.refused_batches import RefusedBatches
     from kbroker.node.serving.memory_budget import MemoryBudget
     from kbroker.node.serving.observed_requests import RequestObservers
     from kbroker.node.serving.refusal_log import RefusalLog
@@ -452,9 +452,9 @@ class Connection:
             self.is_muted = False
 
     @property
-    def is_asked_more(self) -> bool:
+    def has_pipelined_request(self) -> bool:
         """Whether a request of another API waits behind the Fetch that is being served."""
-        return self._wait.is_asked_more
+        return self._wait.has_pipelined_request
 
     async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done`` or for ``timeout`` seconds. ``ConnectionLost`` when the client goes away.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.api_versions import unsupported_version
-from kbroker.handlers.context import CloseConnection, MeteredContext, RequestContext
-from kbroker.handlers.fair_share import LONG_REQUEST
-from kbroker.handlers.forwarding import NotForwarded, by_controller, error_codes
+from kbroker.handlers.common.context import CloseConnection, MeteredContext, RequestContext
+from kbroker.handlers.common.fair_share import LONG_REQUEST
+from kbroker.handlers.common.forwarding import NotForwarded, by_controller, error_codes
 from kbroker.handlers.registration import Forwarding, Registration
 from kbroker.node.serving.request_wait import ConnectionLost
 from kbroker.node.shortcuts.cache import ShortcutCache
@@ -24,7 +24,7 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.headers import decode_request_header
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.handlers.services.connection import Connection
     from kbroker.handlers.services.quotas import DispatchedMeter
     from kbroker.node.serving.long_request import LongRequest
@@ -93,7 +93,11 @@ class Dispatcher:
         registration = self._table.get(api_key)
         if registration is None or registration.is_async:
             return False
-        if len(frame) > LONG_REQUEST and self._services.authorizer is not None and registration.ask_ahead is not None:
+        if (
+            len(frame) > LONG_REQUEST
+            and self._services.authorizer is not None
+            and registration.prefetch_permissions is not None
+        ):
             return False  # what it names is asked about in turns
         if self._quotas.clients is not None and self._limits(frame) is not None:
             return False  # the connection's own task measures it, and waits
@@ -261,7 +265,7 @@ class Dispatcher:
 
     def _failed(self, request: object, context: RequestContext, error: Exception) -> Any:
         """The answer to a request whose handler has raised; ``CloseConnection`` if its API has none. Logs mistakes."""
-        from kbroker.handlers.error_answers import error_answer  # most nodes never need it
+        from kbroker.handlers.common.error_answers import error_answer  # most nodes never need it
         from kbroker.security.authorizer.types import AuthorizerNotReady
 
         api_key, version = context.header.api_key, context.api_version

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.handlers.registration import Registration
-from kbroker.node.serving.admission import Admitted, Refused
+from kbroker.node.serving.admission import AdmissionRefused, Admitted
 from kbroker.node.serving.connection import Connection
 from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.node.serving.refusal_log import RefusalLog
@@ -25,7 +25,7 @@ from kbroker.wire.buffer_pool import BufferPool
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.handlers.services.quotas import ConnectionRates
     from kbroker.node.serving.admission import Admission
     from kbroker.node.serving.observed_requests import RequestObservers
@@ -165,7 +165,7 @@ class ConnectionQuota:
             scope.cancel()
 
 
-class _Seen:
+class _LastVisit:
     """A connection's counters at the housekeeper's last visit."""
 
     __slots__ = ("active_at", "bytes_received", "frame_since", "frames")
@@ -177,7 +177,7 @@ class _Seen:
         self.bytes_received = 0
 
 
-def _is_active(connection: Connection, seen: _Seen) -> bool:
+def _is_active(connection: Connection, seen: _LastVisit) -> bool:
     """Whether bytes have moved since the housekeeper's last visit."""
     return connection.active or connection.bytes_received != seen.bytes_received
 
@@ -214,7 +214,7 @@ class Listener:
         self.admitted = 0
         """Connections that were let in, ever."""
         self._buffers = BufferPool()
-        self._connections: dict[Connection, _Seen] = {}
+        self._connections: dict[Connection, _LastVisit] = {}
         self._coming: dict[trio.CancelScope, tuple[float, str]] = {}
         """Clients that are not let in yet: since when, and where from."""
         self._some = trio.Event()
@@ -387,10 +387,10 @@ class Listener:
                 admitted.stream.close()  # it was to make room before it could hear of that
             if trio.current_time() >= scope.deadline:  # else it has made room for another
                 self._log_refusal(address, "time", f"{address} did not authenticate in {limit:g} s")
-        except (Refused, WireError) as error:
+        except (AdmissionRefused, WireError) as error:
             login_logger.debug("%s: refused a connection from %s: %s", self.name, address, shown(str(error)))
             text = f"refused a connection from {address}: {error}"
-            kind = error.kind if isinstance(error, Refused) else Refused.kind
+            kind = error.kind if isinstance(error, AdmissionRefused) else AdmissionRefused.kind
             self._log_refusal(address, kind, text, logging.INFO)
         except (OSError, trio.ClosedResourceError):
             pass  # the peer is gone, which is no news
@@ -423,7 +423,7 @@ class Listener:
             observers=self._observers,
         )
         self.admitted += 1
-        self._connections[connection] = _Seen(trio.current_time())
+        self._connections[connection] = _LastVisit(trio.current_time())
         self._some.set()
         if admitted.keeper is not None:
             nursery.start_soon(admitted.keeper(connection))

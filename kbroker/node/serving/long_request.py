@@ -19,7 +19,7 @@ from kbroker.base.short_turns import short_turns
 from kbroker.node.serving.reply_queue import encoded_frame
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext, Services
+    from kbroker.handlers.common.context import RequestContext, Services
     from kbroker.handlers.registration import Registration
     from kbroker.runtime.env import Env
     from kbroker.types import Part
@@ -70,9 +70,9 @@ class LongRequest:
             topics = self._services.metadata.image.topics.by_name.values()
             if len(topics) + sum(len(topic.partitions) for topic in topics) > MANY:
                 await self._take_turn()
-        if self._is_long and not registration.is_async and registration.ask_ahead is not None:
+        if self._is_long and not registration.is_async and registration.prefetch_permissions is not None:
             if context.authorizer is not None:
-                await registration.ask_ahead(request, context)
+                await registration.prefetch_permissions(request, context)
 
     async def answered(self, response: object) -> None:
         """Give way after the handler. A large answer waits for its turn to be ``encoded``, if it has none yet."""

@@ -20,7 +20,7 @@ from kbroker.node.serving.timed_steps import timed_steps
 if TYPE_CHECKING:
     import trio
 
-    from kbroker.handlers.context import RequestContext, Services
+    from kbroker.handlers.common.context import RequestContext, Services
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.shortcuts.cache import Tally

@@ -22,7 +22,7 @@ MAX_TEXT = 500
 _OTHERS = "other addresses"
 
 
-class _Told:
+class _LastLine:
     """The last line of an address and kind, and what has not been told since."""
 
     __slots__ = ("address", "at", "last", "level", "untold")
@@ -42,7 +42,7 @@ class RefusalLog:
         """``log`` writes a line of a level."""
         self._listener = listener
         self._log = log
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._told: dict[tuple[str, str], _LastLine] = {}
 
     @property
     def has_untold(self) -> bool:
@@ -58,7 +58,7 @@ class RefusalLog:
             key = (_OTHERS, "")
         told = self._told.get(key)
         if told is None:
-            self._told[key] = _Told(key[0], now, level)
+            self._told[key] = _LastLine(key[0], now, level)
             self._log(level, f"{self._listener}: {shown(text, MAX_TEXT)}")
         else:
             told.untold += 1
@@ -77,7 +77,7 @@ class RefusalLog:
                     f"{self._listener}: and {told.untold:,} more from {told.address},"
                     f" the last: {shown(told.last, MAX_TEXT)}",
                 )
-                self._told[key] = _Told(told.address, now, told.level)
+                self._told[key] = _LastLine(told.address, now, told.level)
 
     def clear(self) -> None:
         """Begin anew."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.serving.request_wait import ConnectionLost
 from kbroker.runtime.later import Later
 from kbroker.types import FileRegion, Part
@@ -378,7 +378,9 @@ def _error_frame(api_key: int, version: int, correlation_id: int, response: obje
 
     ``CloseConnection`` where that cannot be said. It is a mistake in a handler, and concerns this request alone.
     """
-    from kbroker.handlers.error_answers import error_in_place  # a node that makes no such mistake needs none of it
+    from kbroker.handlers.common.error_answers import (
+        error_in_place,  # a node that makes no such mistake needs none of it
+    )
 
     logger.exception("the answer to API key %d v%d cannot be encoded", api_key, version)
     try:

@@ -57,7 +57,7 @@ class RequestWait:
         self._failure: BaseException | None = None
 
     @property
-    def is_asked_more(self) -> bool:
+    def has_pipelined_request(self) -> bool:
         """Whether a request of another API waits behind the Fetch that is being served."""
         return self._reader.waiting_api_key not in (None, FETCH_KEY)
 
@@ -67,7 +67,7 @@ class RequestWait:
         With ``gives_way``, stop waiting as soon as another request arrives on this connection.
         """
         self._gives_way = gives_way
-        if operation.done or (gives_way and self.is_asked_more):
+        if operation.done or (gives_way and self.has_pipelined_request):
             return
         if self._poller is not None:
             await self._watched_by(self._poller, operation, timeout)
@@ -143,7 +143,7 @@ class RequestWait:
             self._unwatch()
             self._wake()
             return
-        if self._gives_way and self.is_asked_more:
+        if self._gives_way and self.has_pipelined_request:
             self._wake()
         elif not self._has_room:
             self._unwatch()
@@ -154,7 +154,7 @@ class RequestWait:
         with trio.CancelScope(deadline=trio.current_time() + timeout) as scope:
             operation.wake = scope.cancel
             self._end_time = scope.cancel if timeout < inf else None
-            while not operation.done and not (self._gives_way and self.is_asked_more):
+            while not operation.done and not (self._gives_way and self.has_pipelined_request):
                 if not self._has_room:
                     await trio.sleep_forever()
                 try:

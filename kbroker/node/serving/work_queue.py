@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kbroker.handlers.context import CloseConnection
+from kbroker.handlers.common.context import CloseConnection
 from kbroker.runtime.later import Later
 from kbroker.value_types import dataclass
 

@@ -33,7 +33,7 @@ class Target(NamedTuple):
     partition: int
 
 
-class LetterProducer:
+class DeadLetterProducer:
     """The producer id of one sender. Sequences begin anew with each target, so each has an id of its own."""
 
     def __init__(self, new_id: Callable[[], Awaitable[int]]) -> None:
@@ -73,19 +73,19 @@ class LetterProducer:
         self._id, self._target, self._next_sequence = NO_PRODUCER_ID, None, 0
 
 
-class LetterProducers:
+class DeadLetterProducers:
     """The producers of senders, kept from batch to batch. Two senders never have one at the same time."""
 
     def __init__(self, new_id: Callable[[], Awaitable[int]]) -> None:
-        """``new_id`` as in `LetterProducer`."""
+        """``new_id`` as in `DeadLetterProducer`."""
         self._new_id = new_id
-        self._idle: dict[Source, LetterProducer] = {}
+        self._idle: dict[Source, DeadLetterProducer] = {}
 
-    def take(self, source: Source) -> LetterProducer:
+    def take(self, source: Source) -> DeadLetterProducer:
         """The producer of a share partition's last letters, or a new one."""
-        return self._idle.pop(source, None) or LetterProducer(self._new_id)
+        return self._idle.pop(source, None) or DeadLetterProducer(self._new_id)
 
-    def give_back(self, source: Source, producer: LetterProducer) -> None:
+    def give_back(self, source: Source, producer: DeadLetterProducer) -> None:
         """Keep a producer all of whose batches are in the topic. One whose batch is in doubt is not given back."""
         self._idle[source] = producer
         if len(self._idle) > _MOST_KEPT:

@@ -23,7 +23,7 @@ from kbroker.cores.share_partitions.dead_letters import (
 from kbroker.cores.share_partitions.originals import OriginalsReader
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer_pool import NoAnswer
-from kbroker.node.share.dead_letter_producers import LetterProducer, LetterProducers, Target
+from kbroker.node.share.dead_letter_producers import DeadLetterProducer, DeadLetterProducers, Target
 from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_configs
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.wire.batch_header import walk_headers
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from kbroker.config.share_group import ShareGroupConfig
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.partition import Partition
     from kbroker.observe.metrics.traffic import Traffic
@@ -130,7 +130,7 @@ class DeadLetterQueue:
         self._senders = trio.CapacityLimiter(_SENDERS)
         self._senders_of: dict[str, trio.CapacityLimiter] = {}
         """By topic, as long as it has any."""
-        self._producers = LetterProducers(services.producer_ids.next_id)
+        self._producers = DeadLetterProducers(services.producer_ids.next_id)
         self._peers = pool_for("dead-letters")
 
     async def put(
@@ -240,7 +240,7 @@ class DeadLetterQueue:
     # -- attempts ------------------------------------------------------------------------------
 
     async def _repeat(
-        self, source: Source, batch: bytes, producer: LetterProducer, is_ours: Callable[[], bool]
+        self, source: Source, batch: bytes, producer: DeadLetterProducer, is_ours: Callable[[], bool]
     ) -> None:
         """Make attempts to write a batch, until one gives no reason for another. ``_GivenUp``, ``_NoLongerOurs``.
 
@@ -282,7 +282,7 @@ class DeadLetterQueue:
             raise _GivenUp(f"the topic {name} cannot be created: {outcome}")
         return None if name in self._services.metadata.image.topics.by_name else f"{name} is not known here yet"
 
-    async def _write(self, name: str, source: Source, batch: bytes, producer: LetterProducer) -> str | None:
+    async def _write(self, name: str, source: Source, batch: bytes, producer: DeadLetterProducer) -> str | None:
         """Have a batch written by the leader of the topic's partition; the reason why it has to be tried again."""
         topic = self._services.metadata.image.topics.by_name.get(name)
         if topic is None:

@@ -12,7 +12,7 @@ from kbroker.cores.share_partitions.settings import (
     ShareGroupSettings,
     SharePartitionSettings,
 )
-from kbroker.handlers.internal_topics import ensure_internal_topic
+from kbroker.handlers.common.internal_topics import ensure_internal_topic
 from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.partition_manager import SharePartitionManager
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kbroker.config.share_group import ShareGroupConfig
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.peers.peer_pool import PoolFor

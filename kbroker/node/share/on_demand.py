@@ -9,7 +9,7 @@ from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.controller.image_publisher import Subscriber
     from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.peers.peer_pool import PoolFor

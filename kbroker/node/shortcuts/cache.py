@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
     from kbroker.runtime.later import Later
     from kbroker.runtime.round import Round
     from kbroker.security.authorizer.types import Authorizer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.heartbeat import handle
 from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import RequestTemplate, response_template

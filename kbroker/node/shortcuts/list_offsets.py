@@ -9,8 +9,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import ClassVar, Final
 
-from kbroker.handlers.authorization import would_allow
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import would_allow
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.list_offsets import EARLIEST, LATEST, look_up
 from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kbroker.cores.groups.offset_requests import OffsetsToCommit
 from kbroker.errors import ApiError
-from kbroker.handlers.authorization import would_allow
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.authorization import would_allow
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.offset_commit import CommitReply
 from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template

@@ -16,9 +16,9 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import would_allow
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.transactions import is_transactional, verified_at_once
+from kbroker.handlers.common.authorization import would_allow
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.transactions import is_transactional, verified_at_once
 from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import CORRELATION_ID_END, PLACEHOLDER, response_template
 from kbroker.security.authorizer.types import AclOperation, ResourceType

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kbroker.config.security.rules import METRIC_REPORTERS, PREFIX
 from kbroker.config.telemetry import FILE_PREFIX, receivers_of
 from kbroker.errors import FatalError
-from kbroker.node.rules.awaited import AwaitedCalls
+from kbroker.node.rules.connection_calls import AwaitedCalls
 from kbroker.rules.loading import load
 from kbroker.rules.records import ClientMetrics
 

@@ -12,7 +12,7 @@ import trio
 from kbroker.config.client_metrics import UnusableExpression
 from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.rules.awaited import AwaitedCalls, NoAnswer
+from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.observe.telemetry.instances import (
     COMPRESSION_TYPES,
     Instance,

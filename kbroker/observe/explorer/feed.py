@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from kbroker.observe.explorer.decoded import Decoded
 from kbroker.observe.explorer.exchange import ConnectionInfo, Exchange, Names, Skipped, StreamStart
+from kbroker.observe.explorer.explained import LookUp, Story, document_of, trees_of
 from kbroker.observe.explorer.lines import Item, line_of
 from kbroker.observe.explorer.sequences import Step
-from kbroker.observe.explorer.story import LookUp, Story, document_of, trees_of
 from kbroker.version import __version__
 from kbroker.wire.registry import API_KEYS
 
@@ -32,7 +32,7 @@ MAX_WAITING_BYTES: Final = 8 << 20
 """Characters of them."""
 
 
-class _Kept(NamedTuple):
+class _FeedEntry(NamedTuple):
     """An exchange as it came, and its document as text: messages take many times as much."""
 
     exchange: Exchange
@@ -54,7 +54,7 @@ class Feed:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._story = Story()
-        self._kept: OrderedDict[tuple[int, str, int], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str, int], _FeedEntry] = OrderedDict()
         self._bytes = 0
         self._readers: list[FeedReader] = []
 
@@ -78,7 +78,7 @@ class Feed:
         with self._lock:
             self._story.names.known.update(found)
             document = json.dumps(document_of(self._story.tell(decoded)))
-            kept = _Kept(exchange, decoded.connection, decoded.run, document)
+            kept = _FeedEntry(exchange, decoded.connection, decoded.run, document)
             self._keep(kept)
             self._put(_event("exchange", kept.document))
 
@@ -86,7 +86,7 @@ class Feed:
         for reader in self._readers:
             reader.put(event)
 
-    def _keep(self, kept: _Kept) -> None:
+    def _keep(self, kept: _FeedEntry) -> None:
         key = kept.exchange.node, kept.run, kept.exchange.number
         replaced = self._kept.pop(key, None)
         self._bytes += kept.size - (0 if replaced is None else replaced.size)
@@ -137,7 +137,7 @@ class Feed:
         return map(line_of, _items_of_file(starts, names, kept))
 
 
-def _items_of_file(starts: Mapping[int, StreamStart], names: Names, kept: Sequence[_Kept]) -> Iterator[Item]:
+def _items_of_file(starts: Mapping[int, StreamStart], names: Names, kept: Sequence[_FeedEntry]) -> Iterator[Item]:
     """The beginning of a file, and exchanges, before which all is told that a reader has to know."""
     first = next(iter(starts.values()), StreamStart(-1, "", f"kbroker {__version__}", 0.0))
     runs = {first.node: first.run}

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from kbroker.observe.explorer.exchange import Skipped
+from kbroker.observe.explorer.explained import ExplainedExchange, Filter, Story, Tree, explanations, tree_of
 from kbroker.observe.explorer.lines import Item
-from kbroker.observe.explorer.story import Filter, Story, Told, Tree, explanations, tree_of
 from kbroker.wire.registry import API_KEYS
 
 CLIENT_WIDTH = 20
 
 
-def line(told: Told) -> str:
+def line(told: ExplainedExchange) -> str:
     """Time, client, time taken, request and answer, sequences."""
     decoded, exchange = told.decoded, told.decoded.exchange
     at = datetime.fromtimestamp(exchange.at_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
@@ -37,7 +37,7 @@ def skipped_line(skipped: Skipped) -> str:
     return f"... {sum(skipped.counts.values())} not shown ({', '.join(texts)}): {skipped.why}"
 
 
-def details(told: Told) -> Iterator[str]:
+def details(told: ExplainedExchange) -> Iterator[str]:
     """All lines about an exchange."""
     decoded, exchange = told.decoded, told.decoded.exchange
     yield line(told)

@@ -11,11 +11,11 @@ from kbroker.wire.schema import struct_spec
 _NAMES: Final = ("error_code", "partition_error_code")
 
 
-class _Place(NamedTuple):
+class _ErrorFields(NamedTuple):
     """Where a struct has errors: its own field (empty without one), and fields that hold structs with errors."""
 
     own: str
-    inner: tuple[tuple[str, bool, _Place], ...]
+    inner: tuple[tuple[str, bool, _ErrorFields], ...]
     """Name, whether it is a list, the struct's place."""
 
 
@@ -24,7 +24,7 @@ def error_codes(response: object) -> Iterator[int]:
     return _codes(response, _place_of(cast("Hashable", type(response))))
 
 
-def _codes(struct: object, place: _Place) -> Iterator[int]:
+def _codes(struct: object, place: _ErrorFields) -> Iterator[int]:
     own, inner = place
     if own and (code := getattr(struct, own)):
         yield code
@@ -43,7 +43,7 @@ def _codes(struct: object, place: _Place) -> Iterator[int]:
 
 
 @cache
-def _place_of(struct: Hashable) -> _Place:
+def _place_of(struct: Hashable) -> _ErrorFields:
     own, inner = "", []
     for field in struct_spec(cast("type[Any]", struct)).fields:
         if field.name in _NAMES:
@@ -52,4 +52,4 @@ def _place_of(struct: Hashable) -> _Place:
         held = field.type.struct if element is None else element.struct
         if held is not None and any(below := _place_of(cast("Hashable", held))):
             inner.append((field.name, element is not None, below))
-    return _Place(own, tuple(inner))
+    return _ErrorFields(own, tuple(inner))

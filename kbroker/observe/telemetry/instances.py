@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.observe.telemetry.subscriptions import ClientAttributes, Subscription, Wanted, wanted_of
+from kbroker.observe.telemetry.subscriptions import ClientAttributes, Subscription, SubscriptionRequest, wanted_of
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 
@@ -29,7 +29,7 @@ class Instance:
     """A client instance that pushes metrics (KIP-714). Times are seconds of the node's clock."""
 
     attributes: ClientAttributes
-    wanted: Wanted
+    wanted: SubscriptionRequest
     version: int
     """That of the subscriptions that ``wanted`` was made from."""
     heard_at: float

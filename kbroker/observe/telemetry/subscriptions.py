@@ -59,7 +59,7 @@ def parse_subscription(name: str, configs: Mapping[str, str]) -> Subscription:
     return Subscription(name, tuple(value("metrics")), int(value("interval.ms")), match)
 
 
-class Wanted(NamedTuple):
+class SubscriptionRequest(NamedTuple):
     """All that a client is asked for."""
 
     subscription_id: int
@@ -67,7 +67,9 @@ class Wanted(NamedTuple):
     interval_ms: int
 
 
-def wanted_of(subscriptions: Iterable[Subscription], client: ClientAttributes, instance_id: Uuid) -> Wanted:
+def wanted_of(
+    subscriptions: Iterable[Subscription], client: ClientAttributes, instance_id: Uuid
+) -> SubscriptionRequest:
     """The subscriptions that match, put together: all their metrics, the shortest interval."""
     metrics: dict[str, None] = {}
     interval_ms = DEFAULT_INTERVAL_MS
@@ -76,7 +78,7 @@ def wanted_of(subscriptions: Iterable[Subscription], client: ClientAttributes, i
             metrics.update(dict.fromkeys(subscription.metrics))
             interval_ms = min(interval_ms, subscription.interval_ms)
     names = (ALL_METRICS,) if ALL_METRICS in metrics else tuple(_as_java_set(metrics))
-    return Wanted(subscription_id(names, interval_ms, instance_id), names, interval_ms)
+    return SubscriptionRequest(subscription_id(names, interval_ms, instance_id), names, interval_ms)
 
 
 def subscription_id(metrics: Iterable[str], interval_ms: int, instance_id: Uuid) -> int:

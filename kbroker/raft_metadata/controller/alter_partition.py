@@ -10,8 +10,8 @@ import logging
 from collections.abc import Sequence
 
 from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.controller.broker_changes import automatic_election, change_rules
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
-from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules
 from kbroker.raft_metadata.controller.partition_changes import partition_change
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.leadership import (
+from kbroker.raft_metadata.controller.broker_changes import (
     records_after_unclean_shutdown,
     records_to_elect_with,
     records_to_leave_isrs,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller.broker_changes import record_for_directory, records_to_leave_isrs
 from kbroker.raft_metadata.controller.brokers import check_broker_epoch
-from kbroker.raft_metadata.controller.leadership import record_for_directory, records_to_leave_isrs
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, DIRECTORIES
 from kbroker.types import Uuid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules, every_partition
+from kbroker.raft_metadata.controller.broker_changes import automatic_election, change_rules, every_partition
 from kbroker.raft_metadata.controller.partition_changes import Election, partition_change
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import NO_LEADER, PartitionImage, TopicImage

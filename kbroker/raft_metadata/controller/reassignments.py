@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.assignments import validate_assignment
-from kbroker.raft_metadata.controller.leadership import automatic_election, change_rules
+from kbroker.raft_metadata.controller.broker_changes import automatic_election, change_rules
 from kbroker.raft_metadata.controller.partition_changes import Election, partition_change
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import PartitionImage, TopicImage

@@ -1,5 +1,5 @@
 """Authorization: resources, operations and ACLs (Kafka's ``StandardAuthorizer``). Sans-IO.
 
-Handlers do not ask an authorizer themselves: `kbroker.handlers.authorization` does. Begin with `types`, then with
-`standard`.
+Handlers do not ask an authorizer themselves: `kbroker.handlers.common.authorization` does. Begin with `types`, then
+with `standard`.
 """

@@ -16,8 +16,8 @@ from kbroker.config.definition import InvalidConfig
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.security.tls.names import subject_name
 from kbroker.security.tls.stores import (
-    Instead,
     KeyStore,
+    PropertyOverride,
     Values,
     alternative_names,
     read_key_store,
@@ -59,7 +59,7 @@ def load(values: Values, *, serves: bool, connects: bool) -> Material:
     """
     server = server_context(values) if serves else None
     client = client_context(values) if connects else None
-    probe = client_context(Instead(values, "ssl.endpoint.identification.algorithm", "")) if connects else None
+    probe = client_context(PropertyOverride(values, "ssl.endpoint.identification.algorithm", "")) if connects else None
     if server is not None and probe is not None:
         problem = mismatch(server, probe)
         if problem is not None:

@@ -61,7 +61,7 @@ class Values(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-class Instead:
+class PropertyOverride:
     """Properties of which one has another value."""
 
     def __init__(self, values: Values, name: str, value: object) -> None:

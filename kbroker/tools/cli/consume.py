@@ -190,7 +190,7 @@ def _copy_latest(reader: Reader, arguments: argparse.Namespace, sieve: Sieve, sh
     ``FatalError`` once there is more than memory is meant for: a part of the keys would not be what was asked for.
     """
     from kbroker.client.reader import Skipped
-    from kbroker.client.records_io.latest import LatestPerKey
+    from kbroker.client.records_io.latest_per_key import LatestPerKey
 
     write = _writer(arguments)
     latest = LatestPerKey(max_bytes=_LATEST_BYTES)

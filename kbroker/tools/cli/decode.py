@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_json(data: bytes, response_to: tuple[int, int] | None) -> int:
     """Print the fields of a frame with their places; of a damaged one with the problem, and 1."""
-    from kbroker.observe.explorer.story import fields_of
+    from kbroker.observe.explorer.explained import fields_of
     from kbroker.tools.cli.output import print_json
     from kbroker.wire.errors import WireError
     from kbroker.wire.layouts import DamagedFrame, parse_frame
@@ -73,8 +73,8 @@ def _print_json(data: bytes, response_to: tuple[int, int] | None) -> int:
 
 def print_saved(data: bytes, *, json: bool = False) -> int:
     """Print all that is known of exchanges that ``kbroker watch --save`` has written."""
+    from kbroker.observe.explorer.explained import Filter, documents_of
     from kbroker.observe.explorer.lines import read_items
-    from kbroker.observe.explorer.story import Filter, documents_of
     from kbroker.observe.explorer.text import text_of
     from kbroker.wire.errors import WireError
 

@@ -29,7 +29,7 @@ from kbroker.tools.cli.record_spans import (
     sieve_of,
     span_of,
 )
-from kbroker.tools.cli.storing import progress
+from kbroker.tools.cli.sending import progress
 
 if TYPE_CHECKING:
     from kbroker.client.reader import Chunk, Reader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbroker.tools.cli.common import add_cluster_arguments
 from kbroker.tools.cli.record_files import FORMAT_DETAILS, add_format_argument, format_of
 from kbroker.tools.cli.resuming import RESUME_HELP, Resuming, add_resume_argument, resuming_of
-from kbroker.tools.cli.storing import add_sending_arguments, check_topic_name, opened_input, store
+from kbroker.tools.cli.sending import add_sending_arguments, check_topic_name, opened_input, store
 
 if TYPE_CHECKING:
     from kbroker.client.records_io.items import BadLine, Item

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.tools.cli.common import add_cluster_arguments, name_value, not_negative
 from kbroker.tools.cli.parser import UsageError
-from kbroker.tools.cli.storing import add_sending_arguments, check_topic_name, opened_input, store
+from kbroker.tools.cli.sending import add_sending_arguments, check_topic_name, opened_input, store
 
 if TYPE_CHECKING:
     from kbroker.client.records_io.line_records import InputOptions

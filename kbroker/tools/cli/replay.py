@@ -24,7 +24,7 @@ from kbroker.tools.cli.record_spans import (
     span_of,
 )
 from kbroker.tools.cli.resuming import RESUME_HELP, Resuming, add_resume_argument, resuming_of
-from kbroker.tools.cli.storing import (
+from kbroker.tools.cli.sending import (
     Interruption,
     Problems,
     add_sending_arguments,
@@ -84,7 +84,7 @@ def _rate(text: str) -> float:
 class _ReplayProblems(Problems):
     def place(self, source: int) -> dict[str, int]:
         """Partition and offset in the topic that is read."""
-        from kbroker.client.records_io.place import place_of
+        from kbroker.client.records_io.copy_position import place_of
 
         partition, offset = place_of(source)
         return {"partition": partition, "offset": offset}

@@ -16,7 +16,7 @@ from kbroker.tools.cli.common import complain
 if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.client.producer import Producer
-    from kbroker.client.records_io.place import Course, Place
+    from kbroker.client.records_io.copy_position import CopyPosition, CopyProgress
     from kbroker.tools.cli.record_spans import Limits
 
 RESUME_HELP: Final = """\
@@ -58,9 +58,9 @@ def resuming_of(arguments: argparse.Namespace, task: str) -> Iterator[Resuming]:
 class Resuming:
     """The place of a copy: read at its beginning, kept if it does not come to its end."""
 
-    def __init__(self, arguments: argparse.Namespace, task: str, begun: Place | None) -> None:
+    def __init__(self, arguments: argparse.Namespace, task: str, begun: CopyPosition | None) -> None:
         """See `resuming_of`."""
-        from kbroker.client.records_io.place import Course
+        from kbroker.client.records_io.copy_position import CopyProgress
 
         self._topic = arguments.topic
         self._command = arguments.command
@@ -73,11 +73,11 @@ class Resuming:
         if self.begun is not None and self.begun.known_again:
             if arguments.no_idempotence or arguments.acks not in ("all", "-1"):
                 raise FatalError(f"{self._file} is of an idempotent producer: leave out --acks and --no-idempotence")
-        self.course: Course = Course(self.begun)
+        self.course: CopyProgress = CopyProgress(self.begun)
 
     def check_topics(self, client: Client, *sources: str) -> None:
         """``FatalError`` if the target, or a topic that is read, is not that of the first part of the copy."""
-        from kbroker.client.records_io.place import ids_of, made_anew
+        from kbroker.client.records_io.copy_position import ids_of, made_anew
 
         names = (self._topic, *sources)
         self._topic_ids = ids_of(client, names)
@@ -130,9 +130,9 @@ class Resuming:
 
 
 @contextmanager
-def _held(file: Path) -> Iterator[Place]:
+def _held(file: Path) -> Iterator[CopyPosition]:
     """The place in a file, which is locked until the block ends."""
-    from kbroker.client.records_io.place import load_place
+    from kbroker.client.records_io.copy_position import load_copy_position
     from kbroker.tools.cli.partial_file import Taken, lock
 
     with ExitStack() as stack:
@@ -141,7 +141,7 @@ def _held(file: Path) -> Iterator[Place]:
             lock(opened.fileno())
             if not os.path.samestat(os.fstat(opened.fileno()), file.stat()):
                 raise Taken
-            place = load_place(opened.read(_MOST_BYTES))
+            place = load_copy_position(opened.read(_MOST_BYTES))
             age = time.time() - os.fstat(opened.fileno()).st_mtime
         except Taken:
             raise FatalError(f"another process goes on from {file}") from None

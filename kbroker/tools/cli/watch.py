@@ -19,8 +19,8 @@ from typing import IO, Final
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import FatalError
 from kbroker.observe.explorer.exchange import CLIENT, Closed, ConnectionInfo, Exchange, Names, Skipped, StreamStart
+from kbroker.observe.explorer.explained import ExplainedExchange, Filter, Story, document_of
 from kbroker.observe.explorer.lines import Item, line_of, read_items
-from kbroker.observe.explorer.story import Filter, Story, Told, document_of
 from kbroker.observe.explorer.text import details, heading, line, skipped_line
 from kbroker.tools.cli.common import complain, positive, readable_errors
 from kbroker.tools.cli.output import print_json, print_table, write
@@ -222,7 +222,7 @@ class _Display:
                 _print(skipped_line(item))
         self._write(item)
 
-    def _print(self, told: Told) -> None:
+    def _print(self, told: ExplainedExchange) -> None:
         if self._json:
             _print(json.dumps(document_of(told, trees=self._verbose)))
         elif self._verbose:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from kbroker.observe import explorer
-from kbroker.tools.console.call import Call, Handler, Refused, error_answer, read_body, set_cookie
+from kbroker.tools.console.call import Call, Handler, RequestRefused, error_answer, read_body, set_cookie
 from kbroker.tools.console.guard import Guard
 from kbroker.tools.console.routes import API
 from kbroker.tools.console.sessions import Session
@@ -73,6 +73,6 @@ def _file(path: Path) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _unknown(request: Request) -> Response:
-    answer = error_answer(Refused(404, "there is nothing at this address"))
+    answer = error_answer(RequestRefused(404, "there is nothing at this address"))
     assert answer is not None
     return answer

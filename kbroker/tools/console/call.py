@@ -41,7 +41,7 @@ _NOT_FOUND: Final = frozenset(
 )
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not carried out, with its HTTP status; the text is one line for a person."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 class Call:
-    """A request with its session. Bad parameters raise ``Refused``."""
+    """A request with its session. Bad parameters raise ``RequestRefused``."""
 
     def __init__(self, console: Console, request: Request, session: Session, body: Mapping[str, Json]) -> None:
         self.console = console
@@ -62,7 +62,7 @@ class Call:
     def view(self) -> View:
         """The cluster as the session's user sees it."""
         if self.session.view is None:
-            raise Refused(401, "sign in first")
+            raise RequestRefused(401, "sign in first")
         return self.session.view
 
     @property
@@ -81,10 +81,10 @@ class Call:
         value = self._given.get(name)
         if value is None or (value == "" and default is None):
             if default is None:
-                raise Refused(400, f"{name} is missing")
+                raise RequestRefused(400, f"{name} is missing")
             return default
         if not isinstance(value, str):
-            raise Refused(400, f"{name} has to be text")
+            raise RequestRefused(400, f"{name} has to be text")
         return value
 
     def number(self, name: str, default: int | None = None, *, lowest: int = 0, highest: int = 2**63 - 1) -> int:
@@ -92,14 +92,14 @@ class Call:
         value = self._given.get(name)
         if value is None or value == "":
             if default is None:
-                raise Refused(400, f"{name} is missing")
+                raise RequestRefused(400, f"{name} is missing")
             return default
         try:
             number = int(value) if isinstance(value, str) and len(value) < 20 else value
         except ValueError:
             number = None
         if not isinstance(number, int) or isinstance(number, bool) or not lowest <= number <= highest:
-            raise Refused(400, f"{name} has to be a whole number from {lowest} to {highest}")
+            raise RequestRefused(400, f"{name} has to be a whole number from {lowest} to {highest}")
         return number
 
     def flag(self, name: str) -> bool:
@@ -110,7 +110,7 @@ class Call:
         """A parameter that is one of some words."""
         value = self.text(name, default)
         if value not in choices:
-            raise Refused(400, f"{name} has to be one of {', '.join(choices)}")
+            raise RequestRefused(400, f"{name} has to be one of {', '.join(choices)}")
         return value
 
     def texts(self, name: str) -> dict[str, str]:
@@ -119,10 +119,10 @@ class Call:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise Refused(400, f"{name} has to be an object")
+            raise RequestRefused(400, f"{name} has to be an object")
         found = {key: each for key, each in value.items() if isinstance(each, str)}
         if len(found) != len(value):
-            raise Refused(400, f"{name} has to hold texts")
+            raise RequestRefused(400, f"{name} has to hold texts")
         return found
 
     # --- The cluster ------------------------------------------------------------------------------------------------
@@ -140,10 +140,10 @@ class Call:
         write_audit(self.session.user, self.address, action, target, details, outcome)
 
     def refuse_read_only(self, action: str, target: str, details: Json) -> None:
-        """``Refused``, with a line in the audit log, where no writes are allowed."""
+        """``RequestRefused``, with a line in the audit log, where no writes are allowed."""
         if not self.console.settings.writes:
             self.audit(action, target, details, "refused: read-only")
-            raise Refused(403, "this console is read-only: it was started without --writes")
+            raise RequestRefused(403, "this console is read-only: it was started without --writes")
 
     async def write(self, action: str, target: str, details: Json, question: Callable[[Client], T]) -> T:
         """Change something: only where writes are allowed, and never without a line in the audit log."""
@@ -167,11 +167,11 @@ async def read_body(request: Request) -> dict[str, Json]:
     try:
         document = load_json(await request.body())
     except TooLarge:
-        raise Refused(413, f"more than {MAX_BODY >> 20} MiB cannot be sent") from None
+        raise RequestRefused(413, f"more than {MAX_BODY >> 20} MiB cannot be sent") from None
     except ValueError:
-        raise Refused(400, "what is sent has to be JSON") from None
+        raise RequestRefused(400, "what is sent has to be JSON") from None
     if not isinstance(document, dict):
-        raise Refused(400, "what is sent has to be an object")
+        raise RequestRefused(400, "what is sent has to be an object")
     return document
 
 
@@ -185,7 +185,7 @@ def set_cookie(response: Response, session: Session, request: Request) -> None:
 def error_answer(error: Exception) -> JSONResponse | None:
     """The page's answer for an error; None for one that is a defect of the console."""
     match error:
-        case Refused():
+        case RequestRefused():
             return _told(error.status, str(error))
         case AuthenticationFailed():
             return _told(401, str(error))

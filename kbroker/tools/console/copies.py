@@ -17,8 +17,8 @@ from typing import Final, Protocol, TypeAlias
 import trio
 
 from kbroker.client import Client
+from kbroker.client.records_io.copy_position import CopyPosition
 from kbroker.client.records_io.json_types import Json
-from kbroker.client.records_io.place import Place
 from kbroker.tools.console.uploads import Upload
 
 THREADS: Final = 4
@@ -77,7 +77,7 @@ class Outcome:
     """The reasons why records were not stored, one for each."""
 
     error: str = ""
-    place: Place | None = None
+    place: CopyPosition | None = None
     finished: bool = False
     goon: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
@@ -111,16 +111,16 @@ class ReplaySteps(Protocol):
     """The work of a replay, a step after the other."""
 
     def step(
-        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: Place | None, control: Control
+        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: CopyPosition | None, control: Control
     ) -> Outcome: ...
 
 
 class ImportSteps(Protocol):
     """The work of an import, a piece after the other."""
 
-    def step(self, client: Client, text: str, shift: int, place: Place | None) -> Outcome: ...
+    def step(self, client: Client, text: str, shift: int, place: CopyPosition | None) -> Outcome: ...
 
-    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome: ...
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: CopyPosition | None) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Copy:
         """Records that may be stored twice when it goes on; None: some of its last step, nobody knows how many."""
         self._problems: list[str] = []
         self._notes: list[str] = []
-        self._place: Place | None = None
+        self._place: CopyPosition | None = None
         self._cancelled = False
         self._context = context
         self._asked_at = context.clock()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.client.records_io.csv_records import CsvWriter
 from kbroker.errors import FatalError
-from kbroker.tools.console.call import Refused
+from kbroker.tools.console.call import RequestRefused
 from kbroker.tools.console.scan import Found
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class ExportFile(Protocol):
 
 
 def check_format(kind: str) -> None:
-    """``Refused`` says in one line what a format lacks."""
+    """``RequestRefused`` says in one line what a format lacks."""
     if kind == "parquet":
         from kbroker.client.records_io.parquet_records import check_parquet
 
         try:
             check_parquet()
         except FatalError as error:
-            raise Refused(501, str(error)) from None
+            raise RequestRefused(501, str(error)) from None
 
 
 def export_file(kind: str, topic: str, give: Callable[[bytes], None]) -> ExportFile:

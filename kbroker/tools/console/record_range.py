@@ -11,7 +11,7 @@ from kbroker.client.log_places import END, START, AtOffset, AtTime, Place, find,
 from kbroker.client.records_io.record_filter import BadFilter, parse_filter
 from kbroker.client.records_io.times import parse_moment
 from kbroker.client.topics import TopicDescription
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.scan import RecordView, ranges
 from kbroker.types import TopicPartition
 
@@ -48,7 +48,7 @@ class RecordRange:
 
 
 def range_of(call: Call) -> RecordRange:
-    """The range that a request asks for; ``Refused`` says which parameter is wrong, or that nobody has signed in."""
+    """Returns the range that a request asks for; ``RequestRefused`` says which parameter is wrong, or who is to sign in."""
     # Parameters of whoever may not ask are not worked on.
     _ = call.view
     topic = call.text("topic")
@@ -56,7 +56,7 @@ def range_of(call: Call) -> RecordRange:
     try:
         fits = parse_filter(call.text("filter", ""))
     except BadFilter as error:
-        raise Refused(400, f"filter: {error}") from None
+        raise RequestRefused(400, f"filter: {error}") from None
     look = RecordView(
         topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"), call.console.decoder
     )
@@ -76,7 +76,7 @@ def _moment(call: Call, name: str, now_ms: int) -> int:
     try:
         return parse_moment(call.text(name), now_ms)
     except ValueError as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
 
 
 def parse_partitions(text: str) -> tuple[int, ...] | None:
@@ -86,7 +86,7 @@ def parse_partitions(text: str) -> tuple[int, ...] | None:
     found: set[int] = set()
     parts = text.split(",", _MAX_PARTS)
     if len(parts) > _MAX_PARTS:
-        raise Refused(400, f"more than {_MAX_PARTS} partitions and ranges of them cannot be listed")
+        raise RequestRefused(400, f"more than {_MAX_PARTS} partitions and ranges of them cannot be listed")
     try:
         for part in parts:
             first, dash, last = part.strip().partition("-")
@@ -95,9 +95,9 @@ def parse_partitions(text: str) -> tuple[int, ...] | None:
                 raise ValueError
             found.update(range(begin, end + 1))
             if len(found) > _MAX_PARTITIONS:
-                raise Refused(400, f"more than {_MAX_PARTITIONS:,} partitions cannot be looked at together")
+                raise RequestRefused(400, f"more than {_MAX_PARTITIONS:,} partitions cannot be looked at together")
     except ValueError:
-        raise Refused(400, f"{text[:100]!r} are no partitions such as 0 or 0,3-5") from None
+        raise RequestRefused(400, f"{text[:100]!r} are no partitions such as 0 or 0,3-5") from None
     return tuple(sorted(found))
 
 
@@ -109,9 +109,9 @@ def parse_positions(text: str) -> dict[int, int]:
         pairs = [part.split(":") for part in text.split(",")]
         positions = {int(partition): int(offset) for partition, offset in pairs}
     except ValueError:
-        raise Refused(400, f"{text[:100]!r} are no positions such as 0:12,1:40") from None
+        raise RequestRefused(400, f"{text[:100]!r} are no positions such as 0:12,1:40") from None
     if any(partition < 0 or not 0 <= offset < 2**63 for partition, offset in positions.items()):
-        raise Refused(400, f"{text[:100]!r} are no positions such as 0:12,1:40")
+        raise RequestRefused(400, f"{text[:100]!r} are no positions such as 0:12,1:40")
     return positions
 
 
@@ -134,18 +134,18 @@ class Limits:
     """Partitions that were asked for, and are left out: they have no leader."""
 
     def check_whole(self, topic: str, told: str) -> None:
-        """``Refused`` where a partition is left out, for what must not seem whole then."""
+        """``RequestRefused`` where a partition is left out, for what must not seem whole then."""
         if self.leaderless:
-            raise Refused(409, f"partition {self.leaderless[0]} of {topic} has no leader now: {told}")
+            raise RequestRefused(409, f"partition {self.leaderless[0]} of {topic} has no leader now: {told}")
 
 
 def find_partitions(wanted: RecordRange, topic: TopicDescription) -> list[int]:
-    """The partitions of a range; ``Refused`` if the topic lacks one."""
+    """The partitions of a range; ``RequestRefused`` if the topic lacks one."""
     there = {entry.partition for entry in topic.partitions}
     partitions = sorted(there) if wanted.partitions is None else list(wanted.partitions)
     unknown = [partition for partition in partitions if partition not in there]
     if unknown:
-        raise Refused(404, f"topic {topic.name} has no partition {unknown[0]}")
+        raise RequestRefused(404, f"topic {topic.name} has no partition {unknown[0]}")
     return partitions
 
 

@@ -13,7 +13,7 @@ import trio
 
 from kbroker.tools.console.asking import Cluster
 from kbroker.tools.console.catalogue import TopicCatalogue
-from kbroker.tools.console.lag_course import LagCourses
+from kbroker.tools.console.lag_history import LagHistories
 from kbroker.tools.diagnosis.findings import FindingHistory
 from kbroker.tools.diagnosis.group_watch import GroupWatch
 
@@ -44,7 +44,7 @@ class View:
         self.catalogue = TopicCatalogue(cluster)
         self.history = FindingHistory()
         self.groups = GroupWatch()
-        self.courses = LagCourses()
+        self.courses = LagHistories()
 
 
 @dataclass(slots=True)

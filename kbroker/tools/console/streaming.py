@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from kbroker.client import ClientError
-from kbroker.tools.console.call import Refused
+from kbroker.tools.console.call import RequestRefused
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +24,14 @@ class CutShort(Exception):
 
 
 class LimiterSlot:
-    """A place of a limiter, held until ``leave``, by whatever task; ``Refused`` if none is free."""
+    """A place of a limiter, held until ``leave``, by whatever task; ``RequestRefused`` if none is free."""
 
     def __init__(self, limiter: trio.CapacityLimiter, told: str) -> None:
         self._limiter = limiter
         try:
             limiter.acquire_on_behalf_of_nowait(self)
         except trio.WouldBlock:
-            raise Refused(429, told) from None
+            raise RequestRefused(429, told) from None
 
     def leave(self) -> None:
         """Give the place to somebody else."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import complain
 from kbroker.tools.cli.start import parse_overrides
-from kbroker.tools.doctor.look import add_look_arguments, looked_at, parts_of, take_look
+from kbroker.tools.doctor.scope import add_look_arguments, looked_at, scope_of, take_look
 
 if TYPE_CHECKING:
     from kbroker.tools.doctor.bundle import Bundle
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _add_properties(bundle: Bundle, arguments: argparse.Namespace) -> None:
     """The files with properties; first, so that their secrets are known when the rest is added."""
-    if parts_of(arguments).configuration:
+    if scope_of(arguments).configuration:
         from kbroker.tools.doctor.gather.configuration import node_properties
 
         overrides = parse_overrides(arguments.override)

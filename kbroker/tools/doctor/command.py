@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.tools.cli.parser import UsageError
-from kbroker.tools.doctor.look import add_look_arguments, looked_at, take_look
+from kbroker.tools.doctor.scope import add_look_arguments, looked_at, take_look
 
 if TYPE_CHECKING:
     from kbroker.tools.doctor.findings import Check

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import Registration
-from kbroker.node.serving.admission import Admitted, Refused
+from kbroker.node.serving.admission import AdmissionRefused, Admitted
 from kbroker.security.principal import ANONYMOUS
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
 from kbroker.security.sasl.mechanism import SaslError
@@ -28,7 +28,7 @@ from kbroker.wire.headers import RequestHeader, decode_request_header, encode_re
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.serving.connection import Connection
     from kbroker.runtime.env import Stream
 
@@ -59,7 +59,7 @@ There is room for so much at first: a frame's buffer grows with what has come, n
 """
 
 
-class FailedAuthentication(Refused):
+class FailedAuthentication(AdmissionRefused):
     """The client is let in no more. ``reply`` tells it why, once it has waited."""
 
     def __init__(self, reason: str, reply: bytes | None = None) -> None:
@@ -109,7 +109,7 @@ class SaslAdmission:
             while not exchange.conversation.is_authenticated:
                 await client.has_sent()
                 await _write(client.stream, await self._answer(client.stream, exchange))
-        except Refused as refused:
+        except AdmissionRefused as refused:
             # Without its traceback, which would hold the frame for as long as the client waits.
             failure = FailedAuthentication(str(refused), getattr(refused, "reply", None))
             failure.kind = "credentials" if exchange.conversation.failure is not None else refused.kind
@@ -143,12 +143,12 @@ class SaslAdmission:
             exchange.held_bytes = 0
 
     async def _frame(self, stream: Stream, exchange: _Exchange) -> bytes:
-        """The client's next frame of no more bytes than are due; ``Refused`` for any other."""
+        """The client's next frame of no more bytes than are due; ``AdmissionRefused`` for any other."""
         limit = exchange.max_bytes
         size = int.from_bytes(await self._read(stream, 4, exchange), "big", signed=True)
         if 0 <= size <= limit:
             return await self._read(stream, size, exchange)
-        raise Refused(
+        raise AdmissionRefused(
             f"Failing SASL authentication due to invalid receive size ({size} bytes; at most {limit} are due,"
             f" and sasl.server.max.receive.size is {self.max_receive_bytes})"
         )
@@ -161,7 +161,7 @@ class SaslAdmission:
             if received == len(buffer):
                 grown = min(size, 2 * received) - received
                 if self._held_bytes + grown > MAX_UNAUTHENTICATED_BYTES:
-                    raise Refused("the listener holds too many bytes of clients that have not authenticated")
+                    raise AdmissionRefused("the listener holds too many bytes of clients that have not authenticated")
                 self._held_bytes += grown
                 exchange.held_bytes += grown
                 buffer.extend(bytes(grown))
@@ -228,7 +228,7 @@ class _Exchange:
         return limit if has_token else min(limit, MAX_EARLY_FRAME)
 
     async def take(self, frame: bytes) -> bytes:
-        """The frame that answers one of the client's, size included; ``Refused`` or ``WireError`` ends the rest."""
+        """Returns the answer to a frame of the client, size included; ``AdmissionRefused`` or ``WireError`` ends the rest."""
         if self._state is _State.BARE_TOKENS:
             return await self._take_token(frame)
         header, offset = decode_request_header(frame)
@@ -237,16 +237,16 @@ class _Exchange:
         if header.api_key == SASL_HANDSHAKE_KEY:
             return self._handshake(frame, header, offset)
         if header.api_key != API_VERSIONS_KEY:
-            raise Refused(f"Unexpected Kafka request of API key {header.api_key} during SASL handshake.")
+            raise AdmissionRefused(f"Unexpected Kafka request of API key {header.api_key} during SASL handshake.")
         if self._state is not _State.VERSIONS_OR_HANDSHAKE:
-            raise Refused("Unexpected ApiVersions request received during SASL authentication")
+            raise AdmissionRefused("Unexpected ApiVersions request received during SASL authentication")
         return await self._api_versions(frame, header, offset)
 
     async def _take_token(self, token: bytes) -> bytes:
         try:
             return _sized(await self.conversation.take(token))
         except SaslError as error:
-            raise Refused(self._reason(error)) from None
+            raise AdmissionRefused(self._reason(error)) from None
 
     async def _authenticate(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
         if header.api_key != SASL_AUTHENTICATE_KEY:
@@ -274,7 +274,7 @@ class _Exchange:
 
         self._versions_requests += 1
         if self._versions_requests > MAX_VERSIONS_REQUESTS:
-            raise Refused(f"more than {MAX_VERSIONS_REQUESTS} ApiVersions requests before the SASL handshake")
+            raise AdmissionRefused(f"more than {MAX_VERSIONS_REQUESTS} ApiVersions requests before the SASL handshake")
         if header.api_version not in self._listener.table[API_VERSIONS_KEY].versions:
             return _reply(header._replace(api_version=0), unsupported_version())
         request = self._decode(frame, header, offset)
@@ -288,13 +288,13 @@ class _Exchange:
     def _decode(self, frame: bytes, header: RequestHeader, offset: int) -> Any:
         registration = self._listener.table[header.api_key]
         if header.api_version not in registration.versions:
-            raise Refused(f"version {header.api_version} of API key {header.api_key} is not served")
+            raise AdmissionRefused(f"version {header.api_version} of API key {header.api_key} is not served")
         request, _ = decode(registration.request_class, header.api_version, memoryview(frame), offset)
         return request
 
     def _illegal_state(self, frame: bytes, header: RequestHeader, offset: int) -> bytes | None:
         """The answer to a request of another API, in that API's form; None if it cannot be read or is too large."""
-        from kbroker.handlers.error_answers import error_answer
+        from kbroker.handlers.common.error_answers import error_answer
 
         if len(frame) > MAX_ILLEGAL_FRAME:
             return None
@@ -305,7 +305,7 @@ class _Exchange:
             request = self._decode(frame, header, offset)
             response = error_answer(header.api_key, header.api_version, request, ErrorCode.ILLEGAL_SASL_STATE)
             return _reply(header, API_KEYS[header.api_key].response() if response is None else response)
-        except (WireError, Refused):
+        except (WireError, AdmissionRefused):
             return None
 
     def _reason(self, error: SaslError | None = None) -> str:

@@ -19,7 +19,7 @@ from kbroker.security.sasl.kerberos.names import ShortNamer
 from kbroker.security.sasl.mechanism import GSSAPI, SaslError
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kbroker.security.sasl.jaas import JaasEntry, JaasError, LoginModule, parse_
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
 
 
 class ListenerMechanism(Protocol):

@@ -21,7 +21,7 @@ from kbroker.security.sasl.oauthbearer.token import BearerToken, Validator
 from kbroker.security.sasl.oauthbearer.unsecured import unsecured_validator
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.rules.tokens import TokenRule
 
 logger = logging.getLogger(__name__)

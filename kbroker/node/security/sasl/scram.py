@@ -20,7 +20,7 @@ from kbroker.security.sasl.scram import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.rules.scram import ScramRule
     from kbroker.wire.records.metadata import UserScramCredentialRecord
 

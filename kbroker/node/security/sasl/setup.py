@@ -25,7 +25,7 @@ from kbroker.security.sasl.scram import ScramMechanism
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.context import Services
+    from kbroker.handlers.common.context import Services
     from kbroker.node.rules.logins import LoginRule
 
 logger = logging.getLogger(__name__)

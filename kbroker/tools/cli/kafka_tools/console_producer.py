@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     """Send everything; 1 if something could not be stored. Every record is waited for, with ``--sync`` or without."""
     from kbroker.tools.cli import build_parser
     from kbroker.tools.cli.line_input import LineInput
-    from kbroker.tools.cli.storing import check_topic_name, opened_input, store
+    from kbroker.tools.cli.sending import check_topic_name, opened_input, store
 
     options.required("bootstrap-server")
     how = _input_options(options)

@@ -13,7 +13,7 @@ from kbroker.security.authorizer.acls import AclFilter
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.security.principal import parse_principal
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 
 _MAX_ACLS: Final = 5000
 
@@ -56,7 +56,7 @@ async def check_access(call: Call) -> Json:
     try:
         principal = parse_principal(call.text("principal"))
     except ValueError:
-        raise Refused(400, "a principal is of the form User:alice") from None
+        raise RequestRefused(400, "a principal is of the form User:alice") from None
     kind = ResourceType[call.choice("type", tuple(each.name for each in OPERATIONS), "TOPIC")]
     operation = AclOperation[call.choice("operation", tuple(each.name for each in OPERATIONS[kind]), "READ")]
     name = CLUSTER_NAME if kind is ResourceType.CLUSTER else call.text("name")

@@ -11,7 +11,7 @@ from kbroker.client import Client
 from kbroker.client.records_io.json_types import Json
 from kbroker.tools.console.api.copy_steps import ImportOrder, ReplayOrder
 from kbroker.tools.console.api.uploads import keep_piece, upload_of
-from kbroker.tools.console.call import Call, Refused, error_answer
+from kbroker.tools.console.call import Call, RequestRefused, error_answer
 from kbroker.tools.console.copies import (
     MOST_OPEN,
     MOST_OWN,
@@ -45,7 +45,7 @@ async def begin_replay(call: Call) -> Json:
     wanted = range_of(call)
     to, topic = call.text("to"), wanted.look.topic
     if wanted.look.masking:
-        raise Refused(403, f"parts of {topic} are masked here: in another topic they might be seen")
+        raise RequestRefused(403, f"parts of {topic} are masked here: in another topic they might be seen")
     # No log has what somebody looks for.
     details: Json = {"from": topic, "filtered": wanted.look.fits is not None}
     copy = ReplayCopy(
@@ -104,9 +104,9 @@ def _text_of(error: Exception) -> str:
 def _add(call: Call, copy: AnyCopy, action: str, details: Json) -> None:
     call.refuse_read_only(action, copy.to, details)
     if not call.console.sessions.lives(call.session):
-        raise Refused(401, "sign in first")
+        raise RequestRefused(401, "sign in first")
     if not call.console.copies.add(call.session.id, copy):
-        raise Refused(429, f"{MOST_OWN} copies of yours are open, or {MOST_OPEN} of all: cancel one, or wait")
+        raise RequestRefused(429, f"{MOST_OWN} copies of yours are open, or {MOST_OPEN} of all: cancel one, or wait")
     call.audit(action, copy.to, details, "begun")
 
 
@@ -114,7 +114,7 @@ def _copy_of(call: Call) -> AnyCopy:
     _ = call.view
     copy = call.console.copies.find(call.session.id, call.text("id"))
     if copy is None:
-        raise Refused(404, "there is no such copy")
+        raise RequestRefused(404, "there is no such copy")
     copy.seen()
     return copy
 
@@ -122,7 +122,7 @@ def _copy_of(call: Call) -> AnyCopy:
 def _import_of(call: Call) -> ImportCopy:
     copy = _copy_of(call)
     if not isinstance(copy, ImportCopy):
-        raise Refused(400, "this copy takes no file")
+        raise RequestRefused(400, "this copy takes no file")
     return copy
 
 
@@ -131,9 +131,9 @@ async def upload_piece(call: Call) -> Json:
     call.refuse_read_only("upload", call.text("id", ""), None)
     copy = _import_of(call)
     if copy.format != "parquet":
-        raise Refused(400, "the file of this import comes by pieces of whole records")
+        raise RequestRefused(400, "the file of this import comes by pieces of whole records")
     if copy.is_over:
-        raise Refused(409, f"the import is {copy.state.value}")
+        raise RequestRefused(409, f"the import is {copy.state.value}")
     return await keep_piece(call, copy)
 
 
@@ -146,7 +146,7 @@ async def store_piece(call: Call) -> Json:
     copy = _import_of(call)
     number = call.number("number")
     if number > copy.pieces:
-        raise Refused(409, f"piece {copy.pieces} of the file comes next")
+        raise RequestRefused(409, f"piece {copy.pieces} of the file comes next")
     if number == copy.pieces:
         if copy.format == "parquet":
             if not copy.is_over:
@@ -176,6 +176,6 @@ async def forget(call: Call) -> Json:
     """Tell no more of a copy that is over."""
     copy = _copy_of(call)
     if not copy.is_over:
-        raise Refused(409, "it is not over: cancel it first")
+        raise RequestRefused(409, "it is not over: cancel it first")
     call.console.copies.forget(call.session.id, copy)
     return {}

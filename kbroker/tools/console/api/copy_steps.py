@@ -12,19 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kbroker.client import Client, ClientError
-from kbroker.client.producer import Producer
-from kbroker.client.producer import Refused as RefusedRecord
+from kbroker.client.producer import Producer, RecordRefused
 from kbroker.client.reader import Reader
+from kbroker.client.records_io.copy_position import CopyPosition, CopyProgress, ids_of, made_anew, place_of, remaining
 from kbroker.client.records_io.csv_records import read_csv_records
 from kbroker.client.records_io.items import BadLine, Item
 from kbroker.client.records_io.line_records import InputOptions, now_ms, read_records
-from kbroker.client.records_io.place import Course, Place, ids_of, made_anew, place_of, remaining
 from kbroker.client.records_io.replay import Replay
 from kbroker.client.records_io.sieve import Sieve
 from kbroker.errors import FatalError
 from kbroker.tools.console.api.topics import find_topic
 from kbroker.tools.console.api.uploads import ParquetStep, refusals
-from kbroker.tools.console.call import Refused
+from kbroker.tools.console.call import RequestRefused
 from kbroker.tools.console.copies import Control, Outcome
 from kbroker.tools.console.record_range import RecordRange, find_limits
 from kbroker.tools.console.scan import gone
@@ -44,19 +43,19 @@ _KNOWN: Final = (ClientError, FatalError, WireError, EncodeError)
 class _Copying:
     """A step of a copy: its producer, what was refused, and the place where it stops if it fails."""
 
-    def __init__(self, to: str, begun: Place | None) -> None:
-        self.course = Course(begun)
+    def __init__(self, to: str, begun: CopyPosition | None) -> None:
+        self.course = CopyProgress(begun)
         self.problems: list[str] = []
         self.to = to
         self._begun = begun
         self._topic_ids = ""
 
-    def producer(self, client: Client, told: Callable[[RefusedRecord], str], *sources: str) -> Producer:
+    def producer(self, client: Client, told: Callable[[RecordRefused], str], *sources: str) -> Producer:
         """A producer; ``told`` says what was refused, ``sources`` are the topics that are read."""
         names = (self.to, *sources)
         self._topic_ids = ids_of(client, names)
         if self._begun is not None and (name := made_anew(names, self._begun.topic_ids, self._topic_ids)):
-            raise Refused(409, f"topic {name} was made anew: begin from the beginning")
+            raise RequestRefused(409, f"topic {name} was made anew: begin from the beginning")
         return Producer(
             client,
             self.to,
@@ -90,11 +89,11 @@ class ReplayOrder:
     keeps_partitions: bool
 
     def step(
-        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: Place | None, control: Control
+        self, client: Client, goon: dict[int, int], ends: dict[int, int], place: CopyPosition | None, control: Control
     ) -> Outcome:
         """Send records for a while, from ``goon`` on where it is not empty. ``control`` may end the step early.
 
-        ``Refused`` or ``ClientError`` before anything is done.
+        ``RequestRefused`` or ``ClientError`` before anything is done.
         """
         wanted = self.wanted
         return _replay(client, replace(wanted, positions=goon) if goon else wanted, self, ends, place, control)
@@ -105,14 +104,16 @@ def _replay(
     wanted: RecordRange,
     order: ReplayOrder,
     stop: dict[int, int],
-    place: Place | None,
+    place: CopyPosition | None,
     control: Control,
 ) -> Outcome:
     copying = _Copying(order.to, place)
     look = wanted.look
     limits = find_limits(client, wanted, find_topic(client, look.topic))
     if lost := [partition for partition in (*stop, *copying.course.left) if partition not in limits.ends]:
-        raise Refused(409, f"partition {lost[0]} of {look.topic} has no leader now: try again, it goes on from here")
+        raise RequestRefused(
+            409, f"partition {lost[0]} of {look.topic} has no leader now: try again, it goes on from here"
+        )
     if not stop:
         limits.check_whole(look.topic, "nothing is sent: try again, or choose other partitions")
     begins = (limits.starts if wanted.begin == "latest" else limits.begins) | wanted.positions
@@ -120,7 +121,7 @@ def _replay(
     begins = {partition: begins[partition] for partition in ends}
     partitions = client.partitions_of(copying.to)
     if order.keeps_partitions and (missing := [partition for partition in begins if partition not in partitions]):
-        raise Refused(409, f"topic {copying.to} has no partition {missing[0]}: let the keys choose")
+        raise RequestRefused(409, f"topic {copying.to} has no partition {missing[0]}: let the keys choose")
     for partition, offset in begins.items():
         copying.course.passed(partition, offset)
     producer = copying.producer(client, _told, look.topic)
@@ -159,7 +160,7 @@ def _replay(
     return outcome
 
 
-def _told(refused: RefusedRecord) -> str:
+def _told(refused: RecordRefused) -> str:
     partition, offset = place_of(refused.source)
     return f"partition {partition} offset {offset}: {refused.error}"
 
@@ -172,11 +173,11 @@ class ImportOrder:
     kind: str
     keeps_partitions: bool
 
-    def step(self, client: Client, text: str, shift: int, place: Place | None) -> Outcome:
+    def step(self, client: Client, text: str, shift: int, place: CopyPosition | None) -> Outcome:
         """Store the records of a piece of the file: lines of JSON, or rows of CSV after a row of names.
 
         ``shift`` is what line numbers of the piece, but for that of the names, lack to those of the file.
-        ``Refused`` or ``ClientError`` before anything is done.
+        ``RequestRefused`` or ``ClientError`` before anything is done.
         """
         lines = text.encode("utf-8", "surrogatepass").split(b"\n")
         if lines[-1] == b"":
@@ -189,10 +190,10 @@ class ImportOrder:
         items = read_csv_records(lines, now_ms) if self.kind == "csv" else read_records(lines, as_lines)
         return self._store(client, items, _Copying(self.to, place), number)
 
-    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: Place | None) -> Outcome:
+    def step_of_rows(self, client: Client, upload: Upload, begin: int, place: CopyPosition | None) -> Outcome:
         """Store rows of a whole file for a while, those after the first ``begin``.
 
-        ``Refused`` or ``ClientError`` before anything is done.
+        ``RequestRefused`` or ``ClientError`` before anything is done.
         """
         copying = _Copying(self.to, place)
         with refusals(), upload.use() as file:

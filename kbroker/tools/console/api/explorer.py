@@ -17,7 +17,7 @@ from kbroker.client.nodes import cluster_operations
 from kbroker.client.records_io.json_types import Json
 from kbroker.observe.explorer.feed import FeedReader, event_of
 from kbroker.security.authorizer.types import AclOperation
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.streaming import Give, Streamed
 from kbroker.tools.console.watching import Watching
 
@@ -41,7 +41,7 @@ async def describe_exchange(call: Call) -> Json:
     node, number, run = call.number("node", lowest=-(2**31)), call.number("number"), call.text("run", "")
     found = await call.compute(lambda: watching.feed.details(node, run, number))
     if found is None:
-        raise Refused(404, "this request is kept no more")
+        raise RequestRefused(404, "this request is kept no more")
     document: Json = found
     return document
 
@@ -72,7 +72,7 @@ async def stream_exchanges(call: Call) -> Response:
     watching = await _watched(call)
     reader = watching.enter()
     if reader is None:
-        raise Refused(429, "too many pages of the explorer are open: close one")
+        raise RequestRefused(429, "too many pages of the explorer are open: close one")
     return Streamed(
         lambda give: _follow(call, watching, reader, give), "text/event-stream", close=lambda: watching.leave(reader)
     )
@@ -87,7 +87,7 @@ async def _follow(call: Call, watching: Watching, reader: FeedReader, give: Give
             if trio.current_time() - judged_at > _JUDGED_SECONDS:
                 try:
                     await _watched(call)
-                except Refused:
+                except RequestRefused:
                     return  # the browser asks again, and is told why
                 judged_at = trio.current_time()
             events = await trio.to_thread.run_sync(reader.take, _PULSE_SECONDS, limiter=thread, abandon_on_cancel=True)
@@ -102,9 +102,9 @@ async def _watched(call: Call) -> Watching:
     """The explorers, if there are any and the session's user may see what they tell."""
     view, watching = call.view, call.console.watching
     if watching is None:
-        raise Refused(404, "this console watches no node: start it with --explorer HOST:PORT")
+        raise RequestRefused(404, "this console watches no node: start it with --explorer HOST:PORT")
     if call.console.settings.sign_in and not await view.cluster.ask(_may_act_as_broker):
-        raise Refused(
+        raise RequestRefused(
             403,
             "the explorer shows everybody's requests and records: it is for users who may CLUSTER_ACTION on the"
             " cluster, as super users may",

@@ -12,7 +12,7 @@ from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.records_io.json_types import Json
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.api.topics import find_topic
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.export_files import FORMATS, ExportFile, check_format, export_file
 from kbroker.tools.console.record_range import Limits, RecordRange, find_limits, range_of
 from kbroker.tools.console.scan import MAX_RECORDS, Budget, Found, every
@@ -108,7 +108,7 @@ def _write(client: Client, wanted: RecordRange, file: ExportFile, *, per_key: bo
     limits = find_limits(client, wanted, find_topic(client, name))
     try:
         limits.check_whole(name, _NOT_WHOLE)
-    except Refused as refused:
+    except RequestRefused as refused:
         raise ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, name, str(refused)) from None
     if per_key:
         _every_latest(client, wanted, limits, file.add)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from kbroker.client import Client
 from kbroker.client.records_io.json_types import Json
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.fault_channel import FaultChannel
 
 
 def _channel(call: Call) -> FaultChannel:
     if call.session.view is None:
-        raise Refused(401, "sign in first")
+        raise RequestRefused(401, "sign in first")
     channel = call.console.faults
     if channel is None:
-        raise Refused(404, "this console can switch no faults: kbroker faults --console starts one that can")
+        raise RequestRefused(404, "this console can switch no faults: kbroker faults --console starts one that can")
     return channel
 
 
@@ -27,12 +27,12 @@ async def run_fault_line(call: Call) -> Json:
     """Do a line of ``kbroker faults``: switch a fault on, undo one, kill a node."""
     channel, line = _channel(call), call.text("line")
     if "\n" in line or len(line) > 1000:
-        raise Refused(400, "one line is done at a time")
+        raise RequestRefused(400, "one line is done at a time")
 
     def run(_: Client) -> str:
         answer = channel.ask({"run": line})
         if "error" in answer:
-            raise Refused(400, str(answer["error"]))
+            raise RequestRefused(400, str(answer["error"]))
         return str(answer.get("told", ""))
 
     return {"done": await call.write("fault", line, None, run)}

@@ -32,8 +32,8 @@ from kbroker.client.share_groups import SHARE, InFlight, describe_any_group, sha
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import TopicDescription, describe_topics, list_ranges
 from kbroker.errors import ErrorCode
-from kbroker.tools.console.call import Call, Refused
-from kbroker.tools.console.lag_course import Point
+from kbroker.tools.console.call import Call, RequestRefused
+from kbroker.tools.console.lag_history import Point
 from kbroker.tools.console.lags import ask_lags
 from kbroker.tools.console.scan import Budget, RecordView, forward
 from kbroker.tools.console.sessions import View
@@ -327,7 +327,7 @@ def _strategy(call: Call) -> Strategy:
             try:
                 return AtTime(parse_moment(call.text("at"), time.time_ns() // 1_000_000))
             except ValueError as error:
-                raise Refused(400, str(error)) from None
+                raise RequestRefused(400, str(error)) from None
 
 
 async def preview_reset(call: Call) -> Json:
@@ -346,10 +346,10 @@ async def reset_offsets(call: Call) -> Json:
         try:
             refused = put_offsets(client, group, rows)
         except CannotReset as error:
-            raise Refused(409, str(error)) from None
+            raise RequestRefused(409, str(error)) from None
         if refused:
             first = next(iter(refused.values()))
-            raise Refused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {first}")
+            raise RequestRefused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {first}")
         return rows
 
     rows = await call.write("reset-offsets", group_id, {"topic": topic, "strategy": str(strategy)}, reset)
@@ -365,11 +365,11 @@ def _plan(client: Client, group_id: str, topic: str, strategy: Strategy) -> tupl
     else:
         partitions = group.partitions
     if not partitions:
-        raise Refused(409, f"group {group_id} has no offsets: choose a topic")
+        raise RequestRefused(409, f"group {group_id} has no offsets: choose a topic")
     try:
         return group, plan_reset(client, group, partitions, strategy)
     except CannotReset as error:
-        raise Refused(409, str(error)) from None
+        raise RequestRefused(409, str(error)) from None
 
 
 def _new_offset(row: NewOffset) -> Json:
@@ -387,6 +387,6 @@ async def delete_one(call: Call) -> Json:
     """Delete a group without members, with its offsets."""
     group_id = call.text("group")
     if call.text("confirm", "") != group_id:
-        raise Refused(400, "type the group's name to delete it")
+        raise RequestRefused(400, "type the group's name to delete it")
     await call.write("delete-group", group_id, None, lambda client: delete_group(client, group_id))
     return {"done": f"group {group_id} is deleted"}

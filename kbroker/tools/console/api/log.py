@@ -17,7 +17,7 @@ from kbroker.client.topics import EARLIEST, LATEST, list_offsets
 from kbroker.client.transactions import describe_producers
 from kbroker.tools.console.api.topics import find_topic
 from kbroker.tools.console.batch_fields import ByteField, attribute_notes, batch_fields, codec_name, header_fields
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.log_files import PartitionFiles, file_entries, list_segments, partition_directories
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc
@@ -130,7 +130,7 @@ async def describe_batch(call: Call) -> Json:
         try:
             found = fetch_batches(client, partition, offset, 1)
         except CorruptRecord as error:
-            raise Refused(409, f"at offset {offset} is no batch: {error}") from None
+            raise RequestRefused(409, f"at offset {offset} is no batch: {error}") from None
         for header, data in found.batches:
             if header.base_offset <= offset <= header.last_offset:
                 return {
@@ -143,7 +143,7 @@ async def describe_batch(call: Call) -> Json:
                         if not (masked and each.name == "CRC-32C")
                     ],
                 }
-        raise Refused(404, f"there is no batch with offset {offset} any more")
+        raise RequestRefused(404, f"there is no batch with offset {offset} any more")
 
     return await call.ask(ask)
 
@@ -197,7 +197,7 @@ async def list_files(call: Call) -> Json:
         try:
             return [_directory(list_segments(each)) for each in found]
         except OSError as error:
-            raise Refused(409, f"the log directory cannot be read: {error.strerror}") from None
+            raise RequestRefused(409, f"the log directory cannot be read: {error.strerror}") from None
 
     return {"told": True, "directories": await call.compute(look)}
 
@@ -236,9 +236,9 @@ async def describe_file(call: Call) -> Json:
     try:
         entries = await call.compute(look)
     except OSError as error:
-        raise Refused(409, f"the file cannot be read: {error.strerror}") from None
+        raise RequestRefused(409, f"the file cannot be read: {error.strerror}") from None
     if entries is None:
-        raise Refused(404, f"there is no file {name[:60]} of this partition any more")
+        raise RequestRefused(404, f"there is no file {name[:60]} of this partition any more")
     return {"entries": [_entry(each, masked) for each in entries]}
 
 

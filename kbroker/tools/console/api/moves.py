@@ -11,7 +11,7 @@ from kbroker.client.nodes import describe_cluster
 from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.client.records_io.json_types import Json
 from kbroker.tools.console.api.topics import find_topic
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.sizes import ask_sizes
 from kbroker.types import TopicPartition
 
@@ -93,7 +93,7 @@ async def preview_moves(call: Call) -> Json:
         partitions = parse_numbers(call.text("partitions"), "partitions") if call.has("partitions") else None
         brokers = parse_numbers(call.text("brokers"), "brokers")
     except CannotPlan as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
     factor = call.number("replicas", lowest=1, highest=100)
     return await call.ask(lambda client: _preview(client, name, partitions, brokers, factor))
 
@@ -104,20 +104,20 @@ def _preview(client: Client, name: str, partitions: list[int] | None, brokers: l
     if partitions is not None:
         missing = [each for each in partitions if each not in replicas]
         if missing:
-            raise Refused(400, f"topic {name} has no partition {missing[0]}")
+            raise RequestRefused(400, f"topic {name} has no partition {missing[0]}")
         replicas = {partition: replicas[partition] for partition in partitions}
     if len(replicas) > MAX_MOVED:
-        raise Refused(400, f"at most {MAX_MOVED:,} partitions are moved at once: say which")
+        raise RequestRefused(400, f"at most {MAX_MOVED:,} partitions are moved at once: say which")
     known = {broker.id: broker for broker in describe_cluster(client).brokers}
     for broker in brokers:
         if broker not in known:
-            raise Refused(400, f"there is no broker {broker}")
+            raise RequestRefused(400, f"there is no broker {broker}")
         if known[broker].fenced:
-            raise Refused(400, f"broker {broker} is fenced: it cannot copy anything")
+            raise RequestRefused(400, f"broker {broker} is fenced: it cannot copy anything")
     try:
         plan = plan_moves(replicas, {broker: known[broker].rack for broker in brokers}, factor)
     except CannotPlan as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
     sizes = ask_sizes(client, [TopicPartition(name, partition) for partition in plan])
     leaders = {entry.partition: entry.leader for entry in topic.partitions}
     rows: list[Json] = []
@@ -142,14 +142,14 @@ async def move_partitions(call: Call) -> Json:
         before = {int(key): tuple(map(int, text.split(","))) for key, text in call.texts("before").items()}
         after = {int(key): tuple(map(int, text.split(","))) for key, text in call.texts("after").items()}
     except ValueError:
-        raise Refused(400, "before and after map partitions to brokers, as 1,2,3") from None
+        raise RequestRefused(400, "before and after map partitions to brokers, as 1,2,3") from None
     if not after or before.keys() != after.keys():
-        raise Refused(400, "before and after have to be about the same partitions")
+        raise RequestRefused(400, "before and after have to be about the same partitions")
 
     def move(client: Client) -> None:
         current = {entry.partition: tuple(entry.replicas) for entry in find_topic(client, name).partitions}
         if any(current.get(partition) != replicas for partition, replicas in before.items()):
-            raise Refused(409, "the partitions have other replicas by now: look at a new preview")
+            raise RequestRefused(409, "the partitions have other replicas by now: look at a new preview")
         _alter(client, name, after)
 
     details: Json = {str(partition): list(replicas) for partition, replicas in after.items()}
@@ -182,4 +182,4 @@ def _alter(client: Client, name: str, wanted: Mapping[int, tuple[int, ...] | Non
         begun = len(results) - len(errors)
         if not begun:
             raise errors[0]
-        raise Refused(409, f"{begun} of {len(results)} are done, the others not: {errors[0]}")
+        raise RequestRefused(409, f"{begun} of {len(results)} are done, the others not: {errors[0]}")

@@ -28,7 +28,7 @@ _MAX_ASKED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ClusterAnswers:
     cluster: ClusterDescription
     quorum: Quorum | None
     quorum_problem: str
@@ -43,7 +43,7 @@ async def describe_overview(call: Call) -> Json:
     return await call.compute(lambda: _answer(call, topics, told))
 
 
-def _answer(call: Call, topics: Topics, told: _Told) -> Json:
+def _answer(call: Call, topics: Topics, told: _ClusterAnswers) -> Json:
     totals, quorum = topics.totals, told.quorum
     view = ClusterView(
         now_ms(),
@@ -122,7 +122,7 @@ def _counts(broker: ReplicaCounts | None) -> dict[str, Json]:
     return {**(broker or ReplicaCounts())._asdict()}
 
 
-def _ask(client: Client, totals: Totals) -> _Told:
+def _ask(client: Client, totals: Totals) -> _ClusterAnswers:
     cluster = describe_cluster(client)
     quorum, problem = ask_quorum(client)
     level: int | None = None
@@ -133,7 +133,7 @@ def _ask(client: Client, totals: Totals) -> _Told:
         pass
     troubled = [topic.name for topic in totals.troubled][:_MAX_ASKED]
     reason = problem if quorum is None else quorum.problem
-    return _Told(cluster, quorum, reason, level, _min_isr(client, troubled))
+    return _ClusterAnswers(cluster, quorum, reason, level, _min_isr(client, troubled))
 
 
 def _min_isr(client: Client, topics: Iterable[str]) -> dict[str, int]:

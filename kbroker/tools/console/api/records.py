@@ -13,12 +13,11 @@ import trio
 from starlette.responses import Response
 
 from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.producer import Producer
-from kbroker.client.producer import Refused as RefusedRecord
+from kbroker.client.producer import Producer, RecordRefused
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import LATEST, TopicDescription, list_offsets
 from kbroker.tools.console.api.topics import find_topic
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.masking import Masking
 from kbroker.tools.console.record_range import (
     Limits,
@@ -162,7 +161,7 @@ def _latest_per_key(
     first = frozenset[bytes]()
     seen = call.console.seen_keys.find(call.session.id, call.text("seen", "")) if wanted.positions else first
     if seen is None:
-        raise Refused(410, "it is not known any more which keys are shown already: read from the beginning")
+        raise RequestRefused(410, "it is not known any more which keys are shown already: read from the beginning")
     before = _tops(wanted, limits)
     page, known = latest_per_key(client, wanted.look, limits.firsts, before, MAX_LIMIT, budget, seen)
     return page, call.console.seen_keys.keep(call.session.id, known)
@@ -208,7 +207,7 @@ async def describe_record(call: Call) -> Json:
         look = RecordView(name, None, masking, read_committed=False, decoder=call.console.decoder)
         page = forward(client, look, {partition: offset}, {partition: offset + 1}, 1, Budget(seconds=5))
         if not page.records:
-            raise Refused(404, f"there is no record at offset {offset} of partition {partition} any more")
+            raise RequestRefused(404, f"there is no record at offset {offset} of partition {partition} any more")
         return shown_record(page.records[0], masking, whole=True)
 
     return await call.ask(ask)
@@ -295,17 +294,17 @@ async def produce_record(call: Call) -> Json:
     partition = call.number("partition", -1, lowest=-1, highest=1_000_000)
     headers = tuple((header, content.encode()) for header, content in call.texts("headers").items())
     record = Record(0, time.time_ns() // 1_000_000, _bytes(call, "key"), _bytes(call, "value"), headers)
-    refused: list[RefusedRecord] = []
+    refused: list[RecordRefused] = []
 
     def produce(client: Client) -> tuple[int, int]:
         numbers = client.partitions_of(name)
         if partition >= 0 and partition not in numbers:
-            raise Refused(404, f"topic {name} has no partition {partition}")
+            raise RequestRefused(404, f"topic {name} has no partition {partition}")
         producer = Producer(client, name, numbers, on_refused=refused.append)
         producer.send(record, 0, partition if partition >= 0 else None)
         producer.flush()
         if refused:
-            raise Refused(409, f"the record is refused: {refused[0].error}")
+            raise RequestRefused(409, f"the record is refused: {refused[0].error}")
         [(chosen, stored)] = producer.stored.items()
         return chosen, stored.last_offset
 
@@ -319,7 +318,7 @@ def _bytes(call: Call, name: str) -> bytes | None:
         try:
             return base64.b64decode(call.text(f"{name}_base64"), validate=True)
         except (binascii.Error, ValueError):
-            raise Refused(400, f"{name} is not base64") from None
+            raise RequestRefused(400, f"{name} is not base64") from None
     if call.flag(f"{name}_null"):
         return None
     return call.text(name, "").encode()

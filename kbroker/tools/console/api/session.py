@@ -13,7 +13,7 @@ from kbroker.client.errors import AuthenticationFailed
 from kbroker.client.properties import ClientProperties
 from kbroker.client.records_io.json_types import Json
 from kbroker.tools.console.audit import write_audit
-from kbroker.tools.console.call import Call, Refused, set_cookie
+from kbroker.tools.console.call import Call, RequestRefused, set_cookie
 from kbroker.tools.console.sessions import Session
 from kbroker.version import __version__
 
@@ -54,10 +54,10 @@ async def sign_in(call: Call) -> Response:
     """Sign in: the cluster itself judges name and password. The session gets a new name and token then."""
     settings = call.console.settings
     if not settings.sign_in or settings.properties is None:
-        raise Refused(400, "this console asks nobody to sign in")
+        raise RequestRefused(400, "this console asks nobody to sign in")
     user, password = call.text("user"), call.text("password")
     if len(user) > 200 or len(password) > 1000:
-        raise Refused(400, "that is too long for a name and a password")
+        raise RequestRefused(400, "that is too long for a name and a password")
     back_off = call.console.back_off
     _let_try(call, user)
     async with call.console.sign_ins:
@@ -71,7 +71,7 @@ async def sign_in(call: Call) -> Response:
             back_off.failed(call.address, user)
             write_audit(user, call.address, "sign-in", user, None, "refused")
             await trio.sleep(_FAILED_SECONDS)
-            raise Refused(401, "the cluster does not know this user, or the password is another") from None
+            raise RequestRefused(401, "the cluster does not know this user, or the password is another") from None
         except BaseException:
             view.cluster.close()
             raise
@@ -88,9 +88,9 @@ def _let_try(call: Call, user: str) -> None:
     """Refuse a sign-in that has to wait, or for which too many others wait."""
     seconds = call.console.back_off.wait(call.address, user)
     if seconds:
-        raise Refused(429, f"too many failed sign-ins: try again in {math.ceil(seconds)} s")
+        raise RequestRefused(429, f"too many failed sign-ins: try again in {math.ceil(seconds)} s")
     if call.console.sign_ins.statistics().tasks_waiting >= _MAX_WAITING:
-        raise Refused(429, "too many sign in at once: try again in a moment")
+        raise RequestRefused(429, "too many sign in at once: try again in a moment")
 
 
 async def sign_out(call: Call) -> Response:

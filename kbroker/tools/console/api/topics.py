@@ -34,7 +34,7 @@ from kbroker.client.topics import (
 )
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.api.overview import partition_state
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.sizes import Sizes, ask_sizes
 from kbroker.tools.console.topic_list import SORTS, branches, choose
 from kbroker.types import TopicPartition, uuid_to_str
@@ -155,12 +155,12 @@ def _describe(client: Client, name: str) -> Json:
 
 
 def find_topic(client: Client, name: str) -> TopicDescription:
-    """The topic of a name; ``ResponseError`` or ``Refused`` if there is none."""
+    """The topic of a name; ``ResponseError`` or ``RequestRefused`` if there is none."""
     if not is_valid_name(name):
-        raise Refused(400, f"{name[:250]!r} cannot be the name of a topic")
+        raise RequestRefused(400, f"{name[:250]!r} cannot be the name of a topic")
     found = known(describe_topics(client, [name])).get(name)
     if found is None:
-        raise Refused(404, f"there is no topic {name}")
+        raise RequestRefused(404, f"there is no topic {name}")
     return found
 
 
@@ -251,7 +251,7 @@ async def create_topic(call: Call) -> Json:
     """Create a topic; with ``validate`` only judge."""
     name = call.text("name")
     if not is_valid_name(name):
-        raise Refused(400, "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores")
+        raise RequestRefused(400, "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores")
     partitions = call.number("partitions", -1, lowest=-1, highest=100_000)
     replicas = call.number("replicas", -1, lowest=-1, highest=1000)
     configs = call.texts("configs")
@@ -289,7 +289,7 @@ async def delete_topic(call: Call) -> Json:
     """Delete a topic; its name has to be given twice, so that none is deleted by a slip."""
     name = call.text("name")
     if call.text("confirm", "") != name:
-        raise Refused(400, "type the topic's name to delete it")
+        raise RequestRefused(400, "type the topic's name to delete it")
 
     def delete(client: Client) -> None:
         error = delete_topics(client, [name]).get(name)

@@ -16,7 +16,7 @@ from kbroker.client.transactions import (
     list_transactions,
 )
 from kbroker.tools.console.api.topics import find_topic
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.diagnosis.group_watch import ask_holders
 from kbroker.types import TopicPartition
 
@@ -105,7 +105,7 @@ async def abort_one(call: Call) -> Json:
     """Abort an id's open transaction, and fence its producer."""
     transactional_id = call.text("id")
     if call.text("confirm", "") != transactional_id:
-        raise Refused(400, "type the transactional id to abort its transaction")
+        raise RequestRefused(400, "type the transactional id to abort its transaction")
     found = await call.write(
         "abort-transaction", transactional_id, None, lambda client: abort_transaction(client, transactional_id)
     )

@@ -14,7 +14,7 @@ from kbroker.client.records_io.json_types import Json
 from kbroker.client.records_io.line_records import now_ms
 from kbroker.client.records_io.parquet_records import ParquetRecords
 from kbroker.errors import FatalError
-from kbroker.tools.console.call import Call, Refused
+from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.copies import ImportCopy
 from kbroker.tools.console.uploads import NoUpload, Upload
 
@@ -26,15 +26,15 @@ async def keep_piece(call: Call, copy: ImportCopy) -> Json:
     try:
         data = base64.b64decode(call.text("data"), validate=True)
     except (binascii.Error, ValueError):
-        raise Refused(400, "data is not base64") from None
+        raise RequestRefused(400, "data is not base64") from None
     at = call.number("at", 0)
     upload = copy.upload
     if upload is None and at:
-        raise Refused(410, "the console does not have the file any more: it is sent again")
+        raise RequestRefused(410, "the console does not have the file any more: it is sent again")
     if upload is None:
         upload = call.console.copies.begin_file(call.session.id, copy)
     if upload is None:
-        raise Refused(429, "too many files are imported: cancel an import, or try again when one is done")
+        raise RequestRefused(429, "too many files are imported: cancel an import, or try again when one is done")
     with refusals():
         await call.compute(lambda: upload.add(at, data))
     return copy.view()
@@ -42,17 +42,17 @@ async def keep_piece(call: Call, copy: ImportCopy) -> Json:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """A block in which a file that is not kept, or not there, is told as ``Refused``."""
+    """A block in which a file that is not kept, or not there, is told as ``RequestRefused``."""
     try:
         yield
     except NoUpload as error:
-        raise Refused(error.status, str(error)) from None
+        raise RequestRefused(error.status, str(error)) from None
 
 
 def upload_of(copy: ImportCopy) -> Upload:
-    """The file of an import; ``Refused`` if it is not there, or not any more."""
+    """The file of an import; ``RequestRefused`` if it is not there, or not any more."""
     if copy.upload is None:
-        raise Refused(410, "the console does not have the file: it is sent first")
+        raise RequestRefused(410, "the console does not have the file: it is sent first")
     return copy.upload
 
 
@@ -60,7 +60,7 @@ class ParquetStep:
     """The rows of a file after the first ``begin``, for a while; all that an earlier step has read come once more."""
 
     def __init__(self, upload: Upload, file: IO[bytes], begin: int, first_new: int) -> None:
-        """``first_new``: the first row that no earlier step has read. ``Refused`` if the file is no Parquet.
+        """``first_new``: the first row that no earlier step has read. ``RequestRefused`` if the file is no Parquet.
 
         ``file`` is the upload's, which is in use until the step has ended.
         """
@@ -76,7 +76,7 @@ class ParquetStep:
         try:
             self._records = ParquetRecords(file, now_ms, begin, bounded=True)
         except FatalError as error:
-            raise Refused(400, str(error)) from None
+            raise RequestRefused(400, str(error)) from None
         self._rows = iter(self._records)
 
     def __iter__(self) -> Iterator[Item | BadLine]:

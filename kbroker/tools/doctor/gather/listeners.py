@@ -81,7 +81,7 @@ class Probe:
         for has_tls in (wants_tls, not wants_tls):
             if has_tls and not tls_is_possible():
                 continue
-            look = _Look(self.client_id, has_tls, self._context("any") if has_tls else None)
+            look = _Probe(self.client_id, has_tls, self._context("any") if has_tls else None)
             try:
                 look.connect(found.host, found.port, self.seconds).close()
             except ClientError:
@@ -185,7 +185,7 @@ class Probe:
         return found
 
 
-class _Look(ClientSecurity):
+class _Probe(ClientSecurity):
     """A way in that trusts whoever answers and logs in nowhere: it asks which SASL mechanisms there are."""
 
     def __init__(self, client_id: str, has_tls: bool, context: ssl.SSLContext | None) -> None:

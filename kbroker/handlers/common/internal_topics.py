@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import Services
+from kbroker.handlers.common.context import Services
 from kbroker.raft_metadata.topics import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,

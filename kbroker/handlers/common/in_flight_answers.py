@@ -13,11 +13,11 @@ from kbroker.cores.share_partitions.in_flight import InFlightView
 from kbroker.cores.share_partitions.requests import TopicIdPartition
 from kbroker.cores.share_state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import May, may_each
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import FairShare
-from kbroker.handlers.metadata_common import standard_message
-from kbroker.handlers.share_acknowledgements import share_partitions
+from kbroker.handlers.common.authorization import May, may_each
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import FairShare
+from kbroker.handlers.common.metadata_common import standard_message
+from kbroker.handlers.common.share_acknowledgements import share_partitions
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.describe_share_group_offsets import (

@@ -18,7 +18,7 @@ from kbroker.tools.cli.parser import UsageError
 if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.client.pending_batches import Remainder
-    from kbroker.client.producer import Producer, Refused
+    from kbroker.client.producer import Producer, RecordRefused
     from kbroker.client.records_io.items import BadLine, Item
     from kbroker.tools.cli.resuming import Kept, Resuming
 
@@ -68,7 +68,7 @@ def producer_of(
     client: Client,
     topic: str,
     partitions: Sequence[int],
-    on_refused: Callable[[Refused], None],
+    on_refused: Callable[[RecordRefused], None],
     resume: Remainder | None = None,
 ) -> Producer:
     """A producer by the options of :func:`add_sending_arguments`."""
@@ -210,7 +210,7 @@ class _Sending:
         resuming = self._resuming
         items: Iterable[Item | BadLine] = source
         if resuming is not None and resuming.begun is not None:
-            from kbroker.client.records_io.place import remaining
+            from kbroker.client.records_io.copy_position import remaining
 
             def caught_up() -> None:
                 self._problems.count += resuming.course.caught_up(self._producer, complain)

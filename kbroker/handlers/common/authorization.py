@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
 
 _OPERATIONS = {
     ResourceType.TOPIC: (
@@ -120,7 +120,7 @@ def may_each(
     """
     if ctx.authorizer is None:
         return None
-    known: dict[str, bool] = getattr(ctx, "asked_ahead", None) or {}
+    known: dict[str, bool] = getattr(ctx, "prefetched_permissions", None) or {}
 
     def may_one(name: str) -> bool:
         allowed = known.get(name)
@@ -153,7 +153,7 @@ def may_each_now(ctx: RequestContext, operation: AclOperation, resource_type: Re
     return may_now
 
 
-async def ask_each(
+async def prefetch_permissions(
     ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
 ) -> None:
     """Ask about each of ``names`` for the one :func:`may_each` of a plain handler. Gives way to others."""
@@ -163,7 +163,7 @@ async def ask_each(
         if name not in known:
             await share.next()
             known[name] = may(ctx, operation, resource_type, name)
-    ctx.asked_ahead = known
+    ctx.prefetched_permissions = known
 
 
 def would_allow(ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:

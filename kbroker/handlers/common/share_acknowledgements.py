@@ -11,11 +11,11 @@ from typing import Protocol
 from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType
 from kbroker.cores.share_partitions.requests import TopicIdPartition
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import May, may_each_now, require_group
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.leaders import current_leader
+from kbroker.handlers.common.authorization import May, may_each_now, require_group
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.leaders import current_leader
+from kbroker.handlers.common.share_groups import check_share_groups_enabled
 from kbroker.handlers.services.share_groups import SharePartitions
-from kbroker.handlers.share_groups import check_share_groups_enabled
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 
 
 def check_streams_groups_enabled(ctx: RequestContext) -> None:

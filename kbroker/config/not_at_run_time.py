@@ -25,7 +25,7 @@ _OWN_FILE = {
 def run_time_key(name: str) -> ConfigKey | None:
     """The key of any property that a request may name, also under ``listener.name.<listener>[.<mechanism>].``."""
     from kbroker.config.absent import absent_key
-    from kbroker.config.dynamic import broker_config_key
+    from kbroker.config.run_time_only import broker_config_key
     from kbroker.config.security import security_key
 
     found = LISTENER_PREFIX.match(name)

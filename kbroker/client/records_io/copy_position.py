@@ -51,7 +51,7 @@ def place_of(source: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CopyPosition:
     """``next``: partition -> the first record that was not given to the producer; ``left``: the sources before it."""
 
     task: str = ""
@@ -100,7 +100,7 @@ class Place:
         )
 
 
-def load_place(text: str | bytes, *, most: int = _MAX_RECORDS) -> Place:
+def load_copy_position(text: str | bytes, *, most: int = _MAX_RECORDS) -> CopyPosition:
     """The place that was dumped; ``ValueError`` if it is none, or names more than ``most`` records."""
     try:
         told = json.loads(text)
@@ -110,7 +110,7 @@ def load_place(text: str | bytes, *, most: int = _MAX_RECORDS) -> Place:
             _number(partition, highest=2**31 - 1): _unanswered(each, named, most)
             for partition, each in told["unanswered"].items()
         }
-        return Place(
+        return CopyPosition(
             str(told["task"]),
             str(told["topic_id"]),
             _number(told["stored"]),
@@ -184,10 +184,10 @@ def _number(value: object, lowest: int = 0, *, highest: int = 2**63 - 1) -> int:
     return number
 
 
-class Course:
+class CopyProgress:
     """The way of a copy so far, from its beginning or from the place where an earlier one has stopped."""
 
-    def __init__(self, begun: Place | None = None) -> None:
+    def __init__(self, begun: CopyPosition | None = None) -> None:
         self._begun = begun
         self._again: set[int] = set() if begun is None else begun.again()
         """Records that an earlier copy has left, and that have not come yet."""
@@ -249,12 +249,12 @@ class Course:
         if offset > self._next.get(partition, -1):
             self._next[partition] = offset
 
-    def place(self, producer: Producer, task: str, topic_ids: str, ends: Mapping[int, int]) -> Place:
+    def place(self, producer: Producer, task: str, topic_ids: str, ends: Mapping[int, int]) -> CopyPosition:
         """Where the copy stops now. The producer must not be used any more."""
         rest = producer.remainder()
         unanswered = {source for each in rest.unanswered.values() for source in each.sources}
         stored = sum(each.count for each in producer.stored.values())
-        return Place(
+        return CopyPosition(
             task,
             topic_ids,
             stored + (0 if self._begun is None else self._begun.stored),
@@ -266,7 +266,7 @@ class Course:
 
 
 def remaining(
-    items: Iterable[Item | BadLine], course: Course, caught_up: Callable[[], None]
+    items: Iterable[Item | BadLine], course: CopyProgress, caught_up: Callable[[], None]
 ) -> Iterator[Item | BadLine]:
     """The items of a file that an earlier copy has left, then a call of ``caught_up``, then the items that are new.
 

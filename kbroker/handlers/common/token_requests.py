@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import ForwardedContext, RequestContext
-from kbroker.handlers.forwarding import by_controller, error_codes
+from kbroker.handlers.common.context import ForwardedContext, RequestContext
+from kbroker.handlers.common.forwarding import by_controller, error_codes
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.security.delegation_tokens import DelegationTokens
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal

@@ -25,7 +25,7 @@ class Point(NamedTuple):
     seconds: float | None
 
 
-class _Course:
+class _LagHistory:
     __slots__ = ("_at", "_lags", "_last", "_seconds", "_step")
 
     def __init__(self) -> None:
@@ -73,17 +73,17 @@ def _larger(one: float, other: float) -> float:
     return one if math.isnan(other) else max(one, other)
 
 
-class LagCourses:
+class LagHistories:
     """The courses of groups. Threads may share it."""
 
     def __init__(self) -> None:
-        self._courses: dict[str, _Course] = {}
+        self._courses: dict[str, _LagHistory] = {}
         self._lock = threading.Lock()
 
     def look(self, group_id: str, at: int, lag: int, seconds: float | None = None) -> None:
         """Take a look at a group."""
         with self._lock:
-            course = self._courses.pop(group_id, None) or _Course()
+            course = self._courses.pop(group_id, None) or _LagHistory()
             self._courses[group_id] = course
             course.look(at, lag, seconds)
             while len(self._courses) > MOST_GROUPS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import Services
+from kbroker.handlers.common.context import Services
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import ATTRIBUTES_AT, LOG_OVERHEAD, TRANSACTIONAL_FLAG, parse_header

@@ -46,7 +46,7 @@ Key = tuple[str | Uuid, int]
 """A partition, its topic by the name or the id that the request has."""
 
 
-class _Refused(NamedTuple):
+class _RefusedBatch(NamedTuple):
     epoch: int
     sequence: int
     until: float
@@ -58,7 +58,7 @@ class RefusedBatches:
     __slots__ = ("_first",)
 
     def __init__(self) -> None:
-        self._first: dict[tuple[Key, int], _Refused] = {}
+        self._first: dict[tuple[Key, int], _RefusedBatch] = {}
         """By partition and producer; in the order in which they are given up."""
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class RefusedBatches:
             return
         if known is None or known.epoch != header.producer_epoch or header.base_sequence <= known.sequence:
             self._first.pop(key, None)
-            self._first[key] = _Refused(header.producer_epoch, header.base_sequence, now + PATIENCE_SECONDS)
+            self._first[key] = _RefusedBatch(header.producer_epoch, header.base_sequence, now + PATIENCE_SECONDS)
 
     def check(self, partition: Key, records: Records | None, now: float, known_producers: Container[int] = ()) -> None:
         """Let a batch through that comes again. ``ApiError`` OUT_OF_ORDER_SEQUENCE_NUMBER for one that is behind it.

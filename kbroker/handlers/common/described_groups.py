@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import authorized_operations, may, may_each
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.duplicates_in_request import DuplicateAnswers, encoded_size
-from kbroker.handlers.fair_share import FairShare
+from kbroker.handlers.common.authorization import authorized_operations, may, may_each
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers, encoded_size
+from kbroker.handlers.common.fair_share import FairShare
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 
 

@@ -57,7 +57,7 @@ MAX_ASKED: Final = 10_000
 """Ids of topics that are remembered because they have been asked for."""
 
 
-class Told(NamedTuple):
+class ExplainedExchange(NamedTuple):
     """An exchange as it is shown."""
 
     decoded: Decoded
@@ -86,7 +86,7 @@ class Filter(NamedTuple):
     errors: bool = False
     """Those alone that have an error in their answer, or no answer."""
 
-    def shows(self, told: Told) -> bool:
+    def shows(self, told: ExplainedExchange) -> bool:
         """Whether an exchange is one of them."""
         decoded = told.decoded
         return (
@@ -112,7 +112,7 @@ class Story:
         self._sequences = Sequences()
         self._asked: set[str] = set()
 
-    def add(self, item: Item, look_up: LookUp | None = None) -> Told | None:
+    def add(self, item: Item, look_up: LookUp | None = None) -> ExplainedExchange | None:
         """Take an item: an exchange is told, everything else is remembered.
 
         ``look_up`` is asked once for the name of each topic that is known by its id alone.
@@ -166,12 +166,12 @@ class Story:
         self._asked |= unknown
         return sorted(unknown)
 
-    def tell(self, decoded: Decoded) -> Told:
+    def tell(self, decoded: Decoded) -> ExplainedExchange:
         """The exchange as it is shown, as the last step of ``add``."""
         self.names.learn(decoded.response)
         steps = self._sequences.add(decoded)
         self._note_steps((decoded.exchange.node, decoded.exchange.connection), steps)
-        return Told(
+        return ExplainedExchange(
             decoded,
             request_summary(decoded, self.names),
             answer_summary(decoded, self.names),
@@ -189,7 +189,7 @@ class Story:
                 del self._open_steps[each]
 
 
-def explanations(told: Told) -> list[str]:
+def explanations(told: ExplainedExchange) -> list[str]:
     """Sentences about an exchange: its API, its errors, its sequences."""
     decoded = told.decoded
     sentences = [] if decoded.api is None else [f"{decoded.name}: {explain_api(decoded.name)}"]
@@ -210,7 +210,7 @@ class Tree(NamedTuple):
     """The reason why it does not go on; empty if it is complete."""
 
 
-def tree_of(told: Told, *, response: bool = False) -> Tree | None:
+def tree_of(told: ExplainedExchange, *, response: bool = False) -> Tree | None:
     """The fields of the request, or of the answer, each with its bytes; None if there is no answer."""
     return _tree(told.decoded, response=response)
 
@@ -265,7 +265,7 @@ def fields_of(nodes: list[Node], data: bytes) -> list[dict[str, Any]]:
     ]
 
 
-def document_of(told: Told, *, trees: bool = False) -> dict[str, Any]:
+def document_of(told: ExplainedExchange, *, trees: bool = False) -> dict[str, Any]:
     """An exchange as an object for JSON; with ``trees`` also its fields beside their bytes."""
     decoded, exchange = told.decoded, told.decoded.exchange
     connection = decoded.connection

@@ -13,11 +13,11 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may, may_on_cluster
-from kbroker.handlers.context import ForwardedContext, RequestContext
-from kbroker.handlers.fair_share import FairShare, portions
-from kbroker.handlers.forwarding import by_controller
-from kbroker.handlers.metadata_common import error_fields, standard_message
+from kbroker.handlers.common.authorization import may, may_on_cluster
+from kbroker.handlers.common.context import ForwardedContext, RequestContext
+from kbroker.handlers.common.fair_share import FairShare, portions
+from kbroker.handlers.common.forwarding import by_controller
+from kbroker.handlers.common.metadata_common import error_fields, standard_message
 from kbroker.raft_metadata.controller.configs import SET, ConfigErrors
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import ConfigResource, ResourceType

@@ -40,7 +40,7 @@ MAX_STUCK: Final = 4
 """Threads that may hang. Nothing is asked then until one of them is free again."""
 
 
-class Late(Exception):
+class CallTimedOut(Exception):
     """The call has not ended in time."""
 
 
@@ -102,7 +102,7 @@ class WaitedCalls:
         self._quiet_until = float("-inf")
 
     def call(self, function: Callable[[Any], Any], argument: object) -> Any:
-        """``function(argument)``. :class:`Raised`, :class:`Late` or :class:`Busy` otherwise."""
+        """``function(argument)``. :class:`Raised`, :class:`CallTimedOut` or :class:`Busy` otherwise."""
         began = self._now()
         if self._stuck >= MAX_STUCK or began < self._quiet_until or self._paid_at - began > _REST * self._grace:
             raise Busy
@@ -128,7 +128,7 @@ class WaitedCalls:
             if is_late:
                 self._jobs = None  # its thread ends with the call
                 self._quiet_until = self._now() + PAUSE_SECONDS
-                raise Late
+                raise CallTimedOut
         if job.error is not None:
             raise Raised(job.error) from None
         return job.result

@@ -16,10 +16,10 @@ from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.share_coordinator.coordinator import ShareCoordinator
 from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.authorization import may_act_as_node
-from kbroker.handlers.context import RequestContext
-from kbroker.handlers.fair_share import portions
-from kbroker.handlers.metadata_common import standard_message
+from kbroker.handlers.common.authorization import may_act_as_node
+from kbroker.handlers.common.context import RequestContext
+from kbroker.handlers.common.fair_share import portions
+from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 

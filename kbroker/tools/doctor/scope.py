@@ -46,14 +46,14 @@ def add_look_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Scope:
     """The parts that are looked at."""
 
     configuration: bool
     cluster: bool
 
 
-def parts_of(arguments: argparse.Namespace) -> Parts:
+def scope_of(arguments: argparse.Namespace) -> Scope:
     """A configuration if one is named, a cluster if one is named or nothing is."""
     configuration = arguments.config is not None or arguments.data_dir is not None
     if arguments.profile or not configuration:
@@ -65,7 +65,7 @@ def parts_of(arguments: argparse.Namespace) -> Parts:
         raise UsageError("--data-dir is for the development node; with --config use -o log.dirs=DIR")
     if arguments.look_again < 0:
         raise UsageError(f"--look-again {arguments.look_again:g}: expected a number of seconds")
-    return Parts(configuration, named or not configuration)
+    return Scope(configuration, named or not configuration)
 
 
 def take_look(arguments: argparse.Namespace) -> Facts:
@@ -73,7 +73,7 @@ def take_look(arguments: argparse.Namespace) -> Facts:
     from kbroker.tools.diagnosis.asking import now_ms
     from kbroker.tools.doctor.gather.machine import machine_facts
 
-    parts = parts_of(arguments)
+    parts = scope_of(arguments)
     facts = Facts(now_ms())
     if parts.configuration:
         from kbroker.tools.doctor.gather.configuration import configuration_facts

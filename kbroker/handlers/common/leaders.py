@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.value_types import NamedTuple
 
 

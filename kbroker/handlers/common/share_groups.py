@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kbroker.cores.groups.share.requests import StateDeletion, by_topic
 from kbroker.cores.share_state import Persister, SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 from kbroker.raft_metadata.features import SHARE_VERSION
 from kbroker.types import Uuid
 

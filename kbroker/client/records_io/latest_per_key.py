@@ -12,7 +12,7 @@ ENTRY_BYTES: Final = 400
 """Bytes that a record takes besides its key, value and headers, roughly."""
 
 
-class Kept(NamedTuple):
+class LatestRecord(NamedTuple):
     """A record with its place."""
 
     partition: int
@@ -29,7 +29,7 @@ class LatestPerKey:
     def __init__(self, *, max_keys: int | None = None, max_bytes: int | None = None) -> None:
         self._max_keys = max_keys
         self._max_bytes = max_bytes
-        self._last: dict[tuple[int, bytes], Kept] = {}
+        self._last: dict[tuple[int, bytes], LatestRecord] = {}
         self._bytes = 0
         self.without_key = 0
 
@@ -52,10 +52,10 @@ class LatestPerKey:
         before = self._last.pop(place, None)
         if before is not None:
             self._bytes -= _size(before.record)
-        self._last[place] = Kept(partition, record, kind)
+        self._last[place] = LatestRecord(partition, record, kind)
         self._bytes += _size(record)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[LatestRecord]:
         """The records, by partition and offset."""
         return sorted(self._last.values(), key=lambda kept: (kept.partition, kept.record.offset))
 

@@ -16,7 +16,7 @@ MAX_KEPT: Final = 20_000
 MAX_KEPT_NAME: Final = 255
 
 
-class Kept(Generic[A]):
+class AnswerCache(Generic[A]):
     """Answers by question. ``version`` is another number whenever one may be other than it was."""
 
     def __init__(self, rule: Any, now: Callable[[], float]) -> None:

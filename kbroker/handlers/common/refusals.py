@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.context import RequestContext
+from kbroker.handlers.common.context import RequestContext
 
 logger = logging.getLogger(__name__)
 

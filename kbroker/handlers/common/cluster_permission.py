@@ -1,6 +1,6 @@
 """The check of requests that need one operation on the cluster, and nothing else. Not an API itself.
 
-``handlers.permissions`` says which operation that is (``AuthHelper.authorizeClusterOperation``). Nodes make such
+``handlers.common.permissions`` says which operation that is (``AuthHelper.authorizeClusterOperation``). Nodes make such
 requests to their own controller when they start: what an authorizer needs is imported with the first question to one.
 """
 
@@ -12,7 +12,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.wire.registry import API_KEYS, ASKED_BY_NODES, FETCH_KEY
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
 
 _STANDARD = frozenset({"ControllerRegistration", "AddRaftVoter", "RemoveRaftVoter", "DescribeQuorum"})
 """APIs that say no more than what the error code says."""
@@ -31,9 +31,9 @@ def cluster_denial(ctx: RequestContext) -> ApiError | None:
 
 
 def _denial(ctx: RequestContext) -> ApiError | None:
-    from kbroker.handlers.authorization import may_on_cluster
-    from kbroker.handlers.metadata_common import standard_message
-    from kbroker.handlers.permissions import cluster_operation
+    from kbroker.handlers.common.authorization import may_on_cluster
+    from kbroker.handlers.common.metadata_common import standard_message
+    from kbroker.handlers.common.permissions import cluster_operation
 
     api = API_KEYS[ctx.header.api_key].name
     operation = cluster_operation(api, is_controller=ctx.connection.is_controller)
@@ -53,11 +53,11 @@ def cluster_refusal(ctx: RequestContext, request: object) -> Any:
     denial = cluster_denial(ctx)
     if denial is None:
         return None
-    from kbroker.handlers.error_answers import error_answer
+    from kbroker.handlers.common.error_answers import error_answer
 
     response = error_answer(ctx.header.api_key, ctx.api_version, request, denial.code, denial.message)
     if response is None:
-        from kbroker.handlers.context import CloseConnection
+        from kbroker.handlers.common.context import CloseConnection
 
         raise CloseConnection(f"it may not be served ({denial.code.name}), and has no place to say so")
     return response

@@ -81,7 +81,7 @@ class Services:
     check_own_configs: Callable[[Mapping[str, tuple[int, str]]], Awaitable[None]] | None = None
     """Judges changes of this node's properties that no other node can judge: operation and value; ``ApiError``."""
     authorizer: Authorizer | None = None
-    """Handlers ask it through ``handlers.authorization``."""
+    """Handlers ask it through ``handlers.common.authorization``."""
     authorizer_of: Callable[[RequestContext], Authorizer] | None = None
     """The authorizer for one request, where it is to know more of it than the principal and its address."""
     kept_acls: KeptAcls | None = None
@@ -98,7 +98,7 @@ class Services:
     tap: LoginTap | None = None
     """Sees logins for the protocol explorer; None on a node that is not to be watched."""
     refusals: dict[tuple[str, str, int], float] = field(default_factory=dict)
-    """The times of the last warnings that another node was refused (``handlers.refusals``)."""
+    """The times of the last warnings that another node was refused (``handlers.common.refusals``)."""
     unmade_topics: set[str] = field(default_factory=set)
     """Internal topics of which it was told that their replication factor cannot be had."""
 
@@ -110,9 +110,9 @@ class RequestContext:
     are then gathered, and written at its end. It holds until the handler waits for the first time.
     """
 
-    __slots__ = ("asked_ahead", "connection", "denials", "header", "round", "services")
+    __slots__ = ("connection", "denials", "header", "prefetched_permissions", "round", "services")
 
-    asked_ahead: dict[str, bool]
+    prefetched_permissions: dict[str, bool]
     """By name: the principal's rights, as ``authorization.may_each`` has asked for them; not set if it has not."""
 
     denials: int

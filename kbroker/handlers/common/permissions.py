@@ -1,8 +1,8 @@
 """The one table of what each API asks: an operation on a resource.
 
-Handlers ask (``handlers.authorization``); this table says what they ask. A test sends a request of each API without any
-permission, and with all but one, and compares what was asked and answered with the rows here; the page on permissions
-is made from them. The rules are those of ``KafkaApis`` and ``ControllerApis`` of Apache Kafka 4.4.
+Handlers ask (``handlers.common.authorization``); this table says what they ask. A test sends a request of each API
+without any permission, and with all but one, and compares what was asked and answered with the rows here; the page on
+permissions is made from them. The rules are those of ``KafkaApis`` and ``ControllerApis`` of Apache Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ERRORS: Final = {
 }
 
 
-class Instead(NamedTuple):
+class Alternative(NamedTuple):
     """A permission that does as well. With ``any_resource``, to have it on some resource of the type is enough."""
 
     operation: Op
@@ -53,7 +53,7 @@ class Permission(NamedTuple):
     shown: Shown
     when: str = ""
     """The requests, or the parts of one, that need it; empty if all do."""
-    instead: tuple[Instead, ...] = ()
+    instead: tuple[Alternative, ...] = ()
     """Any of these does as well."""
     denial: ErrorCode | None = None
     """The error of a denial, where it is not that of the resource type."""
@@ -91,7 +91,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
             _TOPIC,
             _ENTRY,
             "topics that would be created by it",
-            instead=(Instead(Op.CREATE, _CLUSTER),),
+            instead=(Alternative(Op.CREATE, _CLUSTER),),
         ),
         Permission(Op.DESCRIBE, _CLUSTER, _OPERATIONS, "the cluster's authorized operations, if asked for"),
     ),
@@ -114,7 +114,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "LeaveGroup": (Permission(Op.READ, _GROUP, _REQUEST),),
     "SyncGroup": (Permission(Op.READ, _GROUP, _REQUEST),),
     "DescribeGroups": (Permission(Op.DESCRIBE, _GROUP, _ENTRY),),
-    "ListGroups": (Permission(Op.DESCRIBE, _GROUP, _HIDDEN, instead=(Instead(Op.DESCRIBE, _CLUSTER),)),),
+    "ListGroups": (Permission(Op.DESCRIBE, _GROUP, _HIDDEN, instead=(Alternative(Op.DESCRIBE, _CLUSTER),)),),
     "SaslHandshake": (),
     "ApiVersions": (),
     "DeleteRecords": (Permission(Op.DELETE, _TOPIC, _ENTRY),),
@@ -124,12 +124,14 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
             _CLUSTER,
             _REQUEST,
             "without a transactional id",
-            instead=(Instead(Op.WRITE, _TOPIC, any_resource=True),),
+            instead=(Alternative(Op.WRITE, _TOPIC, any_resource=True),),
         ),
         Permission(Op.WRITE, _TRANSACTION, _REQUEST, "with a transactional id"),
         Permission(Op.TWO_PHASE_COMMIT, _TRANSACTION, _REQUEST, "with two-phase commit"),
     ),
-    "OffsetForLeaderEpoch": (Permission(Op.DESCRIBE, _TOPIC, _ENTRY, instead=(Instead(Op.CLUSTER_ACTION, _CLUSTER),)),),
+    "OffsetForLeaderEpoch": (
+        Permission(Op.DESCRIBE, _TOPIC, _ENTRY, instead=(Alternative(Op.CLUSTER_ACTION, _CLUSTER),)),
+    ),
     "AddPartitionsToTxn": (
         Permission(Op.WRITE, _TRANSACTION, _ENTRY, "clients (versions 0 to 3)"),
         Permission(Op.WRITE, _TOPIC, _ENTRY, "clients (versions 0 to 3)"),
@@ -140,7 +142,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.READ, _GROUP, _REQUEST),
     ),
     "EndTxn": (Permission(Op.WRITE, _TRANSACTION, _REQUEST),),
-    "WriteTxnMarkers": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST, instead=(Instead(Op.ALTER, _CLUSTER),)),),
+    "WriteTxnMarkers": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST, instead=(Alternative(Op.ALTER, _CLUSTER),)),),
     "TxnOffsetCommit": (
         Permission(Op.WRITE, _TRANSACTION, _REQUEST),
         Permission(Op.READ, _GROUP, _REQUEST),
@@ -186,7 +188,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
             _TOPIC,
             Shown.STATUS,
             "internal topics that are missing",
-            instead=(Instead(Op.CREATE, _CLUSTER),),
+            instead=(Alternative(Op.CREATE, _CLUSTER),),
         ),
     ),
     "StreamsGroupDescribe": (
@@ -200,7 +202,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
             ResourceType.DELEGATION_TOKEN,
             _HIDDEN,
             "tokens that the client neither owns, nor has asked for, nor may renew",
-            instead=(Instead(Op.DESCRIBE_TOKENS, ResourceType.USER),),
+            instead=(Alternative(Op.DESCRIBE_TOKENS, ResourceType.USER),),
         ),
     ),
     "DescribeClientQuotas": (Permission(Op.DESCRIBE_CONFIGS, _CLUSTER, _REQUEST),),
@@ -261,10 +263,10 @@ _ALTERS_CONFIGS: Final = (
 
 _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "CreateTopics": (
-        Permission(Op.CREATE, _TOPIC, _ENTRY, instead=(Instead(Op.CREATE, _CLUSTER),)),
+        Permission(Op.CREATE, _TOPIC, _ENTRY, instead=(Alternative(Op.CREATE, _CLUSTER),)),
         Permission(Op.DESCRIBE_CONFIGS, _TOPIC, Shown.CONFIGS),
     ),
-    "DeleteTopics": (Permission(Op.DELETE, _TOPIC, _ENTRY, instead=(Instead(Op.DELETE, _CLUSTER),)),),
+    "DeleteTopics": (Permission(Op.DELETE, _TOPIC, _ENTRY, instead=(Alternative(Op.DELETE, _CLUSTER),)),),
     "CreatePartitions": (Permission(Op.ALTER, _TOPIC, _ENTRY),),
     "AlterConfigs": _ALTERS_CONFIGS,
     "IncrementalAlterConfigs": (

@@ -10,7 +10,7 @@ from kbroker.raft_metadata.image import BrokerImage, Endpoint, MetadataImage, Pa
 from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
-    from kbroker.handlers.context import RequestContext
+    from kbroker.handlers.common.context import RequestContext
     from kbroker.handlers.services.quotas import MutationQuota
 
 NOT_ASKED = -(2**31)
