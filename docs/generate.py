@@ -168,7 +168,7 @@ def commands() -> str:
         "",
         "- Tables are for people. `--json` writes JSON and nothing else to standard output: one document, an object",
         "  about one thing or a list about several; of what may have no end (`consume`, `watch`, `dump-log`,",
-        "  `verify-log`, saved exchanges of `decode`) an object a line. Names stay as they are, others may be added.",
+        "  `scrub`, saved exchanges of `decode`) an object a line. Names stay as they are, others may be added.",
         "  Without it are only what runs until it is told to stop (`start`, `up`, `faults`, `container`, `console`),",
         "  what writes for another program (`completion`, `certs`), and the changes of `profile`.",
         "- Exit code 0: done. 1: not done, or not all of it; standard error has a line for each problem. 2: wrong",

@@ -37,7 +37,7 @@ LINES = {
     "kbroker config describe -b 127.0.0.1:1 br": ["broker", "broker-logger"],
     "kbroker consume -b HERE cl": ["clicks"],
     "kbroker topic list --profile pr": ["prod"],
-    "kbroker verify-log sub": ["subdirectory/"],
+    "kbroker scrub sub": ["subdirectory/"],
     "kbroker decode su": [],
     "kbroker completion --p": [],
     "kbroker nothing x": [],

@@ -1,4 +1,4 @@
-"""``kbroker verify-log``: what it prints, and its exit code."""
+"""``kbroker scrub``: what it prints, and its exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def test_a_sound_log_dir(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify-log", str(log_dir), "--records"]) == 0
+    assert main(["scrub", str(log_dir), "--records"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("t-0: ok, offsets 0 to 8, 8 records in ")
     assert lines[1].startswith("t-1: ok")
@@ -41,24 +41,24 @@ def test_damage(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = bytearray(path.read_bytes())
     data[80] ^= 1
     path.write_bytes(data)
-    assert main(["verify-log", str(log_dir / "t-0"), str(log_dir / "t-1")]) == 1
+    assert main(["scrub", str(log_dir / "t-0"), str(log_dir / "t-1")]) == 1
     out = capsys.readouterr().out
     assert "t-0: ok" in out
     assert "t-1: DAMAGED" in out
     assert f"{path}: at byte" in out
-    assert main(["verify-log", "--json", str(log_dir)]) == 1
+    assert main(["scrub", "--json", str(log_dir)]) == 1
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [bool(entry["problems"]) for entry in entries] == [False, True]
 
 
 def test_nothing_to_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify-log", str(tmp_path)]) == 1
+    assert main(["scrub", str(tmp_path)]) == 1
     assert "there is no partition in it" in capsys.readouterr().err
-    assert main(["verify-log", str(tmp_path / "none")]) == 1
+    assert main(["scrub", str(tmp_path / "none")]) == 1
     assert "is no directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["verify-log", "dump-log", "put-back"])
+@pytest.mark.parametrize("command", ["scrub", "dump-log", "put-back"])
 def test_a_directory_that_may_not_be_read_is_told_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

@@ -55,9 +55,6 @@ COMMANDS = {
     ),
     "format": Command("kbroker.tools.cli.storage", "prepare a node's data directories, as kafka-storage format"),
     "info": Command("kbroker.tools.cli.storage", "show what is in a node's data directories, as kafka-storage info"),
-    "verify-log": Command(
-        "kbroker.tools.cli.verify_log", "check that everything in log directories is what it should be"
-    ),
     "dump-log": Command("kbroker.tools.cli.dump_log", "show what is in log, index, snapshot and checkpoint files"),
     "put-back": Command("kbroker.tools.cli.storage", "show what a node has set aside, and put it back"),
     "recover-metadata": Command(
@@ -75,7 +72,7 @@ GROUPS = {
     "cluster": "cluster config profile client",
     "access": "user acl quota token certs",
     "look into": "doctor top watch decode bundle scrub",
-    "files": "format info verify-log dump-log put-back recover-metadata random-uuid completion",
+    "files": "format info dump-log put-back recover-metadata random-uuid completion",
 }
 """The help shows commands under these headings."""
 

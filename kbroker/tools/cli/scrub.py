@@ -1,7 +1,7 @@
 """``kbroker scrub``: verify log directories now, those of the nodes of a cluster, or of a node that is down.
 
 A running node verifies its logs itself, at its own pace (``log.scrub.bytes.per.second``): the command has it
-begin, and waits for the end. A directory is read here: ``kbroker verify-log`` is the same.
+begin, and waits for the end. A directory is read here (``verify_log``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.5
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``scrub``."""
-    verify_log.add_arguments(command, parser, nargs="*")
+    verify_log.add_arguments(parser)
     parser.add_argument(
         "--broker", type=not_negative, action="append", metavar="ID", help="only this broker; may be repeated"
     )

@@ -1,4 +1,4 @@
-"""``kbroker verify-log``: is everything in log directories what it should be?
+"""``kbroker scrub DIR``: is everything in log directories what it should be?
 
 Reads all of it and changes nothing. A line for each partition; what is damaged follows it, with file and place, and
 makes the exit code 1. Of a running broker's directory the last segments may seem unfinished, which is told as a note.
@@ -21,9 +21,9 @@ from kbroker.tools.cli.progress import progress
 DETAILS = "A DIR is a log dir or the directory of one partition. The exit code is 1 if something is damaged."
 
 
-def add_arguments(command: str, parser: argparse.ArgumentParser, *, nargs: str = "+") -> None:
-    """The options of ``verify-log``, and of ``scrub`` for a directory."""
-    parser.add_argument("directories", nargs=nargs, type=Path, metavar="DIR", help="log dirs or partition directories")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``scrub`` for a directory."""
+    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR", help="log dirs or partition directories")
     parser.add_argument("--records", action="store_true", help="look into every batch, at every record")
     parser.add_argument("--notes", action="store_true", help="show also what the next start puts right by itself")
     parser.add_argument("--json", action="store_true", help="one JSON object for each partition or directory")

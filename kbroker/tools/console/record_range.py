@@ -48,7 +48,7 @@ class RecordRange:
 
 
 def range_of(call: Call) -> RecordRange:
-    """Returns the range that a request asks for; ``RequestRefused`` says which parameter is wrong, or who is to sign in."""
+    """Returns the range that a request asks for; ``RequestRefused`` says what is wrong, or who is to sign in."""
     # Parameters of whoever may not ask are not worked on.
     _ = call.view
     topic = call.text("topic")
