@@ -215,11 +215,7 @@ class ClassicMember(Member):
             raise LoadError(f"JoinGroup: error {response.error_code}")
         self.member_id, self.generation = response.member_id, response.generation_id
         given = shares(self._group.topic, self._group.partitions, response)
-        self.wire.ask(
-            sync_request(self._group.name, self.generation, self.member_id, given),
-            2,
-            self._on_synced,
-        )
+        self.wire.ask(sync_request(self._group.name, self.generation, self.member_id, given), 2, self._on_synced)
 
     def _on_synced(self, response: Any) -> None:
         if response.error_code == REBALANCING:
@@ -242,9 +238,7 @@ class ClassicMember(Member):
             self._leave_now()
             return
         self.wire.ask(
-            heartbeat_request(self._group.name, self.generation, self.member_id),
-            3,
-            then or self._on_heartbeat,
+            heartbeat_request(self._group.name, self.generation, self.member_id), 3, then or self._on_heartbeat
         )
 
     def _on_heartbeat(self, response: Any) -> None:

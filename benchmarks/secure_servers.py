@@ -15,12 +15,7 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from benchmarks.servers import COMMON, Apache, Kbroker, Server, ServerError, is_readable
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, java_command, random_uuid

@@ -111,10 +111,7 @@ class ShareMember:
             told.append(response)
 
         request = ShareGroupHeartbeatRequest(
-            group_id=self._group,
-            member_id=self._id,
-            member_epoch=self.epoch,
-            subscribed_topic_names=[self._topic],
+            group_id=self._group, member_id=self._id, member_epoch=self.epoch, subscribed_topic_names=[self._topic]
         )
         self._wire.ask(request, 1, answered)
 

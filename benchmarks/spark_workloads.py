@@ -98,10 +98,7 @@ def batch_read(bench: Bench, server: Server) -> Figures:
     took = [read() for _ in range(bench.amount(5, 3))]
     cpu = server.cpu_seconds() - before
     bench.delete_topic(server, topic)
-    return {
-        "records_per_s": ROWS / statistics.median(took),
-        "cpu_s_per_GB": cpu / (len(took) * ROWS * SIZE / 1e9),
-    }
+    return {"records_per_s": ROWS / statistics.median(took), "cpu_s_per_GB": cpu / (len(took) * ROWS * SIZE / 1e9)}
 
 
 @contextmanager

@@ -158,10 +158,7 @@ def many_ids(bench: Bench, server: Server) -> Figures:
     ids = Ids(server)
     before = server.resident_bytes()
     ids.open(topic)
-    figures = {
-        "MB": server.resident_bytes() / 1e6,
-        "more_MB": (server.resident_bytes() - before) / 1e6,
-    }
+    figures = {"MB": server.resident_bytes() / 1e6, "more_MB": (server.resident_bytes() - before) / 1e6}
     ids.close()
     server.halt()
     server.start()

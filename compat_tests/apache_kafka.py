@@ -393,11 +393,7 @@ class ApacheKafka:
         self._launched = time.monotonic()
         with open(self.directory / "server.log", "wb") as output:
             self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=detached,
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=detached
             )
 
     def await_started(self) -> None:

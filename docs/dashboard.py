@@ -128,8 +128,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (f"sum by (protocol) (kafka_server_group_coordinator_metrics_group_count{{{_JOB}}})", "{{protocol}}"),
             ),
             graph(
-                "Members",
-                (f"sum by (consumergroup) (kafka_consumergroup_members{{{_GROUP}}})", "{{consumergroup}}"),
+                "Members", (f"sum by (consumergroup) (kafka_consumergroup_members{{{_GROUP}}})", "{{consumergroup}}")
             ),
             graph(
                 "Share groups: records in flight",

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from compat_tests.works_with.program import (
-    KINDS,
-    Program,
-    Seen,
-    SeenOnApache,
-    programs,
-    read_seen,
-    read_seen_on_apache,
-)
+from compat_tests.works_with.program import KINDS, Program, Seen, SeenOnApache, programs, read_seen, read_seen_on_apache
 
 LANGUAGES = {
     ".java": "java",

@@ -60,10 +60,7 @@ CONNECTOR = (
         "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
     ),
     Jar(
-        "org.apache.kafka",
-        "kafka-clients",
-        "3.9.2",
-        "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
+        "org.apache.kafka", "kafka-clients", "3.9.2", "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8"
     ),
     Jar(
         "org.apache.commons",

@@ -42,11 +42,7 @@ def in_order_of_departure(frame: Any) -> Any:
 
 
 def paced(
-    events: Iterable[tuple[float, Record]],
-    speed: float,
-    *,
-    now: Callable[[], float],
-    wait: Callable[[float], object],
+    events: Iterable[tuple[float, Record]], speed: float, *, now: Callable[[], float], wait: Callable[[float], object]
 ) -> Iterator[Record]:
     """Yields each record when it is due: (event ms since the first, record) divided by the speed.
 

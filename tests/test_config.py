@@ -54,10 +54,7 @@ def test_every_property_is_what_it_is_in_kafka(scope: str) -> None:
         assert key.internal == internal, name
         if scope == "broker":
             assert key.update_mode.value == mode, name
-        if name not in (
-            "controller.quorum.voters",
-            "controller.quorum.bootstrap.servers",
-        ):  # parsed entry by entry
+        if name not in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):  # parsed entry by entry
             assert (str(key.validator or "") or None) == valid, name
 
 

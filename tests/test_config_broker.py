@@ -175,10 +175,7 @@ def test_secrets_are_not_shown() -> None:
         ({"max__connections__per__ip__overrides": "127.0.0.1"}, "max.connections.per.ip.overrides"),
         ({"log__roll__ms": "0"}, "log.roll.ms"),
         ({"log__retention__ms": "0"}, "log.retention.ms"),
-        (
-            {"log__cleaner__min__compaction__lag__ms": "9", "log__cleaner__max__compaction__lag__ms": "8"},
-            "lag",
-        ),
+        ({"log__cleaner__min__compaction__lag__ms": "9", "log__cleaner__max__compaction__lag__ms": "8"}, "lag"),
         ({"log__cleaner__dedupe__buffer__size": "1024"}, "log.cleaner.dedupe.buffer.size"),
         ({"queued__max__request__bytes": "10"}, "queued.max.request.bytes"),
         ({"replica__fetch__wait__max__ms": "60000"}, "replica"),

@@ -32,10 +32,7 @@ from kbroker.errors import FatalError
         ("a=\\tb\\nc\\q", {"a": "\tb\ncq"}),
         ("a=\\u00e9\\uD83D\\uDE00", {"a": "é😀"}),
         ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
-        (
-            "listeners=PLAINTEXT://:9092,CONTROLLER://:9093",
-            {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"},
-        ),
+        ("listeners=PLAINTEXT://:9092,CONTROLLER://:9093", {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}),
     ],
 )
 def test_reads_as_java(text: str, expected: dict[str, str]) -> None:

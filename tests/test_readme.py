@@ -95,16 +95,7 @@ def test_recipe(node: tuple[Path, str, dict[str, str]], title: str, language: st
     if language == "sh":
         command = ["sh", "-eu", str(path)]
     elif "def test_" in text:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "kbroker.pytest_plugin",
-            "--rootdir",
-            str(directory),
-        ]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "kbroker.pytest_plugin", "--rootdir", str(directory)]
         command.append(str(path))
     else:
         command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(path)]

@@ -127,17 +127,7 @@ def test_the_plugins_fixtures(tmp_path: Path) -> None:
         "    assert seen[0][0] is kafka_broker and seen[0][1] != kafka_topic\n"
     )
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "kbroker.pytest_plugin",
-            "-p",
-            "no:cacheprovider",
-            str(tmp_path),
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "kbroker.pytest_plugin", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent.parent,

@@ -18,10 +18,7 @@ from kbroker import value_types
 T = TypeVar("T")
 
 STANDARD = SimpleNamespace(
-    NamedTuple=typing.NamedTuple,
-    dataclass=dataclasses.dataclass,
-    field=dataclasses.field,
-    replace=dataclasses.replace,
+    NamedTuple=typing.NamedTuple, dataclass=dataclasses.dataclass, field=dataclasses.field, replace=dataclasses.replace
 )
 
 

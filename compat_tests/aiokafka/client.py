@@ -95,11 +95,7 @@ class AiokafkaClient(Client):
             raise ClientError(error_name(code), message or "")
 
     def create_topic(
-        self,
-        topic: str,
-        partitions: int = 1,
-        configs: Mapping[str, str] | None = None,
-        replication_factor: int = 1,
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, replication_factor: int = 1
     ) -> None:
         new = NewTopic(topic, partitions, replication_factor, topic_configs=dict(configs or {}))
         response = self._run(self._call_admin("create_topics", [new]))

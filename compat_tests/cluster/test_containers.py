@@ -254,7 +254,7 @@ PIPELINES = ("spark/test_examples.py", "spark/test_source.py", "spark/test_sink.
 DESELECTED = {
     # It measures time. kafkajs (2.2.4, consumerGroup.js) leaves a broker that leads nothing of the group's alone for
     # max.wait, 20 s in this case: when the leader changes, the new one is not asked before that.
-    "kafkajs": ["test_kafkajs.py::test_case[long_poll]"],
+    "kafkajs": ["test_kafkajs.py::test_case[long_poll]"]
 }
 """Cases that hold on to a time in which no node may die."""
 for _suite in SUITES[:-1]:

@@ -60,10 +60,7 @@ def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_pa
         said = tool("kafka-reassign-partitions", *asked, "--execute", "--throttle", str(RATE), check=True).stdout
         assert f"The inter-broker throttle limit was set to {RATE} B/s" in said
         rates = {"leader.replication.throttled.rate": str(RATE), "follower.replication.throttled.rate": str(RATE)}
-        replicas = {
-            "leader.replication.throttled.replicas": "0:1",
-            "follower.replication.throttled.replicas": "0:2",
-        }
+        replicas = {"leader.replication.throttled.replicas": "0:1", "follower.replication.throttled.replicas": "0:2"}
         # The node that is asked hears of a change a moment after the controller has answered.
         eventually(lambda: throttles(admin, ConfigResource.Type.BROKER, "1") == rates, "the throttle of broker 1")
         eventually(lambda: throttles(admin, ConfigResource.Type.BROKER, "2") == rates, "the throttle of broker 2")

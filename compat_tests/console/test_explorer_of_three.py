@@ -41,10 +41,7 @@ def watched(broker: Broker) -> Iterator[Watched]:
     for node, address in zip(cluster.nodes, explorers, strict=True):
         with node.data_dir.with_name(f"{node.data_dir.name}.properties").open("a") as file:
             file.write(f"\n{EXPLORER_LISTENER}=http://{address}\n")
-    with (
-        cluster,
-        running_console("-b", cluster.bootstrap_servers, "--explorer", ",".join(explorers)) as console,
-    ):
+    with cluster, running_console("-b", cluster.bootstrap_servers, "--explorer", ",".join(explorers)) as console:
         yield Watched(cluster, explorers, console)
 
 

@@ -8,14 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat_tests.apache_kafka import (
-    SERVER_VERSION,
-    cache_dir,
-    java_command,
-    kafka_home,
-    locked,
-    short_lived_options,
-)
+from compat_tests.apache_kafka import SERVER_VERSION, cache_dir, java_command, kafka_home, locked, short_lived_options
 from compat_tests.client import ALL_FEATURES
 from compat_tests.client_security import Security
 from compat_tests.line_driver import LineDriverClient

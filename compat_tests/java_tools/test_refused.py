@@ -20,9 +20,6 @@ def test_transactions(compare: Comparison) -> None:
     compare.server("kafka-transactions", "describe", "--transactional-id", "never", exit=1)
     producers = ("--topic", "transactions-topic", "--partition", "0")
     compare.server(
-        "kafka-transactions",
-        "describe-producers",
-        *producers,
-        aside=((r"(?m)^\d+ .*$", "PRODUCER"), (r"[ \t]+", " ")),
+        "kafka-transactions", "describe-producers", *producers, aside=((r"(?m)^\d+ .*$", "PRODUCER"), (r"[ \t]+", " "))
     )
     compare.server("kafka-transactions", "find-hanging", "--broker-id", "1")

@@ -37,14 +37,7 @@ _ERRORS = {
 _FAILED = re.compile(rb"% ERROR(?!: Local: Broker transport failure)|Delivery failed")
 """kcat also reports an unreachable broker, though the others took the records."""
 
-_NO_ADMIN = {
-    "create_topic",
-    "delete_topic",
-    "create_partitions",
-    "delete_records",
-    "describe_configs",
-    "alter_configs",
-}
+_NO_ADMIN = {"create_topic", "delete_topic", "create_partitions", "delete_records", "describe_configs", "alter_configs"}
 
 
 def _version() -> str:

@@ -35,11 +35,7 @@ TOPIC_SOURCE = 1
 NOT_ELECTED = (80, 84)
 """PREFERRED_LEADER_NOT_AVAILABLE, of a node that is fenced for a moment, and ELECTION_NOT_NEEDED."""
 
-CLIENT: Mapping[str, Any] = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 200,
-    "log_level": 0,
-}
+CLIENT: Mapping[str, Any] = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
 PRODUCER: Mapping[str, Any] = {
     **CLIENT,
     "acks": "all",

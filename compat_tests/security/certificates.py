@@ -70,10 +70,7 @@ class Authority:
         """A key and a certificate for ``CN=name,OU=unit``, good for servers (of `hosts`) and for clients."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
-            [
-                x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit),
-                x509.NameAttribute(NameOID.COMMON_NAME, name),
-            ]
+            [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit), x509.NameAttribute(NameOID.COMMON_NAME, name)]
         )
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (

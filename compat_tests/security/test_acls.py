@@ -184,7 +184,7 @@ _OTHERWISE = {
 
 _NEVER_TELLS = {
     # Tries again until its time is over: 40 s.
-    ("look for a topic's offsets", "aiokafka"),
+    ("look for a topic's offsets", "aiokafka")
 }
 
 

@@ -44,11 +44,7 @@ FORWARDED = (
         },
         name="configs",
     ),
-    Case(
-        "DeleteTopics",
-        (0,),
-        lambda world: {"topics": [{"name": TOPIC}], "topic_names": [TOPIC], "timeout_ms": 5000},
-    ),
+    Case("DeleteTopics", (0,), lambda world: {"topics": [{"name": TOPIC}], "topic_names": [TOPIC], "timeout_ms": 5000}),
     Case(
         "DeleteTopics",
         (0,),
@@ -112,11 +108,7 @@ FORWARDED = (
         (0,),
         lambda world: {"filters": [{"resource_type_filter": 1, "operation": 1, "permission_type": 1}]},
     ),
-    Case(
-        "AlterUserScramCredentials",
-        (0,),
-        lambda world: {"deletions": [{"name": "alice", "mechanism": 1}]},
-    ),
+    Case("AlterUserScramCredentials", (0,), lambda world: {"deletions": [{"name": "alice", "mechanism": 1}]}),
     Case(
         "AlterClientQuotas",
         (0,),

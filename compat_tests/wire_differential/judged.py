@@ -10,11 +10,7 @@ import pytest
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerBroker
 from compat_tests.clients import skip_without
 
-UNHURRIED = (
-    "log.retention.ms=-1",
-    "log.cleaner.backoff.ms=86400000",
-    "broker.session.timeout.ms=300000",
-)
+UNHURRIED = ("log.retention.ms=-1", "log.cleaner.backoff.ms=86400000", "broker.session.timeout.ms=300000")
 """Properties that keep time out of the answers. The records are of the past, so retention would take them away half a
 minute after a start, from each of the two at a moment of its own; compaction likewise. And a node that gets no
 processor for a while is not to be fenced."""

@@ -24,10 +24,7 @@ from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from kbroker.wire.messages.describe_delegation_token import (
-    DescribeDelegationTokenOwner,
-    DescribeDelegationTokenRequest,
-)
+from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
 from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -125,10 +125,7 @@ class Asking:
                     f"commit to {topic} as {member!r} of {generation}",
                     OffsetCommitRequest,
                     lambda _, asked=asked, generation=generation, member=member: OffsetCommitRequest(
-                        group_id=group,
-                        topics=asked,
-                        generation_id_or_member_epoch=generation,
-                        member_id=member,
+                        group_id=group, topics=asked, generation_id_or_member_epoch=generation, member_id=member
                     ),
                 )
         yield "commit of nothing", OffsetCommitRequest, lambda _: OffsetCommitRequest(group_id=group)

@@ -30,9 +30,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from kbroker.wire.messages.streams_group_topology_description_update import (
-    StreamsGroupTopologyDescriptionUpdateRequest,
-)
+from kbroker.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
 from kbroker.wire.records.versioned import decode_group_key, decode_versioned, group_record_classes, read_version
 from tests.patience import SHORT, eventually
 

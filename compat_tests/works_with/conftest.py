@@ -17,14 +17,7 @@ import pytest
 from compat_tests.apache_kafka import SERVER_VERSION
 from compat_tests.brokers import Broker, broker_under_test
 from compat_tests.works_with.nodes import node_count
-from compat_tests.works_with.program import (
-    Program,
-    Seen,
-    SeenOnApache,
-    read_program,
-    write_seen,
-    write_seen_on_apache,
-)
+from compat_tests.works_with.program import Program, Seen, SeenOnApache, read_program, write_seen, write_seen_on_apache
 from kbroker.version import __version__
 
 NODES = 3

@@ -11,12 +11,6 @@ in `kbroker.tools`. Begin with ``cluster.py``.
 """
 
 from kbroker.client.cluster import Client
-from kbroker.client.errors import (
-    ApiNotServed,
-    ClientError,
-    ConnectionFailed,
-    RequestTimedOut,
-    ResponseError,
-)
+from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut, ResponseError
 
 __all__ = ["ApiNotServed", "Client", "ClientError", "ConnectionFailed", "RequestTimedOut", "ResponseError"]

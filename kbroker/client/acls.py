@@ -16,11 +16,7 @@ from kbroker.wire.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from kbroker.wire.messages.describe_acls import (
-    AclDescription,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-)
+from kbroker.wire.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
 
 _CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 

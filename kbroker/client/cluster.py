@@ -193,11 +193,7 @@ class Client:
         return self._known.brokers
 
     def refresh(
-        self,
-        topics: Iterable[str] | None,
-        deadline: float | None = None,
-        *,
-        allow_auto_topic_creation: bool = False,
+        self, topics: Iterable[str] | None, deadline: float | None = None, *, allow_auto_topic_creation: bool = False
     ) -> list[MetadataResponseTopic]:
         """Ask for the metadata of some topics (``None``: all), remember it, and return the topics.
 
@@ -358,9 +354,7 @@ class Client:
             batched = version >= 4
             response = connection.request(
                 FindCoordinatorRequest(
-                    key="" if batched else group_id,
-                    key_type=key_type,
-                    coordinator_keys=[group_id] if batched else [],
+                    key="" if batched else group_id, key_type=key_type, coordinator_keys=[group_id] if batched else []
                 ),
                 deadline,
                 version=version,

@@ -97,12 +97,7 @@ class ConfigChange:
 
 
 def describe_configs(
-    client: Client,
-    kind: ResourceType,
-    name: str,
-    *,
-    keys: Sequence[str] | None = None,
-    documentation: bool = False,
+    client: Client, kind: ResourceType, name: str, *, keys: Sequence[str] | None = None, documentation: bool = False
 ) -> list[ConfigEntry]:
     """The configs of one resource by name; an empty ``name`` is the default of all brokers."""
 

@@ -111,8 +111,7 @@ class _LoginProperties(AssertionProperties):
 
 
 CLIENT_CONFIGS: Final = ConfigDef(
-    "client",
-    [*_LoginProperties.KEYS, *_TlsProperties.KEYS, *RegistryProperties.KEYS, *tls_keys(_TlsProperties.KEYS)],
+    "client", [*_LoginProperties.KEYS, *_TlsProperties.KEYS, *RegistryProperties.KEYS, *tls_keys(_TlsProperties.KEYS)]
 )
 """Names, types and defaults are those of Apache Kafka's clients (``SslConfigs``, ``SaslConfigs``), and for a schema
 registry those of Confluent's.

@@ -13,10 +13,7 @@ from kbroker.wire.messages.alter_client_quotas import (
     EntryData,
     OpData,
 )
-from kbroker.wire.messages.describe_client_quotas import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-)
+from kbroker.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
 _EXACT = 0
 _DEFAULT = 1

@@ -216,9 +216,7 @@ def share_in_flight(
 
 
 def _in_flight(
-    partition: TopicPartition,
-    answer: DescribeShareGroupOffsetsResponsePartition,
-    members: Mapping[str, GroupMember],
+    partition: TopicPartition, answer: DescribeShareGroupOffsetsResponsePartition, members: Mapping[str, GroupMember]
 ) -> PartitionInFlight | None:
     told = answer.in_flight
     if told is None:

@@ -38,11 +38,7 @@ from kbroker.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from kbroker.wire.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    TopicRequest,
-)
+from kbroker.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

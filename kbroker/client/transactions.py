@@ -80,11 +80,7 @@ class ProducerState:
 
 
 def list_transactions(
-    client: Client,
-    *,
-    states: Sequence[str] = (),
-    producer_ids: Collection[int] = (),
-    longer_than_ms: int | None = None,
+    client: Client, *, states: Sequence[str] = (), producer_ids: Collection[int] = (), longer_than_ms: int | None = None
 ) -> Listed:
     """All transactional ids of all brokers; of some states or producers, or open for longer than a time, if asked.
 

@@ -16,10 +16,7 @@ from kbroker.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kbroker.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    UserName,
-)
+from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
 DEFAULT_ITERATIONS: Final = 8192
 """As in the examples of Kafka's documentation; a broker takes 4096 to 16384."""

@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_config import BrokerConfig, effective_topic_config, redact, with_provided
-from kbroker.config.definition import (
-    ConfigDef,
-    ConfigKey,
-    ConfigType,
-    Importance,
-    InvalidConfig,
-    Password,
-    UpdateMode,
-)
+from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, InvalidConfig, Password, UpdateMode
 from kbroker.config.group import (
     GROUP_CONFIG_BOUNDS,
     GROUP_CONFIG_SYNONYMS,
@@ -29,11 +21,7 @@ from kbroker.config.group import (
 from kbroker.config.listeners import Listener, QuorumVoter
 from kbroker.config.properties import parse_properties, read_properties_file
 from kbroker.config.topic import TOPIC_CONFIGS
-from kbroker.config.topic_values import (
-    TOPIC_CONFIG_SYNONYMS,
-    validate_topic_config,
-    validate_topic_configs,
-)
+from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS, validate_topic_config, validate_topic_configs
 
 __all__ = [
     "BROKER_CONFIGS",

@@ -241,9 +241,7 @@ ALL_BROKER_CONFIGS = ConfigDef(
 ALL_GROUP_CONFIGS = ConfigDef("group", [*GROUP_CONFIGS.values(), *ABSENT_GROUP_CONFIGS.values()])
 """Every property of a group that Apache Kafka has."""
 
-REFUSED: Mapping[str, str] = {
-    "remote.log.storage.system.enable": "there is no tiered storage",
-}
+REFUSED: Mapping[str, str] = {"remote.log.storage.system.enable": "there is no tiered storage"}
 """Properties that Kafka acts on in a way that must not be missing, and why a node does not start with them."""
 
 

@@ -38,11 +38,7 @@ TOPIC_CONFIG_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 1),),
     "remote.copy.lag.ms": (("log.remote.copy.lag.ms", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    ),
+    "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     "segment.bytes": (("log.segment.bytes", 1),),
     "segment.index.bytes": (("log.index.size.max.bytes", 1),),
     "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),

@@ -9,11 +9,7 @@ from kbroker.handlers.common.config_changes import answers, change, is_forwarded
 from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.configs import legacy_alter_configs
-from kbroker.wire.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 
 @handler(AlterConfigsRequest)

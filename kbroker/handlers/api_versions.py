@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.context import RequestContext
-from kbroker.handlers.registration import (
-    BOTH,
-    BROKER,
-    CONTROLLER,
-    Registration,
-    api_key_of,
-    handler,
-    registrations,
-)
+from kbroker.handlers.registration import BOTH, BROKER, CONTROLLER, Registration, api_key_of, handler, registrations
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.wire.messages.api_versions import (
     ApiVersion,

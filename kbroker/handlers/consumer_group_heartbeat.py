@@ -12,10 +12,7 @@ from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.join_group import client_of
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 _CLIENT_MAKES_MEMBER_ID_VERSION = 1
 

@@ -12,10 +12,7 @@ from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.brokers import register_controller
 from kbroker.raft_metadata.image import ControllerImage, read_endpoints, read_features
 from kbroker.types import Uuid
-from kbroker.wire.messages.controller_registration import (
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-)
+from kbroker.wire.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 
 
 @handler(ControllerRegistrationRequest)

@@ -78,11 +78,7 @@ def _people(ctx: RequestContext, owner: KafkaPrincipal, requester: KafkaPrincipa
 
 
 def _refused(
-    ctx: RequestContext,
-    code: ErrorCode,
-    owner: KafkaPrincipal,
-    requester: KafkaPrincipal,
-    timestamp: int = NO_TIME,
+    ctx: RequestContext, code: ErrorCode, owner: KafkaPrincipal, requester: KafkaPrincipal, timestamp: int = NO_TIME
 ) -> CreateDelegationTokenResponse:
     return CreateDelegationTokenResponse(
         error_code=code,

@@ -13,11 +13,7 @@ from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-)
+from kbroker.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
     from kbroker.cores.groups.share.requests import StateDeletion

@@ -53,8 +53,7 @@ def _refusal(request: DescribeClusterRequest, ctx: RequestContext) -> DescribeCl
             return refused
     if wanted not in _ENDPOINT_TYPES:
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"Unsupported endpoint type {wanted}",
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"Unsupported endpoint type {wanted}"
         )
     if wanted != here:
         return DescribeClusterResponse(

@@ -12,11 +12,7 @@ from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers, enco
 from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.describe_groups import (
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from kbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 
 @handler(DescribeGroupsRequest)

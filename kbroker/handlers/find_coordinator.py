@@ -18,11 +18,7 @@ from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
 from kbroker.value_types import NamedTuple
-from kbroker.wire.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _GROUP = 0
 _TRANSACTION = 1
@@ -63,12 +59,7 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
             error, message = failure.code, failure.message
         coordinators.append(
             Coordinator(
-                key=key,
-                node_id=node.id,
-                host=node.host,
-                port=node.port,
-                error_code=error,
-                error_message=message,
+                key=key, node_id=node.id, host=node.host, port=node.port, error_code=error, error_message=message
             )
         )
     if ctx.api_version >= 4:

@@ -70,6 +70,5 @@ async def _initialize(request: InitProducerIdRequest, ctx: RequestContext) -> Pr
     await ctx.services.producer_ids.ensure()
     await transactions.until_loaded(transactional_id)
     return await transactions.run(
-        transactional_id,
-        lambda core, now_ms: core.init_producer_id(transactional_id, timeout_ms, expected, now_ms),
+        transactional_id, lambda core, now_ms: core.init_producer_id(transactional_id, timeout_ms, expected, now_ms)
     )

@@ -11,12 +11,7 @@ from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.join_group import log_reason
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation
-from kbroker.wire.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-)
+from kbroker.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 
 @handler(LeaveGroupRequest)
@@ -39,9 +34,7 @@ async def handle(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
             return LeaveGroupResponse(
                 members=[
                     MemberResponse(
-                        member_id=each.member_id,
-                        group_instance_id=each.group_instance_id,
-                        error_code=error.code,
+                        member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error.code
                     )
                     for each in identities
                 ]

@@ -16,11 +16,7 @@ from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import LargeAnswers, handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
-from kbroker.wire.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionState,
-)
+from kbroker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
 
 def _lists_of(response: ListTransactionsResponse) -> Iterator[list[TransactionState]]:

@@ -153,11 +153,7 @@ def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchRes
         topic_id=topic.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
-                partition_index=index,
-                committed_offset=-1,
-                committed_leader_epoch=-1,
-                metadata="",
-                error_code=code,
+                partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
             )
             for index in topic.partition_indexes
         ],

@@ -13,11 +13,7 @@ from kbroker.handlers.services.metadata import Metadata
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.features import UPGRADE, FeatureUpdate, update_failed, update_features
 from kbroker.raft_metadata.features import KRAFT_VERSION
-from kbroker.wire.messages.update_features import (
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+from kbroker.wire.messages.update_features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
 @handler(UpdateFeaturesRequest)
@@ -50,11 +46,7 @@ async def _update(updates: list[FeatureUpdate], metadata: Metadata, *, validate_
     def decide(view: ControllerView, *, validate_only: bool) -> ControllerResult[None]:
         kraft_version = metadata.finalized_features()[0].get(KRAFT_VERSION, 0)
         return update_features(
-            view,
-            updates,
-            kraft_version=kraft_version,
-            voters=metadata.voter_ids,
-            validate_only=validate_only,
+            view, updates, kraft_version=kraft_version, voters=metadata.voter_ids, validate_only=validate_only
         )
 
     kraft = next((update for update in updates if update.name == KRAFT_VERSION), None)

@@ -46,12 +46,7 @@ class ReadInfo(NamedTuple):
 
 
 def read(
-    segment_list: SegmentList,
-    offset: int,
-    max_bytes: int,
-    bound: int,
-    log_end_offset: int,
-    min_one_message: bool,
+    segment_list: SegmentList, offset: int, max_bytes: int, bound: int, log_end_offset: int, min_one_message: bool
 ) -> ReadInfo:
     """Batches from the one that holds ``offset`` on, up to ``max_bytes`` and below offset ``bound``."""
     segments = segment_list.segments
@@ -268,8 +263,7 @@ class LogReader:
         return self._looked_up(timestamp_lookup.offset_of_max_timestamp(self._list))
 
     def _looked_up(
-        self,
-        steps: Generator[None, None, TimestampOffset | None],
+        self, steps: Generator[None, None, TimestampOffset | None]
     ) -> Generator[None, None, TimestampOffset | None]:
         try:
             return (yield from steps)

@@ -13,11 +13,7 @@ from functools import partial
 
 from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.log import opening
-from kbroker.log.checkpoint_files import (
-    CLEANER_OFFSETS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-)
+from kbroker.log.checkpoint_files import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
 from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, write_all
 from kbroker.log.dirs.due_flushes import DueFlushes, close_logs, leave_markers
 from kbroker.log.dirs.log_move import LogMoves
@@ -51,13 +47,7 @@ class LogManager:
     A node uses :meth:`lock` in its place, and opens the logs later: :meth:`load` and :meth:`take_in`.
     """
 
-    def __init__(
-        self,
-        log_dirs: list[LogDir],
-        disk: Disk,
-        rng: random.Random,
-        producer_id_expiration_ms: int,
-    ) -> None:
+    def __init__(self, log_dirs: list[LogDir], disk: Disk, rng: random.Random, producer_id_expiration_ms: int) -> None:
         self.disk = disk
         self.log_dirs = log_dirs
         self.on_offline: list[Callable[[], None]] = []
@@ -279,8 +269,7 @@ class LogManager:
         if log is not None:
             if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
                 raise ApiError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID,
-                    f"{log.directory} holds the data of another topic of the same name",
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.directory} holds the data of another topic of the same name"
                 )
             if log.topic_id is None:
                 log.adopt_topic_id(topic_id)

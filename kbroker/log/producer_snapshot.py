@@ -63,16 +63,9 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
         raise CorruptSnapshot(f"{count} entries cannot be in {len(data) - start} bytes")
     entries = []
     for index in range(count):
-        (
-            producer_id,
-            epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp,
-            coordinator_epoch,
-            first_offset,
-        ) = _ENTRY.unpack_from(data, start + index * _ENTRY.size)
+        (producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, first_offset) = (
+            _ENTRY.unpack_from(data, start + index * _ENTRY.size)
+        )
         entry = ProducerStateEntry(
             producer_id, epoch, coordinator_epoch, timestamp, first_offset if first_offset >= 0 else None
         )

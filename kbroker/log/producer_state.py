@@ -246,11 +246,7 @@ class ProducerStateManager:
             raise self._out_of_order(header, f"the last one was {last}")
 
     def _check_marker(
-        self,
-        header: BatchHeader,
-        entry: ProducerStateEntry | None,
-        marker: EndTxnMarker,
-        transaction_version: int,
+        self, header: BatchHeader, entry: ProducerStateEntry | None, marker: EndTxnMarker, transaction_version: int
     ) -> None:
         if transaction_version == TV_UNKNOWN:
             raise ValueError("a leader must say for which transaction version it writes a marker")
@@ -324,8 +320,7 @@ class ProducerStateManager:
         delta = header.last_offset_delta
         last_sequence = NO_SEQUENCE if header.base_sequence < 0 else (header.base_sequence + delta) & _MAX_INT32
         entry.add_batch(
-            header.producer_epoch,
-            BatchMetadata(last_sequence, base_offset + delta, delta, header.max_timestamp),
+            header.producer_epoch, BatchMetadata(last_sequence, base_offset + delta, delta, header.max_timestamp)
         )
         if transactional and entry.current_txn_first_offset is None:
             entry.current_txn_first_offset = base_offset

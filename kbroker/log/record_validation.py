@@ -296,11 +296,7 @@ def _is_suspicious(header: BatchHeader, now_ms: int, config: LogConfig) -> bool:
 
 
 def _examine(
-    windows: RecordWindows,
-    header: BatchHeader,
-    now_ms: int,
-    config: LogConfig,
-    topic_partition: TopicPartition,
+    windows: RecordWindows, header: BatchHeader, now_ms: int, config: LogConfig, topic_partition: TopicPartition
 ) -> Steps[tuple[int, bool]]:
     """``LogValidator.validateRecord`` for each record: the latest timestamp, and whether they are numbered from 0 on.
 

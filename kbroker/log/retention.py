@@ -33,10 +33,7 @@ def segment_facts(
     timed = config.delete and config.retention_ms >= 0
     return [
         SegmentFacts(
-            segment.base_offset,
-            end,
-            segment.size,
-            segment.largest_timestamp if timed and segment.size else now_ms,
+            segment.base_offset, end, segment.size, segment.largest_timestamp if timed and segment.size else now_ms
         )
         for segment, end in zip(segments, ends, strict=True)
     ]
@@ -82,12 +79,7 @@ def breached_by_time(segments: Sequence[SegmentFacts], high_watermark: int, rete
 
 
 def deletable(
-    segments: Sequence[SegmentFacts],
-    config: LogConfig,
-    *,
-    high_watermark: int,
-    log_start_offset: int,
-    now_ms: int,
+    segments: Sequence[SegmentFacts], config: LogConfig, *, high_watermark: int, log_start_offset: int, now_ms: int
 ) -> int:
     """The number of first segments that are to go, by any of the rules that the topic's cleanup policy allows."""
     count = breached_by_start_offset(segments, high_watermark, log_start_offset)

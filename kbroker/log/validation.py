@@ -93,8 +93,7 @@ def check_produce_version(records: Buffer, api_version: int) -> None:
         codec = records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK
         if codec == CompressionType.ZSTD:
             raise ApiError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"Produce v{api_version} may not carry zstd; v7 and later may",
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce v{api_version} may not carry zstd; v7 and later may"
             )
 
 
@@ -207,8 +206,7 @@ def _place(batch: memoryview, fields: _Fields, next_offset: int, leader_epoch: i
     max_timestamp = fields[8]
     offset_of_max_timestamp = last_offset if max_timestamp >= 0 else -1
     return _new(
-        ValidatedBatches,
-        (batch, (placed,), next_offset, last_offset, max_timestamp, offset_of_max_timestamp, -1, 0),
+        ValidatedBatches, (batch, (placed,), next_offset, last_offset, max_timestamp, offset_of_max_timestamp, -1, 0)
     )
 
 
@@ -219,8 +217,7 @@ def _no_batch(records: Buffer, topic_partition: TopicPartition) -> ApiError:
         magic = records[MAGIC_AT] if len(records) > MAGIC_AT else 2
         if length < 14 or magic > 2 or (length + LOG_OVERHEAD <= len(records) and magic == 2):
             return ApiError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"{len(records)} bytes sent to {topic_partition} are no record batch",
+                ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes sent to {topic_partition} are no record batch"
             )
         if magic < 2 and length + LOG_OVERHEAD <= len(records):
             return _old_format(magic, topic_partition)
@@ -228,9 +225,7 @@ def _no_batch(records: Buffer, topic_partition: TopicPartition) -> ApiError:
 
 
 def _old_format(magic: int, topic_partition: TopicPartition) -> ApiError:
-    return NotOneBatch(
-        f"a Produce request holds records of format v{magic} for {topic_partition}; only v2 is taken",
-    )
+    return NotOneBatch(f"a Produce request holds records of format v{magic} for {topic_partition}; only v2 is taken")
 
 
 def _first_batch(records: Buffer, fields: tuple[int, ...], topic_partition: TopicPartition) -> Buffer:
@@ -238,8 +233,7 @@ def _first_batch(records: Buffer, fields: tuple[int, ...], topic_partition: Topi
     length, magic = fields[1], fields[3]
     if length < 14 or not 0 <= magic <= 2:
         raise ApiError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"a batch sent to {topic_partition} has length {length} and magic {magic}",
+            ErrorCode.CORRUPT_MESSAGE, f"a batch sent to {topic_partition} has length {length} and magic {magic}"
         )
     end = length + LOG_OVERHEAD
     if end > len(records):
@@ -253,12 +247,11 @@ def _first_batch(records: Buffer, fields: tuple[int, ...], topic_partition: Topi
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"what follows a batch sent to {topic_partition} is no batch")
         if len(rest) > MAGIC_AT and following + LOG_OVERHEAD <= len(rest):
             raise NotOneBatch(
-                f"a Produce request must hold exactly one record batch for {topic_partition}, not several",
+                f"a Produce request must hold exactly one record batch for {topic_partition}, not several"
             )
     if end < HEADER_SIZE:
         raise ApiError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"a batch of {end} bytes sent to {topic_partition} is below its overhead",
+            ErrorCode.CORRUPT_MESSAGE, f"a batch of {end} bytes sent to {topic_partition} is below its overhead"
         )
     return memoryview(records)[:end]
 
@@ -318,13 +311,7 @@ def assign_to_own(
     if len(view) > config.segment_bytes:
         raise too_large_for_segment(len(view), config, topic_partition)
     return ValidatedBatches(
-        view,
-        headers,
-        next_offset,
-        offset - 1,
-        max_timestamp,
-        offset_of_max_timestamp,
-        now_ms if append_time else -1,
+        view, headers, next_offset, offset - 1, max_timestamp, offset_of_max_timestamp, now_ms if append_time else -1
     )
 
 

@@ -103,10 +103,7 @@ class ConfigSchema:
         """The definition of a property; None if resources of this type have no such property."""
         if resource_type == ResourceType.BROKER:
             return broker_config_key(name)
-        table = {
-            ResourceType.TOPIC: TOPIC_CONFIGS,
-            ResourceType.GROUP: GROUP_CONFIGS,
-        }.get(resource_type)
+        table = {ResourceType.TOPIC: TOPIC_CONFIGS, ResourceType.GROUP: GROUP_CONFIGS}.get(resource_type)
         return None if table is None else table.get(name)
 
     def is_list(self, resource_type: int, name: str) -> bool:

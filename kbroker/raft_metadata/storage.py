@@ -102,8 +102,7 @@ def standalone_voters(node_id: int, directory_id: Uuid, listeners: Sequence[tupl
     return VoterSet.of(
         [
             VoterNode(
-                ReplicaKey(node_id, directory_id),
-                {name: VoterEndpoint(host, port) for name, host, port in listeners},
+                ReplicaKey(node_id, directory_id), {name: VoterEndpoint(host, port) for name, host, port in listeners}
             )
         ]
     )

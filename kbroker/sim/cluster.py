@@ -29,11 +29,7 @@ from kbroker.sim.producers import SimProducer
 from kbroker.sim.sim_env import current_env
 from kbroker.sim.sim_node import OFFSETS_PARTITIONS, SimNode, describe_error
 from kbroker.sim.tcp import LinkFaults, NodeNetwork, SimNet
-from kbroker.sim.transaction_clients import (
-    LateRequests,
-    OffsetCommitter,
-    TransactionalClient,
-)
+from kbroker.sim.transaction_clients import LateRequests, OffsetCommitter, TransactionalClient
 from kbroker.sim.transactional_producer import TransactionalProducer
 from kbroker.sim.world import Trace, Violation
 from kbroker.types import TopicPartition

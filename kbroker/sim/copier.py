@@ -9,22 +9,11 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import Consumer
 from kbroker.sim.history import History, make_value, parse_value
-from kbroker.sim.transaction_clients import (
-    GROUP,
-    TRY_AGAIN,
-    Coordinated,
-    Ending,
-    TransactionalClient,
-    fetched_offset,
-)
+from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated, Ending, TransactionalClient, fetched_offset
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader
-from kbroker.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kbroker.wire.record_batch import iter_records
 
 MOST = 5

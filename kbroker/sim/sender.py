@@ -176,10 +176,7 @@ class Sender:
         return self._known is None or tp in self._known or batch is self._queues[tp][0]
 
     def _take(
-        self,
-        sent: dict[TopicPartition, tuple[_Batch, tuple[int, int] | None]],
-        response: ProduceResponse,
-        node_id: int,
+        self, sent: dict[TopicPartition, tuple[_Batch, tuple[int, int] | None]], response: ProduceResponse, node_id: int
     ) -> bool:
         """Whether all batches of a request are stored.
 

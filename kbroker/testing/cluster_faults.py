@@ -155,12 +155,7 @@ class ClusterHost:
 
 
 def _act(
-    node: FaultyNode,
-    name: str,
-    topic: str,
-    partitions: Sequence[int] | None,
-    arguments: Arguments,
-    deadline: float,
+    node: FaultyNode, name: str, topic: str, partitions: Sequence[int] | None, arguments: Arguments, deadline: float
 ) -> dict[int, int]:
     link = node._link  # another thread may end the node meanwhile
     if link is None:

@@ -228,11 +228,7 @@ def patch_in_place(buf: bytearray | memoryview, pos: int, base_offset: int, lead
 
 
 def set_timestamp(
-    buf: bytearray | memoryview,
-    pos: int,
-    header: BatchHeader,
-    timestamp_type: TimestampType,
-    max_timestamp: int,
+    buf: bytearray | memoryview, pos: int, header: BatchHeader, timestamp_type: TimestampType, max_timestamp: int
 ) -> BatchHeader:
     """Set the timestamps' type, the latest of them and the checksum; returns the new header."""
     attributes = header.attributes & ~TIMESTAMP_TYPE_FLAG | (TIMESTAMP_TYPE_FLAG if timestamp_type else 0)

@@ -80,11 +80,7 @@ class FrameReader:
     )
 
     def __init__(
-        self,
-        limit: int = DEFAULT_LIMIT,
-        *,
-        api_keys: Container[int] | None = API_KEYS,
-        pool: BufferPool | None = None,
+        self, limit: int = DEFAULT_LIMIT, *, api_keys: Container[int] | None = API_KEYS, pool: BufferPool | None = None
     ) -> None:
         self.limit = limit
         self._pool = pool

@@ -22,16 +22,7 @@ _LISTENERS: Final = {
 class ApiDescription:
     """One API: its key, its name as Kafka spells it, its versions, and on which listeners Kafka serves it."""
 
-    __slots__ = (
-        "_messages",
-        "flexible_from",
-        "key",
-        "listeners",
-        "module",
-        "name",
-        "unstable_last",
-        "valid_versions",
-    )
+    __slots__ = ("_messages", "flexible_from", "key", "listeners", "module", "name", "unstable_last", "valid_versions")
 
     def __init__(
         self,

@@ -263,16 +263,7 @@ class Message:
 class _Declaration:
     """The decorator's findings about a class, until its spec is asked for."""
 
-    __slots__ = (
-        "annotations",
-        "api_key",
-        "defaults",
-        "flexible",
-        "is_message",
-        "spec",
-        "unstable_last",
-        "versions",
-    )
+    __slots__ = ("annotations", "api_key", "defaults", "flexible", "is_message", "spec", "unstable_last", "versions")
 
     def __init__(
         self,

@@ -111,11 +111,7 @@ SASL = {"sasl_enabled_mechanisms": "PLAIN", "listener_name_out_plain_sasl_jaas_c
             [],
         ),
         ("SSL", {"listener_name_in_ssl_keystore_location": "/k"}, ["listener.name.in.ssl.keystore.location"]),
-        (
-            "SSL",
-            {"listener_name_controller_ssl_client_auth": "required"},
-            ["listener.name.controller.ssl.client.auth"],
-        ),
+        ("SSL", {"listener_name_controller_ssl_client_auth": "required"}, ["listener.name.controller.ssl.client.auth"]),
     ],
 )
 def test_properties_of_no_listener_are_named(

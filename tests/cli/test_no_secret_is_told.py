@@ -193,10 +193,7 @@ def test_no_secret_is_told(kb: Run, tmp_path: Path, caplog: pytest.LogCaptureFix
         caplog.at_level(logging.DEBUG),
         caplog.at_level(logging.DEBUG, "kbroker.authorizer"),
         running_broker(
-            given,
-            security="sasl_plaintext",
-            users={"admin": ADMIN, "alice": ALICE},
-            super_users=["admin"],
+            given, security="sasl_plaintext", users={"admin": ADMIN, "alice": ALICE}, super_users=["admin"]
         ) as broker,
     ):
         explorer = broker.in_broker(lambda node: node.explorer_port)

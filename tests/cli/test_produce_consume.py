@@ -134,10 +134,7 @@ def test_of_many_problems_the_first_are_told(kb: Run, topic: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [
-        (["t", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
-        (["t", "/"], "cannot read /: "),
-    ],
+    [(["t", "/no/such/file"], "cannot read /no/such/file: No such file or directory"), (["t", "/"], "cannot read /: ")],
 )
 def test_files_that_cannot_be_read(kb: Run, words: list[str], problem: str) -> None:
     found = kb("produce", *words, code=1)

@@ -7,13 +7,7 @@ import json
 import pytest
 
 from kbroker.client.records_io.json_records import json_formatter
-from kbroker.tools.cli.record_format import (
-    FIELDS,
-    line_formatter,
-    readable,
-    template_formatter,
-    value_formatter,
-)
+from kbroker.tools.cli.record_format import FIELDS, line_formatter, readable, template_formatter, value_formatter
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 

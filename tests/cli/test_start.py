@@ -60,12 +60,7 @@ def started(tmp_path: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str]
     """A running node and its ready line; killed at the end if it still runs."""
     with (tmp_path / "stderr").open("w") as errors:
         process = subprocess.Popen(
-            command("start", *words),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=tmp_path,
-            env=ENVIRONMENT,
+            command("start", *words), stdout=subprocess.PIPE, stderr=errors, text=True, cwd=tmp_path, env=ENVIRONMENT
         )
     assert process.stdout is not None
     try:
@@ -175,11 +170,7 @@ def test_what_keeps_a_node_from_starting_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_bad_properties_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    said: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["start", *words]) == 1

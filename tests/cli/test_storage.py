@@ -93,12 +93,7 @@ def test_info_tells_what_is_wrong(config_file: Path, tmp_path: Path, capsys: pyt
     ],
 )
 def test_what_cannot_be_formatted(
-    config_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    ends_with: int,
-    said: str,
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], ends_with: int, said: str
 ) -> None:
     code, _, err = run(capsys, "format", "-t", CLUSTER, "-c", str(config_file), *words)
     assert code == ends_with

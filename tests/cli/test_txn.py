@@ -63,10 +63,7 @@ def _await_ended(bootstrap: str, transactional_id: str) -> None:
 def test_ids_are_listed_with_their_state(kb) -> None:  # type: ignore[no-untyped-def]
     listed = kb("txn", "list", "--json").json
     told = [(each["transactional_id"], each["state"]) for each in listed]
-    assert [each for each in told if each[0] in ("done", "open")] == [
-        ("done", "CompleteCommit"),
-        ("open", "Ongoing"),
-    ]
+    assert [each for each in told if each[0] in ("done", "open")] == [("done", "CompleteCommit"), ("open", "Ongoing")]
     assert [row[0] for row in kb("txn", "list", "--state", "Ongoing").rows] == ["transactional", "open"]
     assert kb("txn", "list", "--longer-than", "1h", "--state", "Ongoing", "--json").json == []
     assert "invalid choice" in kb("txn", "list", "--state", "Nowhere", code=2).err

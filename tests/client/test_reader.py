@@ -151,10 +151,7 @@ def test_a_batch_that_is_cut_off_comes_with_the_next_answer() -> None:
 
 @pytest.mark.parametrize("code", [6, 3, 56, 78])
 def test_trouble_that_passes(code: int) -> None:
-    with (
-        scripted(fetched(b"", code=code), None, fetched(batch(0, b"0"))) as broker,
-        Client(broker.bootstrap) as client,
-    ):
+    with scripted(fetched(b"", code=code), None, fetched(batch(0, b"0"))) as broker, Client(broker.bootstrap) as client:
         assert list(values(Reader(client, "t", {0: 0}, ends={0: 1}))) == [(0, b"0")]
 
 

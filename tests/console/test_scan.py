@@ -68,12 +68,7 @@ def limits(client: Client, topic: str = "numbers") -> tuple[dict[int, int], dict
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 999, 1000])
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", range(COUNT)),
-        ("$.n >= 500", range(500, COUNT)),
-        ("$.n = 3 or $.n = 998", [3, 998]),
-    ],
+    ("text", "expected"), [("", range(COUNT)), ("$.n >= 500", range(500, COUNT)), ("$.n = 3 or $.n = 998", [3, 998])]
 )
 def test_pages_forward_are_everything_once(client: Client, limit: int, text: str, expected: Sequence[int]) -> None:
     starts, ends = limits(client)

@@ -9,14 +9,7 @@ from kbroker.client.open_transactions import OpenTransaction
 from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.client.transactions import ProducerState, TransactionDescription
 from kbroker.tools.diagnosis.cluster import findings
-from kbroker.tools.diagnosis.facts import (
-    ClusterView,
-    DamagedReplica,
-    Quorum,
-    QuorumNode,
-    ReplicaCounts,
-    replica_counts,
-)
+from kbroker.tools.diagnosis.facts import ClusterView, DamagedReplica, Quorum, QuorumNode, ReplicaCounts, replica_counts
 from kbroker.tools.diagnosis.findings import Finding, FindingHistory, Link, Severity
 from kbroker.types import ZERO_UUID, TopicPartition
 

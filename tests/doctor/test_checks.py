@@ -17,14 +17,7 @@ from kbroker.tools.diagnosis.facts import DamagedReplica, Holder, QuorumNode
 from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.diagnosis.stuck_groups import LaggingPartition, Member, Stall
 from kbroker.tools.doctor.checklist import all_checks
-from kbroker.tools.doctor.facts import (
-    ClusterFacts,
-    DirectoryFacts,
-    Facts,
-    GroupLook,
-    LogDirFacts,
-    MachineFacts,
-)
+from kbroker.tools.doctor.facts import ClusterFacts, DirectoryFacts, Facts, GroupLook, LogDirFacts, MachineFacts
 from kbroker.tools.doctor.findings import examine
 from kbroker.types import TopicPartition
 from tests.doctor.sound import (
@@ -245,10 +238,7 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
     "a follower is behind": ("under-replicated", with_topics(in_sync(topic("t"), (1, 2)))),
     "min.insync.replicas is too large": ("min-isr", with_topics(topic("t", replicas=(1, 2), min_insync_replicas="3"))),
     "min.insync.replicas leaves no room": ("min-isr", with_topics(topic("t", min_insync_replicas="3"))),
-    "min.insync.replicas over the default": (
-        "min-isr",
-        with_configuration(values={"min.insync.replicas": "2"}),
-    ),
+    "min.insync.replicas over the default": ("min-isr", with_configuration(values={"min.insync.replicas": "2"})),
     "one replica": ("single-copy", with_topics(topic("t", replicas=(2,), min_insync_replicas="1"))),
     "more default replicas than brokers": ("replication-factor", with_configs(default_replication_factor="5")),
     "few replicas of offsets": (

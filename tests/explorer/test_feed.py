@@ -20,11 +20,7 @@ from kbroker.observe.explorer.feed import MAX_KEPT, MAX_WAITING, Feed
 from kbroker.observe.explorer.lines import MAX_FRAME, read_items
 from kbroker.types import Uuid
 from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kbroker.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.explorer.exchanges import CONNECTION, exchange
 
@@ -140,9 +136,7 @@ class Node:
         return self._clients
 
 
-def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connected, "MOST_ROWS", 3)
     feed = Feed()
     feed.add(CONNECTION)

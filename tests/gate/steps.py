@@ -64,10 +64,7 @@ def _left_out_on_313() -> str:
     return " ".join(f"--ignore={path.relative_to(ROOT)}" for path in sorted(paths))
 
 
-INSTALLS = [
-    Step("install jars", ("kafka",), 3, optional=True),
-    Step("install Spark", (".venv/.spark",), 3),
-]
+INSTALLS = [Step("install jars", ("kafka",), 3, optional=True), Step("install Spark", (".venv/.spark",), 3)]
 """Run side by side before all else; two steps would each make what they share."""
 
 FIRST = [

@@ -28,13 +28,7 @@ from tests.groups.harness import GROUP, Member, Shard, settle
 
 
 def commit(
-    shard: Shard,
-    offset: int,
-    *,
-    member: Member | None = None,
-    topic: str = "t",
-    metadata: str = "",
-    group: str = GROUP,
+    shard: Shard, offset: int, *, member: Member | None = None, topic: str = "t", metadata: str = "", group: str = GROUP
 ) -> int:
     """Commit partition 0 of a topic; the partition's error."""
     request = OffsetCommitRequest(

@@ -177,11 +177,7 @@ def _offset_fetch(world: World, *, all_topics: bool) -> Told:
 
 
 def _producer(world: World) -> dict[str, Any]:
-    return {
-        "transactional_id": TRANSACTION,
-        "producer_id": world.producer_id,
-        "producer_epoch": world.producer_epoch,
-    }
+    return {"transactional_id": TRANSACTION, "producer_id": world.producer_id, "producer_epoch": world.producer_epoch}
 
 
 def _join(group: str) -> Told:
@@ -262,9 +258,7 @@ def _add_partitions(world: World, index: int = 0) -> Told:
 
 
 def _resource(kind: int, name: str) -> Told:
-    return {
-        "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": ["no.such.property"]}],
-    }
+    return {"resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": ["no.such.property"]}]}
 
 
 _numbers = itertools.count()
@@ -348,11 +342,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("JoinGroup", (0,), lambda world: _join(CLASSIC), lowest=5),
     Case("Heartbeat", (0,), lambda world: {"group_id": CLASSIC, "generation_id": 1, "member_id": "m"}),
-    Case(
-        "LeaveGroup",
-        (0,),
-        lambda world: {"group_id": CLASSIC, "member_id": "m", "members": [{"member_id": "m"}]},
-    ),
+    Case("LeaveGroup", (0,), lambda world: {"group_id": CLASSIC, "member_id": "m", "members": [{"member_id": "m"}]}),
     Case(
         "SyncGroup",
         (0,),
@@ -407,14 +397,7 @@ CASES: tuple[Case, ...] = (
         "WriteTxnMarkers",
         (0,),
         lambda world: {
-            "markers": [
-                {
-                    "producer_id": 12345,
-                    "producer_epoch": 1,
-                    "transaction_result": True,
-                    "topics": _INDEXES,
-                }
-            ]
+            "markers": [{"producer_id": 12345, "producer_epoch": 1, "transaction_result": True, "topics": _INDEXES}]
         },
     ),
     Case("TxnOffsetCommit", (0, 1, 2), _commit_in_transaction),
@@ -450,34 +433,20 @@ CASES: tuple[Case, ...] = (
         changes=True,
     ),
     Case(
-        "ConsumerGroupDescribe",
-        (0, 1),
-        lambda world: {"group_ids": [CONSUMERS], "include_authorized_operations": True},
+        "ConsumerGroupDescribe", (0, 1), lambda world: {"group_ids": [CONSUMERS], "include_authorized_operations": True}
     ),
     Case("StreamsGroupHeartbeat", (0, 1), lambda world: _streams_heartbeat("streams-others")),
     Case(
-        "StreamsGroupHeartbeat",
-        (0, 1, 2),
-        lambda world: _streams_with_changelog(world),
-        name="changelog",
-        changes=True,
+        "StreamsGroupHeartbeat", (0, 1, 2), lambda world: _streams_with_changelog(world), name="changelog", changes=True
     ),
-    Case(
-        "StreamsGroupDescribe",
-        (0, 1),
-        lambda world: {"group_ids": [STREAMS], "include_authorized_operations": True},
-    ),
+    Case("StreamsGroupDescribe", (0, 1), lambda world: {"group_ids": [STREAMS], "include_authorized_operations": True}),
     Case(
         "StreamsGroupTopologyDescriptionUpdate",
         (0,),
         lambda world: {"group_id": STREAMS, "member_id": "member", "topology_epoch": 0},
     ),
     Case("ShareGroupHeartbeat", (0, 1), lambda world: _share_heartbeat("share-others")),
-    Case(
-        "ShareGroupDescribe",
-        (0,),
-        lambda world: {"group_ids": [SHARE], "include_authorized_operations": True},
-    ),
+    Case("ShareGroupDescribe", (0,), lambda world: {"group_ids": [SHARE], "include_authorized_operations": True}),
     Case(
         "DescribeShareGroupOffsets",
         (0, 1),
@@ -507,11 +476,7 @@ CASES: tuple[Case, ...] = (
     Case("GetTelemetrySubscriptions", (), lambda world: {"client_instance_id": Uuid(b"t" * 16)}),
     Case("PushTelemetry", (), lambda world: {"client_instance_id": Uuid(b"t" * 16), "terminating": True}),
     Case("ListConfigResources", (0,), lambda world: {}),
-    Case(
-        "DescribeTopicPartitions",
-        (0,),
-        lambda world: {"topics": [{"name": TOPIC}], "response_partition_limit": 9},
-    ),
+    Case("DescribeTopicPartitions", (0,), lambda world: {"topics": [{"name": TOPIC}], "response_partition_limit": 9}),
     Case(
         "DescribeTopicPartitions",
         (1,),
@@ -528,8 +493,7 @@ Ask = Callable[[str, Told], Awaitable[Any]]
 async def prepare(ask: Ask) -> World:
     """Have a topic with a record in partition 0, groups of both protocols, a transaction with partition 1, a token."""
     made = await ask(
-        "CreateTopics",
-        {"topics": [{"name": TOPIC, "num_partitions": 2, "replication_factor": 1}], "timeout_ms": 5000},
+        "CreateTopics", {"topics": [{"name": TOPIC, "num_partitions": 2, "replication_factor": 1}], "timeout_ms": 5000}
     )
     world = World(Uuid(made.topics[0].topic_id))
     await ask("Produce", _produce(world))

@@ -12,11 +12,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kbroker.wire.messages.fetch import ForgottenTopic
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest

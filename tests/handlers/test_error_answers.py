@@ -31,11 +31,7 @@ from kbroker.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from kbroker.wire.messages.create_topics import CreateTopicsRequest
-from kbroker.wire.messages.describe_log_dirs import (
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic
 from kbroker.wire.messages.fetch import FetchPartition, FetchTopic
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -49,10 +49,7 @@ from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequ
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    IncrementalAlterConfigsRequest,
-)
+from kbroker.wire.messages.incremental_alter_configs import AlterableConfig, IncrementalAlterConfigsRequest
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -66,11 +63,7 @@ from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kbroker.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,

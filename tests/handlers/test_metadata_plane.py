@@ -316,10 +316,7 @@ def test_create_partitions(tmp_path: Path) -> None:
         results = {entry.name: (entry.error_code, entry.error_message) for entry in answer.results}
         assert results == {
             "a": (0, None),
-            "b": (
-                E.INVALID_PARTITIONS,
-                "The topic b currently has 2 partition(s); 1 would not be an increase.",
-            ),
+            "b": (E.INVALID_PARTITIONS, "The topic b currently has 2 partition(s); 1 would not be an increase."),
             "c": (E.INVALID_PARTITIONS, "Topic already has 1 partition(s)."),
             "zz": (E.UNKNOWN_TOPIC_OR_PARTITION, None),
             "d": (E.INVALID_REQUEST, "Duplicate topic name."),

@@ -41,10 +41,7 @@ class Session:
     def request(self) -> FetchRequest:
         asked = [
             FetchPartition(
-                partition=index,
-                fetch_offset=self.offsets[index],
-                partition_max_bytes=1 << 20,
-                current_leader_epoch=-1,
+                partition=index, fetch_offset=self.offsets[index], partition_max_bytes=1 << 20, current_leader_epoch=-1
             )
             for index in sorted(self.changed)
         ]

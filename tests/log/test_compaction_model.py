@@ -120,10 +120,7 @@ class CompactionMachine(RuleBasedStateMachine):
             self.log.roll(self.now)
         self.flush()
         found = log_to_clean(
-            self.log,
-            self.manager.cleaner_offsets.of(TP),
-            last_stable_offset=self.log.log_end_offset,
-            now_ms=self.now,
+            self.log, self.manager.cleaner_offsets.of(TP), last_stable_offset=self.log.log_end_offset, now_ms=self.now
         )
         if found is None:
             return

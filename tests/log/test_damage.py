@@ -27,12 +27,7 @@ VALUES = [(number, b"%d" % number + b"v" * 100) for number in range(COUNT)]
 
 def start(disk: FakeDisk, *, leaves_holes: bool = True) -> LogManager:
     return LogManager.open(
-        ["/data"],
-        disk,
-        now_ms=NOW,
-        log_config=lambda tp: CONFIG,
-        rng=random.Random(1),
-        leaves_holes=leaves_holes,
+        ["/data"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1), leaves_holes=leaves_holes
     )
 
 

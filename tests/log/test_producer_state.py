@@ -120,11 +120,7 @@ class Partition:
         version: int = 0,
     ) -> tuple[CompletedTxn | None, int]:
         header, marker = control(
-            offset=self.end,
-            epoch=epoch,
-            producer_id=producer_id,
-            commit=commit,
-            coordinator_epoch=coordinator_epoch,
+            offset=self.end, epoch=epoch, producer_id=producer_id, commit=commit, coordinator_epoch=coordinator_epoch
         )
         self.state.check(header, origin=AppendOrigin.COORDINATOR, marker=marker, transaction_version=version)
         completed = self.state.update(header, marker)
@@ -204,14 +200,7 @@ def test_coordinators_have_no_sequences() -> None:
     log = Partition()
     log.append(-1, transactional=True, epoch=2, origin=AppendOrigin.COORDINATOR)
     log.append(-1, transactional=True, epoch=2, origin=AppendOrigin.COORDINATOR)
-    refused(
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        log,
-        -1,
-        transactional=True,
-        epoch=1,
-        origin=AppendOrigin.COORDINATOR,
-    )
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, -1, transactional=True, epoch=1, origin=AppendOrigin.COORDINATOR)
 
 
 def test_replicated_batches_are_taken_as_they_are() -> None:

@@ -21,11 +21,7 @@ ABORTED = [
     AbortedTxn(2, 112, 116, 40),
     AbortedTxn(3, 40, 130, 131),
 ]
-SHORT = [
-    AbortedTxn(0, 100, 110, 105),
-    AbortedTxn(1, 105, 113, 112),
-    AbortedTxn(2, 112, 116, 117),
-]
+SHORT = [AbortedTxn(0, 100, 110, 105), AbortedTxn(1, 105, 113, 112), AbortedTxn(2, 112, 116, 117)]
 
 
 def make_index(entries: list[AbortedTxn] | None = None) -> tuple[FakeDisk, TransactionIndex]:

@@ -99,11 +99,7 @@ def test_usual_case_is_patched_in_place(codec: CompressionType) -> None:
     result = validate(memoryview(buffer))
     assert isinstance(result.records, memoryview) and result.records.obj is buffer
     assert (result.first_offset, result.last_offset) == (1000, 1002)
-    assert (result.max_timestamp, result.offset_of_max_timestamp, result.log_append_time_ms) == (
-        NOW + 9,
-        1002,
-        -1,
-    )
+    assert (result.max_timestamp, result.offset_of_max_timestamp, result.log_append_time_ms) == (NOW + 9, 1002, -1)
     header = batch_header.parse_header(buffer)
     assert list(result.batches) == [header]
     batch_header.check_crc(buffer, 0, header)

@@ -122,9 +122,7 @@ class World:
         self.topic_id = Uuid(made.topics[0].topic_id)
         await self.cluster.topics_everywhere(["t"])
         await self.until_answered(
-            "produce",
-            _produce(self),
-            lambda answer: answer.responses[0].partition_responses[0].error_code == 0,
+            "produce", _produce(self), lambda answer: answer.responses[0].partition_responses[0].error_code == 0
         )
         for kind, name in enumerate(("g", "tx")):
             asked = {"key_type": kind, "coordinator_keys": [name]}
@@ -499,10 +497,7 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         {
             "replica_id": -2,
             "topics": [
-                {
-                    "topic": "t",
-                    "partitions": [{"partition": 0, "leader_epoch": world.partition().leader_epoch}],
-                }
+                {"topic": "t", "partitions": [{"partition": 0, "leader_epoch": world.partition().leader_epoch}]}
             ],
         }
     ],
@@ -607,11 +602,7 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
     "describe_producers": lambda world: [{"topics": [{"name": "t", "partition_indexes": [0]}]}],
     "broker_registration": lambda world: [_registration(world)],
     "broker_heartbeat": lambda world: [
-        {
-            "broker_id": _FENCED_BROKER,
-            "broker_epoch": world.broker_epoch(_FENCED_BROKER),
-            "current_metadata_offset": -1,
-        }
+        {"broker_id": _FENCED_BROKER, "broker_epoch": world.broker_epoch(_FENCED_BROKER), "current_metadata_offset": -1}
     ],
     "unregister_broker": lambda world: [{"broker_id": 999}],
     "unregister_controller": lambda world: [{"controller_id": 999}],
@@ -652,10 +643,7 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         for group in ("workers", "none")
     ],
     "alter_share_group_offsets": lambda world: [
-        {
-            "group_id": group,
-            "topics": [{"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
-        }
+        {"group_id": group, "topics": [{"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]}]}
         for group in ("workers", world.unique("workers"))
         for name in ("t", "none")
     ],

@@ -228,9 +228,7 @@ def produce_request(
         timeout_ms=timeout_ms,
         topic_data=[
             TopicProduceData(
-                name=topic,
-                topic_id=topic_id,
-                partition_data=[PartitionProduceData(index=partition, records=view)],
+                name=topic, topic_id=topic_id, partition_data=[PartitionProduceData(index=partition, records=view)]
             )
         ],
     )

@@ -157,8 +157,7 @@ def test_a_node_that_is_no_super_user_is_told_of_once(caplog: pytest.LogCaptureF
 def test_an_image_is_taken_over_as_a_whole() -> None:
     first, second, third = (
         acl_record(
-            Uuid(bytes([number]) * 16),
-            Acl(TOPIC, "t", PatternType.LITERAL, "User:alice", "*", READ, permission),
+            Uuid(bytes([number]) * 16), Acl(TOPIC, "t", PatternType.LITERAL, "User:alice", "*", READ, permission)
         )
         for number, permission in ((1, AclPermission.ALLOW), (2, AclPermission.DENY), (3, AclPermission.ALLOW))
     )

@@ -297,11 +297,7 @@ def test_a_clock_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
             async def produce_to(node_id: int) -> Any:
                 client = await cluster.node(node_id).connect()
                 request = produce_request(
-                    "",
-                    batch(b"now", timestamp=now_ms),
-                    topic_id=topic_id,
-                    partition=leaders[node_id],
-                    timeout_ms=2000,
+                    "", batch(b"now", timestamp=now_ms), topic_id=topic_id, partition=leaders[node_id], timeout_ms=2000
                 )
                 return (await client.ask(request)).responses[0].partition_responses[0]
 

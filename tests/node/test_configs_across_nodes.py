@@ -8,18 +8,12 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.principal import ANONYMOUS
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.alter_configs import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsResource,
-)
+from kbroker.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.incremental_alter_configs import AlterableConfig as Change
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
-from kbroker.wire.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-)
+from kbroker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.node.node_harness import Client, run
 from tests.node.quorum_harness import quorum
 
@@ -32,9 +26,7 @@ async def change(client: Client, *brokers: str, value: str = "1000") -> list[tup
     """Set a property of some brokers in one request; the answers."""
     resources = [
         ChangedResource(
-            resource_type=_BROKER,
-            resource_name=broker,
-            configs=[Change(name=RATE, config_operation=0, value=value)],
+            resource_type=_BROKER, resource_name=broker, configs=[Change(name=RATE, config_operation=0, value=value)]
         )
         for broker in brokers
     ]

@@ -168,11 +168,7 @@ def test_a_file_that_something_else_can_tell_is_made_anew(
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("__cluster_metadata-0/quorum-state", directory),
-        ("quorum-promises", directory),
-    ],
+    ("name", "damage"), [("__cluster_metadata-0/quorum-state", directory), ("quorum-promises", directory)]
 )
 def test_a_node_that_cannot_know_who_it_is_names_the_file(
     whole: Path, tmp_path: Path, name: str, damage: Damage

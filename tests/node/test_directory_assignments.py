@@ -14,10 +14,7 @@ from kbroker.node.replicas.directory_assignments import DirectoryAssignments
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-)
+from kbroker.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 TOPIC = Uuid(b"t" * 16)
 FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))
@@ -45,7 +42,7 @@ class Node:
             node_id=1,
             partitions=partitions,
             log_dirs=SimpleNamespace(
-                directory_of=lambda partition, isr: self.where[partition.topic_partition.partition],
+                directory_of=lambda partition, isr: self.where[partition.topic_partition.partition]
             ),
             log_manager=SimpleNamespace(log_dirs=[None] * dirs, on_offline=[]),
         )

@@ -65,9 +65,7 @@ async def in_envelope(client: Client, request: Any, version: int) -> Any:
     framed = b"".join(inside.send(request, version))
     answer = await client.ask(
         EnvelopeRequest(
-            request_data=framed[4:],
-            request_principal=principal_bytes(ANONYMOUS),
-            client_host_address=b"\x7f\0\0\1",
+            request_data=framed[4:], request_principal=principal_bytes(ANONYMOUS), client_host_address=b"\x7f\0\0\1"
         ),
         0,
     )
@@ -147,9 +145,7 @@ def test_a_controller_that_does_not_lead_yet_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("is_reached", [False, True])
-def test_no_client_of_a_broker_is_told_of_a_partition_that_it_does_not_lead(
-    is_reached: bool,
-) -> None:
+def test_no_client_of_a_broker_is_told_of_a_partition_that_it_does_not_lead(is_reached: bool) -> None:
     async def not_leader() -> DescribeQuorumResponse:
         return quorum_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -75,11 +75,7 @@ class Leader:
         )
         self.metadata = MetadataFollower(env=env, table=table, progress=self.progress, **others)
         self.alter_partition = AlterPartitionManager(
-            table=table,
-            progress=self.progress,
-            isr=self.isr,
-            broker_epoch=lambda: EPOCHS[1],
-            ask_controller=controller,
+            table=table, progress=self.progress, isr=self.isr, broker_epoch=lambda: EPOCHS[1], ask_controller=controller
         )
         return self.alter_partition
 

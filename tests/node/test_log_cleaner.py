@@ -16,13 +16,7 @@ from kbroker.log.compaction.job import CompactionFailed, CompactionJob, Compacti
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.node.logs.compaction_pool import CompactionPool
-from kbroker.node.logs.compaction_worker import (
-    Pace,
-    decode_answer,
-    decode_job,
-    encode_answer,
-    encode_job,
-)
+from kbroker.node.logs.compaction_worker import Pace, decode_answer, decode_job, encode_answer, encode_job
 from kbroker.node.logs.log_cleaner import CleanerSettings, Compactor, LogCleaner
 from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
@@ -170,9 +164,7 @@ def test_a_node_goes_on_with_its_file_where_what_was_set_at_run_time_does_not_go
     """The file has got another value since; or it always had, and the active controller judged by its own."""
     size = "log.cleaner.dedupe.buffer.size"
     resource = AlterConfigsResource(
-        resource_type=4,
-        resource_name="",
-        configs=[AlterableConfig(name=size, config_operation=0, value=str(2 << 20))],
+        resource_type=4, resource_name="", configs=[AlterableConfig(name=size, config_operation=0, value=str(2 << 20))]
     )
 
     async def test() -> None:

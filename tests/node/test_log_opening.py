@@ -104,10 +104,7 @@ def test_the_page_tells_how_much_is_left_in_each_directory(
     directories = [tmp_path / "data", tmp_path / "more"]
     dirs = [str(directory) for directory in directories]
     [port] = free_ports(1)
-    properties = {
-        "log_dirs": ",".join(dirs),
-        "prometheus_metrics_reporter_listener": f"http://127.0.0.1:{port}",
-    }
+    properties = {"log_dirs": ",".join(dirs), "prometheus_metrics_reporter_listener": f"http://127.0.0.1:{port}"}
 
     async def prepare() -> None:
         async with running_node(tmp_path, **properties) as node:

@@ -35,11 +35,7 @@ async def fill(node: Node, batches: int = 40) -> PartitionLog:
 
 
 def scrubber_of(
-    node: Node,
-    rate: int = FAST,
-    *,
-    keep_seconds: float = 60.0,
-    processor_seconds: Callable[[], float] = lambda: 0.0,
+    node: Node, rate: int = FAST, *, keep_seconds: float = 60.0, processor_seconds: Callable[[], float] = lambda: 0.0
 ) -> LogScrubber:
     broker = node.broker
     return LogScrubber(

@@ -6,14 +6,7 @@ import time
 from typing import Any
 
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from kbroker.testing import running_broker
 from tests.node.metrics_pages import LISTENER, found, port_of, scrape, value

@@ -169,10 +169,7 @@ def test_an_assignor_that_hangs_costs_the_node_a_moment() -> None:
 
     hang.timeout_seconds = 0.1  # type: ignore[attr-defined]
     try:
-        with (
-            running_broker(consumer_assignors={"hang": hang}) as broker,
-            Client(broker.bootstrap_servers) as client,
-        ):
+        with running_broker(consumer_assignors={"hang": hang}) as broker, Client(broker.bootstrap_servers) as client:
             create_topics(client, [ClientTopic("a", 1, 1), ClientTopic("b", 1, 1)])
             one = consumer(broker, "a")
             eventually(lambda: one.poll(0.05) or complaints(broker), "the delay is told")

@@ -259,9 +259,7 @@ def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched() -> None:
     run(test)
 
 
-def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
         fetcher = with_one_out_of_range(fetchers, None)
         (first,) = fetcher._partitions.values()

@@ -55,9 +55,7 @@ def closed_poller(stream: RealStream, poller: EpollPoller) -> None:
 
 
 @pytest.mark.parametrize("close", [closed_stream, closed_poller])
-def test_what_was_closed_before_the_wait_is_a_lost_connection(
-    close: Callable[[RealStream, EpollPoller], None],
-) -> None:
+def test_what_was_closed_before_the_wait_is_a_lost_connection(close: Callable[[RealStream, EpollPoller], None]) -> None:
     async def main() -> None:
         with connected() as (stream, _):
             poller = EpollPoller()

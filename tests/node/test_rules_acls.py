@@ -118,10 +118,7 @@ def fails_to_be(_: object) -> Acl:
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        *(fails, exits, raises_later, exits_later),
-        *(lambda question: 5, lambda question: "x", lambda question: [1, 2]),
-    ],
+    [*(fails, exits, raises_later, exits_later), *(lambda question: 5, lambda question: "x", lambda question: [1, 2])],
 )
 def test_a_hostile_keeper_of_acls_is_an_error_for_the_client(answer: Any) -> None:
     rules = SimpleNamespace(authorize=lambda action: True, acls=answer, create_acls=answer, delete_acls=answer)

@@ -251,11 +251,7 @@ class Called:
 
 @pytest.mark.parametrize(
     ("rule", "answer"),
-    [
-        (lambda question: question, "question"),
-        (Checks(), "question of a method"),
-        (Called(), "question of a call"),
-    ],
+    [(lambda question: question, "question"), (Checks(), "question of a method"), (Called(), "question of a call")],
 )
 def test_functions_and_methods_of_both_kinds_answer(rule: Any, answer: str) -> None:
     assert outcome(rule) == answer
@@ -333,7 +329,5 @@ def test_an_async_function_that_blocks_is_told_of(
     times = iter([0.0, 0.5])
     monkeypatch.setattr("kbroker.node.rules.connection_calls.perf_counter", lambda: next(times))
     assert outcome(Called()) == "question of a call"
-    assert caplog.messages == [
-        "python:m:f has kept the node waiting for 0.50 s: an async def must not block",
-    ]
+    assert caplog.messages == ["python:m:f has kept the node waiting for 0.50 s: an async def must not block"]
     assert caplog.records[0].levelno == logging.WARNING

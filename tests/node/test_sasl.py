@@ -331,10 +331,7 @@ def test_a_renewal_that_fails_before_the_session_is_looked_after_ends_it_as_well
         with pytest.raises(EOFError):  # and the request behind it is not answered
             await client.receive()
 
-    more = {
-        f"{LISTENER}.plain.connections.max.reauth.ms": "60000",
-        "connection.failed.authentication.delay.ms": "500",
-    }
+    more = {f"{LISTENER}.plain.connections.max.reauth.ms": "60000", "connection.failed.authentication.delay.ms": "500"}
     talk(tmp_path, test, **more)
 
 
@@ -432,10 +429,7 @@ def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
             {"sasl.enabled.mechanisms": "GSSAPI"},
             "plaintext.gssapi.sasl.jaas.config is not set: .*sasl.enabled.mechanisms is GSSAPI unless it is set",
         ),
-        (
-            {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"},
-            "OAUTHBEARER needs the address of the token",
-        ),
+        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "OAUTHBEARER needs the address of the token"),
         ({"sasl.login.callback.handler.class": "x.Y"}, "it has values for OAUTHBEARER alone"),
         ({"sasl.enabled.mechanisms": ""}, "is empty"),
         ({f"{LISTENER}.plain.sasl.jaas.config": "wrong-secret"}, "not one of the login modules"),

@@ -177,10 +177,7 @@ def test_another_change_of_a_share_partition_sees_the_one_that_is_gathered(tmp_p
     """The start offset does not go back, though the change that has moved it is not written yet."""
 
     async def scenario() -> None:
-        properties = {
-            "share_coordinator_state_topic_num_partitions": "1",
-            "share_coordinator_append_linger_ms": "50",
-        }
+        properties = {"share_coordinator_state_topic_num_partitions": "1", "share_coordinator_append_linger_ms": "50"}
         async with running_node(tmp_path, **properties) as node:
             topic_id = await ready(node)
             client = await node.connect()

@@ -151,11 +151,7 @@ def test_many_letters_take_batches_that_the_topic_accepts(tmp_path: Path) -> Non
     ],
 )
 def test_where_no_letter_can_be_written_the_record_is_given_up_and_the_log_says_so(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    configs: dict[str, str],
-    properties: dict[str, str],
-    reason: str,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, configs: dict[str, str], properties: dict[str, str], reason: str
 ) -> None:
     async def scenario() -> None:
         async with running_node(tmp_path, **properties) as node:

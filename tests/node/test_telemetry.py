@@ -130,10 +130,7 @@ def test_the_file_stays_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        ("file:metrics", "the path must be absolute"),
-        ("python:nothing", "is not of the form python:MODULE:NAME"),
-    ],
+    [("file:metrics", "the path must be absolute"), ("python:nothing", "is not of the form python:MODULE:NAME")],
 )
 def test_a_reporter_that_there_is_not_is_refused(value: str, text: str) -> None:
     with pytest.raises(FatalError, match=text):

@@ -556,12 +556,7 @@ class Unreplicated:
         partition.log.append_as_leader(bytearray(batch(b"theirs")), epoch + 1, now_ms=0)
         self._stands = False
         state.become_leader(
-            leader_epoch=epoch + 2,
-            partition_epoch=version + 2,
-            replicas=[1],
-            isr=[1],
-            log_end_offset=1,
-            now_ms=0,
+            leader_epoch=epoch + 2, partition_epoch=version + 2, replicas=[1], isr=[1], log_end_offset=1, now_ms=0
         )
         partition.on_leadership(partition.log)
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.tls.authority import Authority, Issued
@@ -169,7 +167,4 @@ def in_files(path: Path, node: Issued = NODE) -> dict[str, str]:
     given = properties()
     for name in ("keystore.key", "keystore.certificate.chain", "truststore.certificates", "key.password"):
         del given[f"ssl.{name}"]
-    return given | {
-        "ssl.keystore.location": str(path / "node.pem"),
-        "ssl.truststore.location": str(path / "ca.pem"),
-    }
+    return given | {"ssl.keystore.location": str(path / "node.pem"), "ssl.truststore.location": str(path / "ca.pem")}

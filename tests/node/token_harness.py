@@ -8,10 +8,7 @@ from typing import Any
 from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
 from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from kbroker.wire.messages.describe_delegation_token import (
-    DescribeDelegationTokenOwner,
-    DescribeDelegationTokenRequest,
-)
+from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
 from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest

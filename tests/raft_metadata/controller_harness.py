@@ -50,11 +50,7 @@ class Harness:
         if result.records:
             level = self.level or cast(FeatureLevelRecord, result.records[0]).feature_level
             data = encode_records(
-                result.records,
-                base_offset=self.view.next_offset,
-                epoch=1,
-                timestamp_ms=0,
-                metadata_version=level,
+                result.records, base_offset=self.view.next_offset, epoch=1, timestamp_ms=0, metadata_version=level
             )
             [batch] = decode_batches(data)
             assert batch.records == result.records, "the level's version of a record holds all of it"

@@ -89,8 +89,7 @@ def test_filters_remove_what_they_find() -> None:
     harness.apply(create_acls(harness.view, [ORDERS, GROUP]))
     unknown = AclFilter(resource_type=ResourceType.UNKNOWN)
     result = delete_acls(
-        harness.view,
-        [AclFilter(principal="User:a"), AclFilter(host="::1"), AclFilter(host="none"), unknown],
+        harness.view, [AclFilter(principal="User:a"), AclFilter(host="::1"), AclFilter(host="none"), unknown]
     )
     every, second, none, error = result.response
     assert every == [ORDERS, GROUP] and second == [GROUP] and none == []

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.raft_metadata.image import (
-    EMPTY_IMAGE,
-    ConfigResource,
-    MetadataDelta,
-    MetadataImage,
-    MetadataReplayError,
-)
+from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta, MetadataImage, MetadataReplayError
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records import metadata as rec
 

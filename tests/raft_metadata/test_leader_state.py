@@ -44,12 +44,7 @@ def test_the_leader_counts_with_what_it_has_flushed() -> None:
     assert state.high_watermark == 14  # on the two others, whatever the leader's own disk does
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 4), st.integers(0, 40)),
-        max_size=30,
-    )
-)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 40)), max_size=30))
 def test_the_high_watermark_is_on_a_majority_and_never_goes_back(steps: list[tuple[int, int]]) -> None:
     state, told, best = leader(), -1, {1: -1, 2: -1, 3: -1}
     for node_id, offset in steps:

@@ -100,10 +100,7 @@ def test_changes_are_judged_as_they_would_be(cluster: Harness, asked: Asked) -> 
     cluster.create("t", 1, 1)
     cluster.configure("t", "cleanup.policy", "compact")
     asked.changes.clear()
-    changes = [
-        ConfigChange("retention.ms", SET, "-1"),
-        ConfigChange("cleanup.policy", DELETE, None),
-    ]
+    changes = [ConfigChange("retention.ms", SET, "-1"), ConfigChange("cleanup.policy", DELETE, None)]
     for validate_only in (True, False):
         result = incremental_alter_configs(cluster.view, {TOPIC: changes}, validate_only=validate_only)
         refused = result.response[TOPIC]

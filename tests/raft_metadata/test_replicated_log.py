@@ -117,12 +117,7 @@ def test_a_fetched_snapshot_takes_the_logs_place(store: RecordStore, tmp_path: P
     log.append_fetched(data(0, 1, 3), 1)
     snapshot_id = OffsetAndEpoch(40, 7)
     content = encode_snapshot(
-        [NoOpRecord()],
-        epoch=7,
-        now_ms=0,
-        last_contained_log_timestamp=0,
-        kraft_version=1,
-        voters=voter_set(1, 2),
+        [NoOpRecord()], epoch=7, now_ms=0, last_contained_log_timestamp=0, kraft_version=1, voters=voter_set(1, 2)
     )
     for at in range(0, len(content), 50):
         log.write_snapshot_chunk(snapshot_id, at, content[at : at + 50])

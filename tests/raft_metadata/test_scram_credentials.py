@@ -54,16 +54,8 @@ def test_credentials_come_and_go() -> None:
         (upsertion("eve", iterations=16385), E.UNACCEPTABLE_CREDENTIAL, "Too many iterations"),
         (ScramDeletion("", 1), E.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"),
         (ScramDeletion("eve", 9), E.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
-        (
-            ScramDeletion("eve", 1),
-            E.RESOURCE_NOT_FOUND,
-            "Attempt to delete a user credential that does not exist",
-        ),
-        (
-            ScramDeletion("alice", 2),
-            E.RESOURCE_NOT_FOUND,
-            "Attempt to delete a user credential that does not exist",
-        ),
+        (ScramDeletion("eve", 1), E.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"),
+        (ScramDeletion("alice", 2), E.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"),
     ],
 )
 def test_what_is_refused_leaves_the_others(change: ScramDeletion | ScramUpsertion, code: E, message: str) -> None:

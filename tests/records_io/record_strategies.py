@@ -14,12 +14,7 @@ DATA = st.none() | st.binary(max_size=20) | TEXTS.map(str.encode) | FORMULAS
 TIMESTAMPS = st.integers(-1, 2**63 - 1)
 
 RECORDS = st.builds(
-    Record,
-    st.integers(0, 2**63 - 1),
-    TIMESTAMPS,
-    DATA,
-    DATA,
-    st.lists(st.tuples(TEXTS, DATA), max_size=3).map(tuple),
+    Record, st.integers(0, 2**63 - 1), TIMESTAMPS, DATA, DATA, st.lists(st.tuples(TEXTS, DATA), max_size=3).map(tuple)
 )
 PLACED = st.lists(st.tuples(st.integers(0, 1000), RECORDS), max_size=8)
 """Records with their partitions."""

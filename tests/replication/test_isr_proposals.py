@@ -13,12 +13,7 @@ def _leader() -> PartitionState:
 
 def _image(state: PartitionState, partition_epoch: int, isr: list[int]) -> None:
     state.become_leader(
-        leader_epoch=3,
-        partition_epoch=partition_epoch,
-        replicas=[1, 2, 3],
-        isr=isr,
-        log_end_offset=0,
-        now_ms=1000,
+        leader_epoch=3, partition_epoch=partition_epoch, replicas=[1, 2, 3], isr=isr, log_end_offset=0, now_ms=1000
     )
 
 

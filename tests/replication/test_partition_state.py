@@ -8,12 +8,7 @@ from kbroker.cores.replication.partition_state import PartitionState
 def leader(isr: list[int], log_end_offset: int = 0) -> PartitionState:
     state = PartitionState(local_id=1)
     state.become_leader(
-        leader_epoch=3,
-        partition_epoch=5,
-        replicas=[1, 2, 3],
-        isr=isr,
-        log_end_offset=log_end_offset,
-        now_ms=1000,
+        leader_epoch=3, partition_epoch=5, replicas=[1, 2, 3], isr=isr, log_end_offset=log_end_offset, now_ms=1000
     )
     return state
 

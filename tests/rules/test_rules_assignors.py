@@ -36,10 +36,7 @@ STREAMS = StreamsGroup(
 )
 ALL = {Task("0", 0), Task("0", 1), Task("1", 0)}
 CONSUMERS = ConsumerGroup(
-    {
-        "a": ConsumerMember(None, None, {"t", "u"}, NOTHING),
-        "b": ConsumerMember(None, None, {"t"}, NOTHING),
-    },
+    {"a": ConsumerMember(None, None, {"t", "u"}, NOTHING), "b": ConsumerMember(None, None, {"t"}, NOTHING)},
     {"t": ConsumerTopic((0, 1), ()), "u": ConsumerTopic((0,), ())},
 )
 

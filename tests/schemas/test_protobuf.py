@@ -15,21 +15,11 @@ from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord
 
 pytest.importorskip("google.protobuf")
 
-from tests.schemas.protobuf_files import (
-    BYTES,
-    INT64,
-    STRING,
-    classes_of,
-    encoded,
-    file_of,
-    message_of,
-)
+from tests.schemas.protobuf_files import BYTES, INT64, STRING, classes_of, encoded, file_of, message_of
 
 ITEM = message_of("Item", {"name": STRING, "size": INT64})
 ORDER = message_of(
-    "Order",
-    {"order_id": INT64, "raw": BYTES, "at": ".google.protobuf.Timestamp", "item": ".shop.Order.Item"},
-    ITEM,
+    "Order", {"order_id": INT64, "raw": BYTES, "at": ".google.protobuf.Timestamp", "item": ".shop.Order.Item"}, ITEM
 )
 SHOP = file_of("shop.proto", "shop", ITEM, ORDER, imports=("google/protobuf/timestamp.proto",))
 

@@ -366,12 +366,7 @@ def model_by_type(rules: set[Acl], who: KafkaPrincipal, host: str, operation: Ac
     st.booleans(),
 )
 def test_it_decides_as_the_model(
-    changes: list[tuple[bool, Acl]],
-    who: KafkaPrincipal,
-    host: str,
-    operation: AclOperation,
-    name: str,
-    everyone: bool,
+    changes: list[tuple[bool, Acl]], who: KafkaPrincipal, host: str, operation: AclOperation, name: str, everyone: bool
 ) -> None:
     """After any changes, and whatever was asked before them."""
     authorizer = StandardAuthorizer([], allow_everyone=everyone)

@@ -11,12 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters
-from kbroker.cores.share_partitions.partition import (
-    Acquired,
-    OffsetRange,
-    SharePartition,
-    Write,
-)
+from kbroker.cores.share_partitions.partition import Acquired, OffsetRange, SharePartition, Write
 from kbroker.cores.share_state import DeliveryState, SharePartitionState, StateBatch
 from kbroker.errors import ApiError, ErrorCode
 from tests.share_partitions.share_fixture import ACCEPT, GAP, LOADED, REJECT, RELEASE, RENEW, Fixture

@@ -105,10 +105,7 @@ async def _heartbeat(node: Node, client: Client, topic_id: Uuid) -> Ask:
     while (joined := await client.ask(join)).error_code:
         pass
     request = HeartbeatRequest(
-        group_id="g",
-        generation_id=joined.generation_id,
-        member_id=joined.member_id,
-        group_instance_id="instance",
+        group_id="g", generation_id=joined.generation_id, member_id=joined.member_id, group_instance_id="instance"
     )
 
     async def ask() -> int:
@@ -119,12 +116,7 @@ async def _heartbeat(node: Node, client: Client, topic_id: Uuid) -> Ask:
 
 WAYS: list[tuple[Any, type[Any], Asked, ErrorCode]] = [
     (_produce, ProduceShortcut, (AclOperation.WRITE, ResourceType.TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-    (
-        _produce_by_name,
-        ProduceShortcut,
-        (AclOperation.WRITE, ResourceType.TOPIC),
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ),
+    (_produce_by_name, ProduceShortcut, (AclOperation.WRITE, ResourceType.TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (
         _produce_in_transaction,
         ProduceShortcut,
@@ -151,12 +143,7 @@ def _name(value: Any) -> str:
 
 @pytest.mark.parametrize(("way", "shortcut", "needed", "error"), WAYS, ids=_name)
 def test_what_is_revoked_is_denied_at_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: Any,
-    shortcut: type[Any],
-    needed: Asked,
-    error: ErrorCode,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Any, shortcut: type[Any], needed: Asked, error: ErrorCode
 ) -> None:
     taken = short_way.watch(monkeypatch, shortcut)
 

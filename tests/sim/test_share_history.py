@@ -108,10 +108,7 @@ def test_what_may_be(right: Callable[[Told], Any]) -> None:
             "after ACCEPT was kept",
         ),
         (
-            lambda told: [
-                told.say(told.give("a", 1), ACCEPT),
-                told.say(told.give("b", 2, at=5, by=None), REJECT),
-            ],
+            lambda told: [told.say(told.give("a", 1), ACCEPT), told.say(told.give("b", 2, at=5, by=None), REJECT)],
             "REJECT of t-0 0 by b is kept, after ACCEPT was",
         ),
         (

@@ -15,12 +15,7 @@ from kbroker.observe.telemetry.instances import (
     check_instance_id,
     check_push,
 )
-from kbroker.observe.telemetry.subscriptions import (
-    ClientAttributes,
-    parse_subscription,
-    subscription_id,
-    wanted_of,
-)
+from kbroker.observe.telemetry.subscriptions import ClientAttributes, parse_subscription, subscription_id, wanted_of
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 

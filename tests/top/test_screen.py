@@ -174,8 +174,7 @@ def test_colours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
-    [(0, "0 s"), (2.5, "2.5 s"), (94, "94 s"), (600, "10 min"), (8000, "2.2 h"), (400_000, "5 d")],
+    ("value", "shown"), [(0, "0 s"), (2.5, "2.5 s"), (94, "94 s"), (600, "10 min"), (8000, "2.2 h"), (400_000, "5 d")]
 )
 def test_lengths_of_time(value: float, shown: str) -> None:
     assert seconds(value) == shown

@@ -84,11 +84,7 @@ class Machine(RuleBasedStateMachine):
             assert expected[1] in (before.producer_epoch, before.last_producer_epoch)
         return (transactional_id, *given)
 
-    @rule(
-        producer=producers,
-        partitions=st.sets(st.sampled_from([P0, P1, P2]), min_size=1),
-        old_client=st.booleans(),
-    )
+    @rule(producer=producers, partitions=st.sets(st.sampled_from([P0, P1, P2]), min_size=1), old_client=st.booleans())
     def add(self, producer: tuple[str, int, int], partitions: set[TopicPartition], old_client: bool) -> None:
         version = TV_0 if old_client else self.VERSION
         transactional_id, *who = producer
@@ -106,12 +102,7 @@ class Machine(RuleBasedStateMachine):
                 assert after is not None and after.state is S.ONGOING and after.partitions >= partitions
         self._step()
 
-    @rule(
-        target=producers,
-        producer=producers,
-        commit=st.booleans(),
-        old_client=st.booleans(),
-    )
+    @rule(target=producers, producer=producers, commit=st.booleans(), old_client=st.booleans())
     def end(self, producer: tuple[str, int, int], commit: bool, old_client: bool):  # type: ignore[no-untyped-def]
         version = TV_0 if old_client else self.VERSION
         transactional_id, *who = producer

@@ -107,10 +107,7 @@ class Shard:
             self._store(result)
 
     def init(
-        self,
-        transactional_id: str = "x",
-        expected: tuple[int, int] | None = None,
-        timeout_ms: int = TIMEOUT_MS,
+        self, transactional_id: str = "x", expected: tuple[int, int] | None = None, timeout_ms: int = TIMEOUT_MS
     ) -> ProducerIdAndEpoch:
         producer = None if expected is None else ProducerIdAndEpoch(*expected)
         found: ProducerIdAndEpoch = self.run(
@@ -133,11 +130,7 @@ class Shard:
         )
 
     def end(
-        self,
-        producer: tuple[int, int],
-        commit: bool = True,
-        transactional_id: str = "x",
-        version: int | None = None,
+        self, producer: tuple[int, int], commit: bool = True, transactional_id: str = "x", version: int | None = None
     ) -> ProducerIdAndEpoch:
         client = self.version if version is None else version
         found: ProducerIdAndEpoch = self.run(

@@ -47,11 +47,7 @@ def test_large(codec: CompressionType) -> None:
 
 @pytest.mark.parametrize(
     ("codec", "levels"),
-    [
-        (CompressionType.GZIP, [-1, 1, 9]),
-        (CompressionType.LZ4, [0, 1, 17]),
-        (CompressionType.ZSTD, [-5, 3, 22]),
-    ],
+    [(CompressionType.GZIP, [-1, 1, 9]), (CompressionType.LZ4, [0, 1, 17]), (CompressionType.ZSTD, [-5, 3, 22])],
 )
 def test_levels(codec: CompressionType, levels: list[int]) -> None:
     for level in levels:

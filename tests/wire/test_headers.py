@@ -47,10 +47,7 @@ def test_both_directions() -> None:
     for client_id in (None, "", "rdkafka", "ключ"):
         for version in (0, 4):
             encoded = encode_request_header(12, version, 7, client_id)
-            assert decode_request_header(encoded + b"body") == (
-                RequestHeader(12, version, 7, client_id),
-                len(encoded),
-            )
+            assert decode_request_header(encoded + b"body") == (RequestHeader(12, version, 7, client_id), len(encoded))
     for key, version, size in ((12, 0, 4), (12, 4, 5), (18, 4, 4)):
         encoded = encode_response_header(key, version, -5)
         assert len(encoded) == size

@@ -294,10 +294,7 @@ def test_apache_kafkas_tool_reads_what_is_built(tmp_path: Path) -> None:
     path.write_bytes(log)
     tool = Path(home) / "bin" / "kafka-dump-log.sh"
     output = subprocess.run(
-        [tool, "--files", path, "--deep-iteration", "--print-data-log"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [tool, "--files", path, "--deep-iteration", "--print-data-log"], capture_output=True, text=True, check=True
     ).stdout
     for codec in CODECS:
         assert f"compresscodec: {codec.name.lower()} " in output

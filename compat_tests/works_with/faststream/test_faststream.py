@@ -28,10 +28,7 @@ def test_orders_become_invoices(
     faststream = str(program.python().with_name("faststream"))
     command = [faststream, "run", "recipe:app", "--app-dir", str(program.folder)]
     environment = {"KAFKA": bootstrap}
-    with (
-        Running(command, tmp_path, "one", environment) as one,
-        Running(command, tmp_path, "two", environment) as two,
-    ):
+    with Running(command, tmp_path, "one", environment) as one, Running(command, tmp_path, "two", environment) as two:
         one.until(lambda: sorted(members(bootstrap, GROUP).values()) == [3, 3], "to share the partitions", 120)
         write(bootstrap, "orders", (order(number) for number in range(300)))
         await_no_lag(bootstrap, GROUP, "orders")

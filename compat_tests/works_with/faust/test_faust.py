@@ -49,11 +49,7 @@ def test_clicks_are_counted_in_a_table(
     broker: Broker, bootstrap: str, program: Program, seen: Callable[..., None], tmp_path: Path
 ) -> None:
     create_topics(bootstrap, {"clicks": 4, "totals": 4})
-    environment = {
-        "KAFKA": bootstrap,
-        "PYTHONPATH": str(program.folder),
-        "REPLICAS": str(min(3, node_count(broker))),
-    }
+    environment = {"KAFKA": bootstrap, "PYTHONPATH": str(program.folder), "REPLICAS": str(min(3, node_count(broker)))}
     faust: list[str | Path] = [program.python().with_name("faust"), "-A", "recipe"]
 
     def start(name: str) -> Running:

@@ -32,10 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def workers(program: Program, bootstrap: str, folder: Path) -> Iterator[dict[str, Worker]]:
     """Two workers by their ids in answers."""
-    with (
-        Worker(program, bootstrap, folder, "worker-1") as one,
-        Worker(program, bootstrap, folder, "worker-2") as other,
-    ):
+    with Worker(program, bootstrap, folder, "worker-1") as one, Worker(program, bootstrap, folder, "worker-2") as other:
         for worker in (one, other):
             worker.await_ready()
         yield {worker.worker_id: worker for worker in (one, other)}

@@ -108,7 +108,7 @@ def test_what_fails_is_tried_again_and_put_aside(bootstrap: str, start: Start, s
     seen(
         f"Payments: of {len(payments)}, {len(payments) // 3} were booked at once and {len(payments) // 3} at the third"
         f" attempt, through the topics {' and '.join(retries)}; {len(never)} were put aside in payments-dlt, with what"
-        " went wrong in their headers",
+        " went wrong in their headers"
     )
 
 
@@ -132,5 +132,5 @@ def test_workers_share_a_queue(broker: Broker, bootstrap: str, start: Start, see
     doubled = len(done) - wanted
     seen(
         f"Jobs: {wanted} jobs of one partition were done by {len(workers)} workers at the same time, {doubled} of them"
-        " twice; those for later were released and came again; the impossible ones were rejected and did not",
+        " twice; those for later were released and came again; the impossible ones were rejected and did not"
     )

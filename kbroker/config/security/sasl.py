@@ -125,10 +125,7 @@ SIGNED_VALIDATORS = (
 UNSECURED_VALIDATOR = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 """The value by which tokens without a signature are taken."""
 
-ENDPOINT_LOGINS = (
-    f"{_PACKAGE}.OAuthBearerLoginCallbackHandler",
-    f"{_PACKAGE}.secured.OAuthBearerLoginCallbackHandler",
-)
+ENDPOINT_LOGINS = (f"{_PACKAGE}.OAuthBearerLoginCallbackHandler", f"{_PACKAGE}.secured.OAuthBearerLoginCallbackHandler")
 """Values of ``sasl.login.callback.handler.class`` by which a client asks a provider, or reads a file."""
 
 UNSECURED_LOGIN = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler"
@@ -140,8 +137,5 @@ JWT_VALIDATORS = (f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValid
 JWT_BEARER = f"{_PACKAGE}.JwtBearerJwtRetriever"
 """The value of ``sasl.oauthbearer.jwt.retriever.class`` by which an assertion is exchanged for a token."""
 
-JWT_RETRIEVERS = (
-    JWT_BEARER,
-    *(f"{_PACKAGE}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File")),
-)
+JWT_RETRIEVERS = (JWT_BEARER, *(f"{_PACKAGE}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File")))
 """Values of ``sasl.oauthbearer.jwt.retriever.class`` that mean what a client does."""

@@ -150,8 +150,7 @@ class ClassicJoin:
             group.new_member_added = True
         group.add(member)
         self._rebalance.timers.schedule(
-            Timer("session", group.group_id, member_id),
-            now_ms + self._settings().new_member_join_timeout_ms,
+            Timer("session", group.group_id, member_id), now_ms + self._settings().new_member_join_timeout_ms
         )
         self._rebalance.rebalance_or_complete_join(group, effects, now_ms)
 

@@ -90,9 +90,7 @@ class ClassicRebalanceProtocol:
         if group.state is _S.STABLE:
             return CoordinatorResult(
                 SyncGroupResponse(
-                    protocol_type=group.protocol_type,
-                    protocol_name=group.protocol_name,
-                    assignment=member.assignment,
+                    protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
                 )
             )
         effects = Effects()
@@ -145,9 +143,7 @@ class ClassicRebalanceProtocol:
             error = self._leave_one(group, identity, effects)
             responses.append(
                 MemberResponse(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=error,
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
                 )
             )
         if any(response.error_code == ErrorCode.NONE for response in responses):
@@ -216,10 +212,7 @@ class ClassicRebalanceProtocol:
         member = group.validate_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation_id:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-        for given, held in (
-            (request.protocol_type, group.protocol_type),
-            (request.protocol_name, group.protocol_name),
-        ):
+        for given, held in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
             if given is not None and held is not None and given != held:
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is _S.EMPTY:

@@ -13,12 +13,7 @@ from collections.abc import Iterable
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups.classic_group import CONSUMER_PROTOCOL_TYPE
 from kbroker.cores.groups.client import ClientContext
-from kbroker.cores.groups.consumer_group import (
-    ClassicMemberMetadata,
-    ConsumerGroup,
-    ConsumerGroupMember,
-    MemberState,
-)
+from kbroker.cores.groups.consumer_group import ClassicMemberMetadata, ConsumerGroup, ConsumerGroupMember, MemberState
 from kbroker.cores.groups.consumer_migration import decode_subscription, encode_assignment, may_downgrade_replacing
 from kbroker.cores.groups.consumer_protocol import ConsumerProtocol
 from kbroker.cores.groups.member_update import MemberUpdate, owned_partitions
@@ -109,12 +104,7 @@ class ClassicRequestsToConsumerGroup:
         return CoordinatorResult(_join_reply(update.new, protocol), update.records, on_stored=stored)
 
     def _join_downgrading(
-        self,
-        update: MemberUpdate,
-        owned: OwnedPartitions | None,
-        changed: bool,
-        protocol: str,
-        now_ms: int,
+        self, update: MemberUpdate, owned: OwnedPartitions | None, changed: bool, protocol: str, now_ms: int
     ) -> CoordinatorResult[JoinGroupResponse]:
         """Make the group classic: its last member of the consumer protocol has joined again as a classic one."""
         group = update.group
@@ -163,9 +153,7 @@ class ClassicRequestsToConsumerGroup:
         self._renew(group, member, classic, now_ms)
         return CoordinatorResult(
             SyncGroupResponse(
-                protocol_type=request.protocol_type,
-                protocol_name=request.protocol_name,
-                assignment=assignment,
+                protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment
             )
         )
 
@@ -208,9 +196,7 @@ class ClassicRequestsToConsumerGroup:
                 error = failure.code
             responses.append(
                 MemberResponse(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=error,
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
                 )
             )
         return self._consumer.fence(group, list(leaving.values()), responses, now_ms)

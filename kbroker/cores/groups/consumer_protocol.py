@@ -19,15 +19,8 @@ from kbroker.cores.groups.assignors.spec import NamedTopicsAssignor
 from kbroker.cores.groups.classic_group import ClassicGroupState
 from kbroker.cores.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.cores.groups.client import ClientContext
-from kbroker.cores.groups.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupMember,
-)
-from kbroker.cores.groups.consumer_group_records import (
-    group_epoch_record,
-    group_removal,
-    regex_tombstone,
-)
+from kbroker.cores.groups.consumer_group import ConsumerGroup, ConsumerGroupMember
+from kbroker.cores.groups.consumer_group_records import group_epoch_record, group_removal, regex_tombstone
 from kbroker.cores.groups.consumer_migration import check_upgrade, creation_records, downgraded, may_downgrade, upgraded
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.member_update import MemberUpdate, owned_partitions, regexes_resolved, resolve_regexes

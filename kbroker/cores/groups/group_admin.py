@@ -36,11 +36,7 @@ class GroupAdmin:
     """Questions about the groups of a shard, and their deletion."""
 
     def __init__(
-        self,
-        groups: Groups,
-        offsets: OffsetRequests,
-        settings: Callable[[], GroupSettings],
-        hasher: MetadataHasher,
+        self, groups: Groups, offsets: OffsetRequests, settings: Callable[[], GroupSettings], hasher: MetadataHasher
     ) -> None:
         self._groups = groups
         self._offsets = offsets

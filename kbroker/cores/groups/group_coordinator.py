@@ -38,10 +38,7 @@ from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.topics import CoordinatorMetadataImage
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kbroker.wire.messages.leave_group import MemberIdentity, MemberResponse

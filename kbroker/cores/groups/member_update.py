@@ -241,10 +241,7 @@ def _subscription(names: frozenset[str], topics: CoordinatorMetadataImage) -> Ca
 
 
 def resolve_regexes(
-    regexes: frozenset[str],
-    topics: CoordinatorMetadataImage,
-    now_ms: int,
-    may_see: Callable[[str], bool] | None = None,
+    regexes: frozenset[str], topics: CoordinatorMetadataImage, now_ms: int, may_see: Callable[[str], bool] | None = None
 ) -> dict[str, ResolvedRegex]:
     """The topics that each regular expression matches, and ``may_see`` does not hide; one that is not valid matches
     none."""

@@ -113,13 +113,7 @@ class ModernProtocol(Generic[G, M]):
         return member
 
     def subscribe_static(
-        self,
-        group: G,
-        member_id: str,
-        instance_id: str,
-        records: list[CoordinatorRecord],
-        *,
-        is_classic: bool = False,
+        self, group: G, member_id: str, instance_id: str, records: list[CoordinatorRecord], *, is_classic: bool = False
     ) -> Any:
         """Return a static member that joins: a new one, or in the place of the one that has its instance id.
 

@@ -128,10 +128,7 @@ class OffsetRequests:
     """The committed offsets of a shard's groups."""
 
     def __init__(
-        self,
-        groups: Groups,
-        classic: ClassicRebalanceProtocol,
-        settings: Callable[[], GroupSettings],
+        self, groups: Groups, classic: ClassicRebalanceProtocol, settings: Callable[[], GroupSettings]
     ) -> None:
         self.committed = CommittedOffsets()
         self.pending = PendingOffsets()

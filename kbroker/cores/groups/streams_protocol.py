@@ -28,10 +28,7 @@ from kbroker.cores.groups.streams.configured_topology import InternalTopic
 from kbroker.cores.groups.streams.group import StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.heartbeat import HeartbeatStep, first_target
 from kbroker.cores.groups.streams.members import owned_tasks
-from kbroker.cores.groups.streams.records import (
-    group_record,
-    replay,
-)
+from kbroker.cores.groups.streams.records import group_record, replay
 from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse

@@ -70,12 +70,7 @@ class OffsetOutOfRange(Exception):
 
 
 def find_divergence(
-    epochs: LeaderEpochs,
-    log_start_offset: int,
-    log_end_offset: int,
-    *,
-    fetch_offset: int,
-    last_fetched_epoch: int,
+    epochs: LeaderEpochs, log_start_offset: int, log_end_offset: int, *, fetch_offset: int, last_fetched_epoch: int
 ) -> OffsetAndEpoch | None:
     """The epoch and end offset where a leader's log diverges from a follower's; None if it continues that log.
 

@@ -80,9 +80,7 @@ class ShareCoordinator:
     if it does not exist)."""
 
     def __init__(
-        self,
-        settings: Callable[[], ShareCoordinatorSettings],
-        partition_count: Callable[[Uuid], int | None],
+        self, settings: Callable[[], ShareCoordinatorSettings], partition_count: Callable[[Uuid], int | None]
     ) -> None:
         self._settings = settings
         self._partition_count = partition_count
@@ -277,10 +275,7 @@ class ShareCoordinator:
             return []
         interval_ms = self._settings().cold_snapshot_interval_ms
         return [
-            snapshot_record(
-                key,
-                held.state._replace(snapshot_epoch=held.state.snapshot_epoch + 1, written_ms=now_ms),
-            )
+            snapshot_record(key, held.state._replace(snapshot_epoch=held.state.snapshot_epoch + 1, written_ms=now_ms))
             for key, held in self._held.items()
             if now_ms - held.state.written_ms >= interval_ms
         ]

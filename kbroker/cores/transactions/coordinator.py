@@ -98,11 +98,7 @@ class TransactionCoordinator:
     # -- producers -----------------------------------------------------------------------------
 
     def init_producer_id(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
-        now_ms: int,
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int
     ) -> CoordinatorResult[ProducerIdAndEpoch]:
         """InitProducerId with a transactional id: fence the producer before, abort its open transaction.
 
@@ -165,12 +161,7 @@ class TransactionCoordinator:
     # -- the end -------------------------------------------------------------------------------
 
     def end_transaction(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        commit: bool,
-        client_version: int,
-        now_ms: int,
+        self, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool, client_version: int, now_ms: int
     ) -> CoordinatorResult[ProducerIdAndEpoch]:
         """EndTxn. The response is the producer's id and epoch from now on; they change from version 2 on."""
         transaction = self._find(transactional_id)

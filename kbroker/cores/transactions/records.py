@@ -14,12 +14,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.records.transaction_state import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from kbroker.wire.records.versioned import (
-    decode_versioned,
-    encode_coordinator_key,
-    encode_versioned,
-    read_version,
-)
+from kbroker.wire.records.versioned import decode_versioned, encode_coordinator_key, encode_versioned, read_version
 
 _KEY_TYPE = 0
 _S = TransactionState

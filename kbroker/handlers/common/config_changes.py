@@ -130,10 +130,7 @@ def _codes(results: ConfigErrors) -> list[int]:
 
 
 async def answers(
-    resources: Iterable[_Key],
-    errors: Mapping[int, ApiError],
-    results: ConfigErrors,
-    response_class: Callable[..., A],
+    resources: Iterable[_Key], errors: Mapping[int, ApiError], results: ConfigErrors, response_class: Callable[..., A]
 ) -> list[A]:
     """The entries of a response: for each resource the error of ``preprocess``, or the controller's."""
     entries = []

@@ -87,18 +87,11 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
         Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "all topics"),
         Permission(
-            Op.CREATE,
-            _TOPIC,
-            _ENTRY,
-            "topics that would be created by it",
-            instead=(Alternative(Op.CREATE, _CLUSTER),),
+            Op.CREATE, _TOPIC, _ENTRY, "topics that would be created by it", instead=(Alternative(Op.CREATE, _CLUSTER),)
         ),
         Permission(Op.DESCRIBE, _CLUSTER, _OPERATIONS, "the cluster's authorized operations, if asked for"),
     ),
-    "OffsetCommit": (
-        Permission(Op.READ, _GROUP, _REQUEST),
-        Permission(Op.READ, _TOPIC, _ENTRY),
-    ),
+    "OffsetCommit": (Permission(Op.READ, _GROUP, _REQUEST), Permission(Op.READ, _TOPIC, _ENTRY)),
     "OffsetFetch": (
         Permission(Op.DESCRIBE, _GROUP, _ENTRY),
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
@@ -137,10 +130,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.WRITE, _TOPIC, _ENTRY, "clients (versions 0 to 3)"),
         Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST, "brokers (versions 4 and later)"),
     ),
-    "AddOffsetsToTxn": (
-        Permission(Op.WRITE, _TRANSACTION, _REQUEST),
-        Permission(Op.READ, _GROUP, _REQUEST),
-    ),
+    "AddOffsetsToTxn": (Permission(Op.WRITE, _TRANSACTION, _REQUEST), Permission(Op.READ, _GROUP, _REQUEST)),
     "EndTxn": (Permission(Op.WRITE, _TRANSACTION, _REQUEST),),
     "WriteTxnMarkers": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _REQUEST, instead=(Alternative(Op.ALTER, _CLUSTER),)),),
     "TxnOffsetCommit": (
@@ -157,10 +147,7 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "SaslAuthenticate": (),
     "DescribeLogDirs": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "DeleteGroups": (Permission(Op.DELETE, _GROUP, _ENTRY),),
-    "OffsetDelete": (
-        Permission(Op.DELETE, _GROUP, _REQUEST),
-        Permission(Op.READ, _TOPIC, _ENTRY),
-    ),
+    "OffsetDelete": (Permission(Op.DELETE, _GROUP, _REQUEST), Permission(Op.READ, _TOPIC, _ENTRY)),
     "DescribeUserScramCredentials": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),
     "DescribeCluster": (
         Permission(Op.DESCRIBE, _CLUSTER, _OPERATIONS, "the cluster's authorized operations, if asked for"),
@@ -226,22 +213,10 @@ BROKER_PERMISSIONS: Final[Mapping[str, tuple[Permission, ...]]] = {
         Permission(Op.DESCRIBE, _TOPIC, _ENTRY, "topics that are named"),
         Permission(Op.DESCRIBE, _TOPIC, _HIDDEN, "all topics"),
     ),
-    "AlterShareGroupOffsets": (
-        Permission(Op.READ, _GROUP, _REQUEST),
-        Permission(Op.READ, _TOPIC, _ENTRY),
-    ),
-    "DeleteShareGroupOffsets": (
-        Permission(Op.DELETE, _GROUP, _REQUEST),
-        Permission(Op.READ, _TOPIC, _ENTRY),
-    ),
-    "ShareFetch": (
-        Permission(Op.READ, _GROUP, _REQUEST),
-        Permission(Op.READ, _TOPIC, _ENTRY),
-    ),
-    "ShareAcknowledge": (
-        Permission(Op.READ, _GROUP, _REQUEST),
-        Permission(Op.READ, _TOPIC, _ENTRY),
-    ),
+    "AlterShareGroupOffsets": (Permission(Op.READ, _GROUP, _REQUEST), Permission(Op.READ, _TOPIC, _ENTRY)),
+    "DeleteShareGroupOffsets": (Permission(Op.DELETE, _GROUP, _REQUEST), Permission(Op.READ, _TOPIC, _ENTRY)),
+    "ShareFetch": (Permission(Op.READ, _GROUP, _REQUEST), Permission(Op.READ, _TOPIC, _ENTRY)),
+    "ShareAcknowledge": (Permission(Op.READ, _GROUP, _REQUEST), Permission(Op.READ, _TOPIC, _ENTRY)),
     "InitializeShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
     "ReadShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
     "WriteShareGroupState": (Permission(Op.CLUSTER_ACTION, _CLUSTER, _ENTRY),),
@@ -269,10 +244,7 @@ _CONTROLLER: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DeleteTopics": (Permission(Op.DELETE, _TOPIC, _ENTRY, instead=(Alternative(Op.DELETE, _CLUSTER),)),),
     "CreatePartitions": (Permission(Op.ALTER, _TOPIC, _ENTRY),),
     "AlterConfigs": _ALTERS_CONFIGS,
-    "IncrementalAlterConfigs": (
-        *_ALTERS_CONFIGS,
-        Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY, "loggers of brokers"),
-    ),
+    "IncrementalAlterConfigs": (*_ALTERS_CONFIGS, Permission(Op.ALTER_CONFIGS, _CLUSTER, _ENTRY, "loggers of brokers")),
     "ElectLeaders": _ALTERS,
     "AlterPartitionReassignments": _ALTERS,
     "ListPartitionReassignments": (Permission(Op.DESCRIBE, _CLUSTER, _REQUEST),),

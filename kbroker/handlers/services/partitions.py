@@ -76,11 +76,7 @@ class Partition(Protocol):
         """``ApiError`` if a client believes in another leader epoch (-1: in none)."""
 
     def append(
-        self,
-        records: memoryview,
-        required_acks: int,
-        now_ms: int,
-        verification_guard: VerificationGuard | None = None,
+        self, records: memoryview, required_acks: int, now_ms: int, verification_guard: VerificationGuard | None = None
     ) -> AppendInfo:
         """Append as leader, then wake whoever waits. ``ApiError`` for a refused batch."""
 

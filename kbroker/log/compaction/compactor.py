@@ -200,13 +200,7 @@ class _Cleaner:
             self._clean_group(group) for group in group_segments(to_clean, job.segment_bytes, job.segment_index_bytes)
         ]
         self._disk.sync_dir(job.directory)
-        return CompactionResult(
-            end_offset,
-            cleaned,
-            self._bytes_read,
-            self._bytes_written,
-            self._map_full,
-        )
+        return CompactionResult(end_offset, cleaned, self._bytes_read, self._bytes_written, self._map_full)
 
     # -- reading
 

@@ -53,10 +53,7 @@ class DueFlushes:
 
     def next_ms(self, now_ms: int) -> int:
         """The time (milliseconds) of the next flush by ``flush.ms``, also for records that are written from now on."""
-        return min(
-            (min(log.flush_due_ms, now_ms + log.config.flush_ms) for log in self._by_config()),
-            default=NEVER,
-        )
+        return min((min(log.flush_due_ms, now_ms + log.config.flush_ms) for log in self._by_config()), default=NEVER)
 
 
 def close_logs(

@@ -7,13 +7,7 @@ from array import array
 from collections.abc import Callable, Iterator
 
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import (
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    file_name,
-)
+from kbroker.log.file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.sparse_index import CorruptIndex, OffsetIndex, TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex

@@ -40,13 +40,7 @@ LEAVE_SECONDS = 2.0
 NO_CONTROLLER_SECONDS = 1.0
 """A node that stops waits no longer for an answer from any controller: perhaps all nodes stop."""
 
-_FATAL = frozenset(
-    {
-        ErrorCode.INCONSISTENT_CLUSTER_ID,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.INVALID_REGISTRATION,
-    }
-)
+_FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION})
 _FORGOTTEN = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
 

@@ -88,11 +88,7 @@ class MetadataPlane:
         self.directory_id = directory_id
         self.schema = ConfigSchema(config)
         self.controller = Controller(
-            config.node_id,
-            self.schema,
-            env.rng,
-            policies,
-            recovery_timeout_ms=config.unclean_recovery_timeout_ms,
+            config.node_id, self.schema, env.rng, policies, recovery_timeout_ms=config.unclean_recovery_timeout_ms
         )
         self._turn = None if policies is NO_POLICIES else trio.Lock()
         """Held by a change whose policies are about to be asked."""

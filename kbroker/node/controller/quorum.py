@@ -27,12 +27,7 @@ from kbroker.raft_metadata.raft.promises import Promises, PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore
-from kbroker.raft_metadata.raft.types import (
-    bootstrap_nodes,
-    controller_listener,
-    raft_config,
-    static_voters,
-)
+from kbroker.raft_metadata.raft.types import bootstrap_nodes, controller_listener, raft_config, static_voters
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterSet
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY
 from kbroker.runtime.env import Env, Network

@@ -55,11 +55,7 @@ class RaftPeers:
         peer = self._peers.get(address)
         if peer is None:
             peer = self._peers[address] = Peer(
-                self._network,
-                address.host,
-                address.port,
-                client_id=self._client_id,
-                setup_timeout=self._setup_timeout,
+                self._network, address.host, address.port, client_id=self._client_id, setup_timeout=self._setup_timeout
             )
         request, rpc = outbound.request, rpc_of(outbound.request)
         failure: Exception

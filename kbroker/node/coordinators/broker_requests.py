@@ -280,17 +280,5 @@ def _membership_answers(response: AddPartitionsToTxnResponse) -> dict[tuple[Any,
     }
 
 
-MARKERS = _Kind(
-    "transaction-markers",
-    1,
-    _markers_request,
-    _markers_answers,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-)
-MEMBERSHIP = _Kind(
-    "add-partitions",
-    4,
-    _membership_request,
-    _membership_answers,
-    ErrorCode.NETWORK_EXCEPTION,
-)
+MARKERS = _Kind("transaction-markers", 1, _markers_request, _markers_answers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+MEMBERSHIP = _Kind("add-partitions", 4, _membership_request, _membership_answers, ErrorCode.NETWORK_EXCEPTION)

@@ -53,11 +53,7 @@ class CoordinatorDriver(Generic[C]):
         self._env = env
         self._manager = replica_manager
         self._steps: CoordinatorSteps[C] = CoordinatorSteps(
-            self,
-            env,
-            replica_manager,
-            replay_on_commit=self.REPLAY_ON_COMMIT,
-            write_timeout_ms=write_timeout_ms,
+            self, env, replica_manager, replay_on_commit=self.REPLAY_ON_COMMIT, write_timeout_ms=write_timeout_ms
         )
         self._shards: dict[int, Shard[C]] = {}
         self._partition_count = 0

@@ -66,8 +66,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         self._remote_coordinators = remote_coordinators
         self._image: MetadataImage | None = None
         self._to_add: dict[
-            tuple[str | None, ProducerIdAndEpoch, int],
-            list[tuple[Collection[TopicPartition], Later[None]]],
+            tuple[str | None, ProducerIdAndEpoch, int], list[tuple[Collection[TopicPartition], Later[None]]]
         ] = {}
         """By transactional id, producer and version: partitions whose addition has not begun, and its outcome."""
         self._awaited: dict[str, list[trio.Event]] = {}

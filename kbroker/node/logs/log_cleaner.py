@@ -222,12 +222,7 @@ class LogCleaner:
         log, tp = found.log, found.log.topic_partition
         settings = self._settings()
         began = self._env.now()
-        job = make_job(
-            found,
-            now_ms=self._clock.now_ms(),
-            map_bytes=settings.map_bytes,
-            read_bytes=settings.read_bytes,
-        )
+        job = make_job(found, now_ms=self._clock.now_ms(), map_bytes=settings.map_bytes, read_bytes=settings.read_bytes)
         await self._env.run_blocking(self._log_manager.cleaner_offsets.before_round(log, found.first_dirty_offset))
         result = await self._compactor.compact(job, settings.bytes_per_second)
         for number, segment in enumerate(result.segments):

@@ -42,13 +42,7 @@ class _PendingAnswers(NamedTuple):
 class LeaderOffsets:
     """The high watermarks that leaders have told. ``look_up`` asks for them; then call ``high_watermark``."""
 
-    def __init__(
-        self,
-        env: Env,
-        peers: PeerPool,
-        node_id: int,
-        image: Callable[[], MetadataImage],
-    ) -> None:
+    def __init__(self, env: Env, peers: PeerPool, node_id: int, image: Callable[[], MetadataImage]) -> None:
         self._env = env
         self._peers = peers
         self._node_id = node_id

@@ -77,16 +77,7 @@ class Measured:
 class MeasuredRequests(RequestObserver):
     """Counts the requests of a connection in ``metrics``."""
 
-    __slots__ = (
-        "_counted",
-        "_decoded",
-        "_dispatcher",
-        "_is_next",
-        "_measured",
-        "_metrics",
-        "_replies",
-        "_turn_began",
-    )
+    __slots__ = ("_counted", "_decoded", "_dispatcher", "_is_next", "_measured", "_metrics", "_replies", "_turn_began")
 
     def __init__(
         self,

@@ -12,13 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.node.metrics import (
-    cluster_figures,
-    group_figures,
-    lag_figures,
-    log_figures,
-    partition_figures,
-)
+from kbroker.node.metrics import cluster_figures, group_figures, lag_figures, log_figures, partition_figures
 from kbroker.node.metrics.event_loop import IdleShare
 from kbroker.node.metrics.figures import Figures, summary
 from kbroker.node.metrics.leader_offsets import LeaderOffsets

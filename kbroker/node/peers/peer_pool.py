@@ -40,11 +40,7 @@ class PeerPool:
     """Asks other nodes for one purpose. What is asked for another purpose shares nothing with it."""
 
     def __init__(
-        self,
-        network: Network,
-        client_id: str,
-        address_of: Callable[[int], tuple[str, int] | None],
-        timeout: float,
+        self, network: Network, client_id: str, address_of: Callable[[int], tuple[str, int] | None], timeout: float
     ) -> None:
         """``address_of`` gives where a node is, None if that is not known; ``timeout`` is a request's, in seconds."""
         self._network = network

@@ -120,8 +120,7 @@ class DirectoryAssignments:
                     id=directory,
                     topics=[
                         TopicData(
-                            topic_id=topic_id,
-                            partitions=sorted(entries, key=lambda entry: entry.partition_index),
+                            topic_id=topic_id, partitions=sorted(entries, key=lambda entry: entry.partition_index)
                         )
                         for topic_id, entries in topics.items()
                     ],

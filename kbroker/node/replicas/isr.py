@@ -104,10 +104,7 @@ class IsrMembership:
         isr = state.maybe_shrink_isr(log_end_offset=end, now_ms=now_ms, max_lag_ms=self.max_lag_ms)
         if isr is not None:
             logger.info(
-                "%s: %s lag behind %d and are to leave the ISR",
-                partition.topic_partition,
-                sorted(state.isr - isr),
-                end,
+                "%s: %s lag behind %d and are to leave the ISR", partition.topic_partition, sorted(state.isr - isr), end
             )
             self.shrinkages += 1
             self._propose(partition, isr)

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.cores.replication.fetch_session import next_epoch
 from kbroker.types import Uuid
-from kbroker.wire.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ForgottenTopic,
-    ReplicaState,
-)
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -302,11 +302,7 @@ class Partition:
     # --- appends ----------------------------------------------------------------------------------------------
 
     def append(
-        self,
-        records: memoryview,
-        required_acks: int,
-        now_ms: int,
-        verification_guard: VerificationGuard | None = None,
+        self, records: memoryview, required_acks: int, now_ms: int, verification_guard: VerificationGuard | None = None
     ) -> AppendInfo:
         """Append as leader, then tell the waiters.
 

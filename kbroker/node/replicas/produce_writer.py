@@ -79,10 +79,7 @@ _SHARED_BUFFER: Final = 64 * 1024
 
 
 def write_produce(
-    request: ProduceRequest,
-    ctx: RequestContext,
-    may_write: Callable[[str], bool] | None,
-    refusal: ApiError | None,
+    request: ProduceRequest, ctx: RequestContext, may_write: Callable[[str], bool] | None, refusal: ApiError | None
 ) -> ProduceResponse | Later[ProduceResponse | None] | None:
     """Write the batches of a request to the topics that ``may_write`` allows, or refuse all of them with ``refusal``.
 

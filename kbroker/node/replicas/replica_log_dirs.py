@@ -109,11 +109,7 @@ class ReplicaLogDirs:
         tp = partition.topic_partition
         try:
             log = self._log_manager.create_log(
-                tp,
-                partition.topic_id,
-                partition.config,
-                now_ms=self._env.wall_clock_ms(),
-                is_new=partition.is_new,
+                tp, partition.topic_id, partition.config, now_ms=self._env.wall_clock_ms(), is_new=partition.is_new
             )
         except OSError as error:
             self.storage_failed(partition, error)

@@ -85,12 +85,7 @@ class TlsStream:
     )
 
     def __init__(
-        self,
-        stream: Stream,
-        context: ssl.SSLContext,
-        scratch: bytearray,
-        *,
-        server_hostname: str | None = None,
+        self, stream: Stream, context: ssl.SSLContext, scratch: bytearray, *, server_hostname: str | None = None
     ) -> None:
         """Takes the socket of ``stream``, which is not to be used any more; a server if there is no name.
 

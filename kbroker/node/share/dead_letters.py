@@ -134,11 +134,7 @@ class DeadLetterQueue:
         self._peers = pool_for("dead-letters")
 
     async def put(
-        self,
-        source: Source,
-        partition: Partition,
-        letters: Sequence[DeadLetters],
-        is_ours: Callable[[], bool],
+        self, source: Source, partition: Partition, letters: Sequence[DeadLetters], is_ours: Callable[[], bool]
     ) -> tuple[list[DeadLetters], list[DeadLetters]]:
         """Write as many letters as one batch takes. Returns those that are done with, and the rest.
 

@@ -6,12 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.cores.share_coordinator.settings import ShareCoordinatorSettings
-from kbroker.cores.share_partitions.settings import (
-    AutoOffsetReset,
-    ResetTo,
-    ShareGroupSettings,
-    SharePartitionSettings,
-)
+from kbroker.cores.share_partitions.settings import AutoOffsetReset, ResetTo, ShareGroupSettings, SharePartitionSettings
 from kbroker.handlers.common.internal_topics import ensure_internal_topic
 from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
 from kbroker.node.share.dead_letters import DeadLetterQueue
@@ -47,10 +42,7 @@ class ShareGroups(NamedTuple):
 
 
 def make_share_groups(
-    services: Services,
-    replica_manager: ReplicaManager,
-    groups: GroupDriver,
-    pool_for: PoolFor,
+    services: Services, replica_manager: ReplicaManager, groups: GroupDriver, pool_for: PoolFor
 ) -> ShareGroups:
     """Return the parts of one node."""
     config = services.config

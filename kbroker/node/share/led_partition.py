@@ -42,11 +42,7 @@ _COORDINATOR_ERRORS = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
 
-_ENDING_ERRORS = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
+_ENDING_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 _PAUSE_SECONDS = 1.0
 """The time from a write that failed to another attempt to keep dead letters."""

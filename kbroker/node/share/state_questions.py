@@ -41,9 +41,7 @@ class StateQuestion(NamedTuple, Generic[T, R]):
 
 
 def _request(
-    request_class: Callable[..., Any],
-    topic_class: Callable[..., Any],
-    part: Callable[[SharePartitionKey, T], Any],
+    request_class: Callable[..., Any], topic_class: Callable[..., Any], part: Callable[[SharePartitionKey, T], Any]
 ) -> Callable[[str, Mapping[SharePartitionKey, T]], Any]:
     def make(group_id: str, items: Mapping[SharePartitionKey, T]) -> Any:
         by_topic: dict[Uuid, list[Any]] = {}

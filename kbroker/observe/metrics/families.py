@@ -270,9 +270,7 @@ HANDLER_IDLE = mbean(
     "The same: one event loop reads requests and serves them.",
 )
 BROKER_HANDLER_IDLE = mbean(
-    "server/KafkaRequestHandlerPool/BrokerRequestHandlerAvgIdlePercent",
-    Kind.IDLE,
-    "The same, on a broker (KIP-1207).",
+    "server/KafkaRequestHandlerPool/BrokerRequestHandlerAvgIdlePercent", Kind.IDLE, "The same, on a broker (KIP-1207)."
 )
 CONTROLLER_HANDLER_IDLE = mbean(
     "server/KafkaRequestHandlerPool/ControllerRequestHandlerAvgIdlePercent",

@@ -82,8 +82,7 @@ def _validate_host(host: str, *, with_ranges: bool) -> None:
         return
     if not with_ranges:
         raise ApiError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
+            ErrorCode.UNSUPPORTED_VERSION, "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
         )
     try:
         AddressRange(host)

@@ -22,8 +22,7 @@ def validate_assignment(view: ControllerView, brokers: Sequence[int], factor: in
     """``ApiError`` INVALID_REPLICA_ASSIGNMENT unless these are distinct registered brokers, ``factor`` of them."""
     if not brokers:
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "The manual partition assignment includes an empty replica list.",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
         )
     previous: int | None = None
     for broker in sorted(brokers):

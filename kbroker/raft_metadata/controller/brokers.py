@@ -50,8 +50,7 @@ def check_broker_epoch(view: ControllerView, broker_id: int, broker_epoch: int) 
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker id {broker_id}")
     if broker.epoch != broker_epoch:
         raise ApiError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"Expected broker epoch {broker_epoch}, but got broker epoch {broker.epoch}",
+            ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker_epoch}, but got broker epoch {broker.epoch}"
         )
     return broker
 
@@ -107,8 +106,7 @@ def _check_previous_life(old: BrokerImage, registration: BrokerRegistration) -> 
     )
     if not known:
         raise ApiError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"Another broker is registered with that broker id {old.id}.",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"Another broker is registered with that broker id {old.id}."
         )
 
 
@@ -206,8 +204,7 @@ def register_controller(view: ControllerView, registration: ControllerImage) -> 
     """
     if view.image.features.metadata_version < CONTROLLER_REGISTRATION:
         raise ApiError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "The current MetadataVersion is too old to support controller registrations.",
+            ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller registrations."
         )
     known = view.image.controllers.get(registration.id)
     if known == registration:

@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kbroker.config import (
-    BROKER_CONFIGS,
-    InvalidConfig,
-    UpdateMode,
-    validate_group_configs,
-    validate_topic_configs,
-)
+from kbroker.config import BROKER_CONFIGS, InvalidConfig, UpdateMode, validate_group_configs, validate_topic_configs
 from kbroker.config.broker_checks import CORDONED
 from kbroker.config.group import check_group_bounds
 from kbroker.config.listeners import LISTENER_PREFIX
@@ -168,10 +162,7 @@ def _new_value(view: ControllerView, resource: ConfigResource, change: ConfigCha
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
     schema = view.schema
     if not schema.is_list(resource.type, change.name):
-        raise ApiError(
-            ErrorCode.INVALID_CONFIG,
-            f"Can't {name} to key {change.name} because its type is not LIST.",
-        )
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Can't {name} to key {change.name} because its type is not LIST.")
     text = old if old is not None else schema.default(resource.type, change.name)
     parts = [part for part in (text or "").split(",") if part]
     for value in (change.value or "").split(","):
@@ -213,10 +204,7 @@ def _validate(
     elif resource.type == ResourceType.BROKER:
         _validate_broker_name(view, resource.name)
         validate_broker_config(
-            view.schema,
-            view.image.configs,
-            after,
-            broker_id=int(resource.name) if resource.name else None,
+            view.schema, view.image.configs, after, broker_id=int(resource.name) if resource.name else None
         )
         for record in records:
             _check_elr(view, record)
@@ -231,8 +219,7 @@ def _validate(
         validate_client_metrics(resource.name, after)
     else:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"Unknown resource type {ResourceType.NAMES.get(resource.type, 'UNKNOWN')}",
+            ErrorCode.INVALID_REQUEST, f"Unknown resource type {ResourceType.NAMES.get(resource.type, 'UNKNOWN')}"
         )
 
 

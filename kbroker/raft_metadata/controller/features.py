@@ -75,11 +75,7 @@ def update_failed(problem: str | None) -> ApiError:
 
 
 def _problem(
-    view: ControllerView,
-    update: FeatureUpdate,
-    current: int,
-    proposed: Mapping[str, int],
-    voters: Sequence[int],
+    view: ControllerView, update: FeatureUpdate, current: int, proposed: Mapping[str, int], voters: Sequence[int]
 ) -> str | None:
     name, level = update.name, update.level
     reason = _general_problem(view, update, current, voters)

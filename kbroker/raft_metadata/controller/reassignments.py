@@ -85,8 +85,7 @@ def _cancel(
     isr = [broker for broker in old.isr if broker not in old.adding_replicas]
     if not replicas:
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Invalid replica assignment: addingReplicas contains all replicas.",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Invalid replica assignment: addingReplicas contains all replicas."
         )
     election = automatic_election(view, topic.name)
     if not isr and election is not Election.UNCLEAN:  # as in Apache Kafka, also with an eligible leader left
@@ -112,6 +111,5 @@ def _check_same_factor(old: PartitionImage, target: Sequence[int]) -> None:
     current = len((set(old.replicas) | set(old.adding_replicas)) - set(old.removing_replicas))
     if current != len(target):
         raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is changed from {current} to {len(target)}",
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {current} to {len(target)}"
         )

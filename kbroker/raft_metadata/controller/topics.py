@@ -155,8 +155,7 @@ def _check_name(view: ControllerView, name: str) -> None:
         others = topics.colliding.get(unify_collision_chars(name))
         if others:
             raise ApiError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {others[0]}",
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {others[0]}"
             )
 
 
@@ -191,8 +190,7 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
         factor = len(brokers)
     if set(found) != set(range(len(found))):
         raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     return [found[partition_id] for partition_id in range(len(found))]
 

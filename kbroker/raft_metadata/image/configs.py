@@ -28,14 +28,7 @@ class ResourceType:
     GROUP = 32
 
     NAMES: Mapping[int, str] = MappingProxyType(
-        {
-            0: "UNKNOWN",
-            2: "TOPIC",
-            4: "BROKER",
-            8: "BROKER_LOGGER",
-            16: "CLIENT_METRICS",
-            32: "GROUP",
-        }
+        {0: "UNKNOWN", 2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
     )
 
 

@@ -274,9 +274,6 @@ class TopicsDelta:
                 if partition.elr or partition.last_known_elr:
                     self.on_partition_change(
                         rec.PartitionChangeRecord(
-                            partition_id=partition_id,
-                            topic_id=topic.id,
-                            eligible_leader_replicas=[],
-                            last_known_elr=[],
+                            partition_id=partition_id, topic_id=topic.id, eligible_leader_replicas=[], last_known_elr=[]
                         )
                     )

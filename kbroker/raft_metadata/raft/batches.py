@@ -72,10 +72,7 @@ def encode_records(
     return build_batch(
         [
             Record(
-                0,
-                timestamp_ms,
-                None,
-                metadata.encode_metadata_record(record, record_version(record, metadata_version)),
+                0, timestamp_ms, None, metadata.encode_metadata_record(record, record_version(record, metadata_version))
             )
             for record in records
         ],

@@ -183,9 +183,7 @@ class Elections:
         return min(
             deadline,
             state.send_to_voters(
-                votes.unanswered,
-                lambda voter: Vote(state.epoch, state.local, last, pre_vote, voter.key),
-                now_ms,
+                votes.unanswered, lambda voter: Vote(state.epoch, state.local, last, pre_vote, voter.key), now_ms
             ),
         )
 

@@ -188,13 +188,7 @@ class QuorumState:
     # Start
 
     def initialize(
-        self,
-        stored: ElectionState | None,
-        log_epoch: int,
-        voters: VoterSet,
-        now_ms: int,
-        *,
-        can_vote: bool = True,
+        self, stored: ElectionState | None, log_epoch: int, voters: VoterSet, now_ms: int, *, can_vote: bool = True
     ) -> None:
         """Take up the role that follows from the state on disk. ``log_epoch``: the epoch of the last record there.
 

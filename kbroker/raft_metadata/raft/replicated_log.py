@@ -7,12 +7,7 @@ from typing import Protocol
 
 from kbroker.errors import FatalError
 from kbroker.log.damage import Damage
-from kbroker.raft_metadata.raft.batches import (
-    MetadataBatch,
-    decode_batches,
-    encode_control_records,
-    encode_records,
-)
+from kbroker.raft_metadata.raft.batches import MetadataBatch, decode_batches, encode_control_records, encode_records
 from kbroker.raft_metadata.raft.promises import Promises
 from kbroker.raft_metadata.raft.record_store import MAX_BATCH_BYTES, FlushWork, RecordStore
 from kbroker.raft_metadata.raft.snapshot import SnapshotContent
@@ -224,11 +219,7 @@ class ReplicatedLog:
         """
         base_offset = self.end_offset
         data = encode_records(
-            records,
-            base_offset=base_offset,
-            epoch=epoch,
-            timestamp_ms=timestamp_ms,
-            metadata_version=metadata_version,
+            records, base_offset=base_offset, epoch=epoch, timestamp_ms=timestamp_ms, metadata_version=metadata_version
         )
         if len(data) > MAX_BATCH_BYTES:
             raise ValueError(f"{len(records)} metadata records take {len(data)} bytes, more than a batch may have")

@@ -277,12 +277,7 @@ class VoterChanges:
 
     def on_membership_response(self, response: AddVoterResult | RemoveVoterResult, reply: Reply, now_ms: int) -> bool:
         """The response to this observer's own request to join; its effect shows in the log."""
-        expected = (
-            ErrorCode.NONE,
-            ErrorCode.REQUEST_TIMED_OUT,
-            ErrorCode.DUPLICATE_VOTER,
-            ErrorCode.VOTER_NOT_FOUND,
-        )
+        expected = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND)
         if response.error not in expected:
             return self._state.log_unexpected(response, reply)
         return True

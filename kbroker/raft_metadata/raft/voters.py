@@ -117,8 +117,7 @@ class VoterSet:
                         for name, endpoint in voter.endpoints.items()
                     ],
                     kraft_version_feature=control.KRaftVersionFeature(
-                        min_supported_version=voter.min_kraft_version,
-                        max_supported_version=voter.max_kraft_version,
+                        min_supported_version=voter.min_kraft_version, max_supported_version=voter.max_kraft_version
                     ),
                 )
                 for voter in self

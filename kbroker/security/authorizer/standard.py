@@ -298,10 +298,7 @@ def _is_void(acl: Acl) -> bool:
 
     Nobody knows which those are. One that denies it holds for the prefix, as too much is better than too little.
     """
-    return acl.permission is AclPermission.ALLOW and acl.pattern_type not in (
-        PatternType.LITERAL,
-        PatternType.PREFIXED,
-    )
+    return acl.permission is AclPermission.ALLOW and acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED)
 
 
 def _has_prefix(name: str, prefixes: set[str]) -> bool:
@@ -343,8 +340,7 @@ def standard_authorizer(config: BrokerConfig) -> StandardAuthorizer:
     """An authorizer that knows no ACLs yet (``StandardAuthorizer.configure``). ``FatalError`` for a super user that is
     no principal."""
     return StandardAuthorizer(
-        super_users=_super_users(config.raw.get(SUPER_USERS, "")),
-        allow_everyone=allows_everyone(config),
+        super_users=_super_users(config.raw.get(SUPER_USERS, "")), allow_everyone=allows_everyone(config)
     )
 
 

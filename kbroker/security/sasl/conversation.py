@@ -31,10 +31,7 @@ class SaslConversation:
     """One connection's authentication; the connection keeps it for the next one."""
 
     def __init__(
-        self,
-        mechanisms: Mapping[str, OfferedMechanism],
-        now: Callable[[], float],
-        wall_clock_ms: Callable[[], int],
+        self, mechanisms: Mapping[str, OfferedMechanism], now: Callable[[], float], wall_clock_ms: Callable[[], int]
     ) -> None:
         """``now`` gives seconds of a clock that is never set; ``wall_clock_ms`` milliseconds since 1970."""
         self._mechanisms = mechanisms

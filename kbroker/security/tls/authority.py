@@ -142,10 +142,7 @@ class Authority:
                 critical=False,
             )
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
-                critical=False,
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), False)

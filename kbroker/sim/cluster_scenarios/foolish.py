@@ -18,12 +18,7 @@ ELECTED_WITHIN: Final = 5.0
 """Seconds in which the two controllers that are left elect one, when the active one is killed."""
 
 
-@scenario(
-    controllers=3,
-    quiet=True,
-    broker_session_timeout_ms="9000",
-    broker_heartbeat_interval_ms="4000",
-)
+@scenario(controllers=3, quiet=True, broker_session_timeout_ms="9000", broker_heartbeat_interval_ms="4000")
 async def foolish_client(cluster: SimCluster) -> None:
     """A client asks for what is old, malformed, huge or never whole: who is killed is missed no later for it."""
     partitions = await begin(cluster)

@@ -16,14 +16,7 @@ from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
 from kbroker.types import METADATA_TOPIC
 
-OF_A_LOG: Final = (
-    *SEGMENT_SUFFIXES,
-    SNAPSHOT_SUFFIX,
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    ".checkpoint",
-    QUORUM_STATE,
-)
+OF_A_LOG: Final = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, LEADER_EPOCHS, PARTITION_METADATA, ".checkpoint", QUORUM_STATE)
 
 
 @scenario()

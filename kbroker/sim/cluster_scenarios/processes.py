@@ -142,9 +142,7 @@ async def all_killed(cluster: SimCluster) -> None:
 
 
 @scenario(
-    log_cleaner_backoff_ms="500",
-    log_cleaner_min_cleanable_ratio="0.01",
-    log_flush_offset_checkpoint_interval_ms="5000",
+    log_cleaner_backoff_ms="500", log_cleaner_min_cleanable_ratio="0.01", log_flush_offset_checkpoint_interval_ms="5000"
 )
 async def checkpoints_lost(cluster: SimCluster) -> None:
     """Processes are killed, or stopped, and checkpoint files are lost: compacted logs, full of holes, keep all."""

@@ -78,13 +78,7 @@ class RaftCluster:
         """A node with an empty disk, in place of one of that id. It does not run yet."""
         static = None if self.dynamic else self._static_voters
         node = SimRaftNode(
-            self,
-            self._key(node_id, disk),
-            static,
-            self.config,
-            self.disk_latency_ms,
-            self.rng,
-            files=self.files,
+            self, self._key(node_id, disk), static, self.config, self.disk_latency_ms, self.rng, files=self.files
         )
         self.nodes[node_id] = node
         if self.dynamic and self.initial_voters.is_voter(node.key):

@@ -190,10 +190,7 @@ def _rule_arguments(parser: argparse.ArgumentParser) -> None:
     _add_parts(parser)
     _add_resources(parser)
     parser.add_argument(
-        "--prefix",
-        "--prefixed",
-        action="store_true",
-        help="everything whose name begins with those that are given",
+        "--prefix", "--prefixed", action="store_true", help="everything whose name begins with those that are given"
     )
     parser.add_argument(
         "--producer",

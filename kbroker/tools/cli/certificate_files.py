@@ -114,11 +114,7 @@ class CertificateFiles:
     def write_pkcs12(self, path: Path, password: str) -> tuple[Path, Path]:
         """A PEM file as a key store of type PKCS12 beside it, and the authority's certificate as a trust store."""
         from cryptography import x509
-        from cryptography.hazmat.primitives.serialization import (
-            BestAvailableEncryption,
-            load_pem_private_key,
-            pkcs12,
-        )
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
         try:
             pem = path.read_bytes()

@@ -32,13 +32,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         "controller_id": found.controller_id if found.controller_id >= 0 else None,
         "quorum_leader_id": leader,
         "brokers": [
-            {
-                "id": broker.id,
-                "host": broker.host,
-                "port": broker.port,
-                "rack": broker.rack,
-                "fenced": broker.fenced,
-            }
+            {"id": broker.id, "host": broker.host, "port": broker.port, "rack": broker.rack, "fenced": broker.fenced}
             for broker in found.brokers
         ],
     }
@@ -365,9 +359,7 @@ ACTIONS = {
         "show the APIs that a broker serves, and in which versions", _broker_arguments, _api_versions
     ),
     "health": Action(
-        "tell whether a node serves, by the exit code: for health checks of containers",
-        _health_arguments,
-        _health,
+        "tell whether a node serves, by the exit code: for health checks of containers", _health_arguments, _health
     ),
     "log-dirs": Action("show log directories, their sizes and the free space", _log_dirs_arguments, _log_dirs),
 }

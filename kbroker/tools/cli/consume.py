@@ -71,9 +71,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--value-only", action="store_true", help="values as they are, a newline after each")
     shown.add_argument("--hex", action="store_true", help="keys, values and headers in hexadecimal")
     shown.add_argument(
-        "--format",
-        metavar="TEMPLATE",
-        help="such as '{offset} {key}={value}\\n'; see the documentation for the names",
+        "--format", metavar="TEMPLATE", help="such as '{offset} {key}={value}\\n'; see the documentation for the names"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing on standard error but errors")
     parser.add_argument(

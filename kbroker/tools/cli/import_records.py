@@ -53,12 +53,7 @@ def _import(arguments: argparse.Namespace, kind: str, resuming: Resuming) -> int
     if kind == "parquet":
         source = _ParquetInput(Path(arguments.file), by_key=arguments.by_key)
         return store(
-            arguments,
-            lambda on_idle: source,
-            size=source.size,
-            shows_progress=True,
-            in_bytes=False,
-            resuming=resuming,
+            arguments, lambda on_idle: source, size=source.size, shows_progress=True, in_bytes=False, resuming=resuming
         )
     from kbroker.tools.cli.line_input import LineInput
 

@@ -9,13 +9,7 @@ from typing import Final
 from kbroker.tools.cli.parser import UsageError
 
 FORMATS: Final = ("csv", "jsonl", "parquet")
-_BY_SUFFIX: Final = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-}
+_BY_SUFFIX: Final = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 FORMAT_DETAILS: Final = """\
 csv: the columns partition, offset, timestamp (ms), key, value, headers (JSON), key_encoding and value_encoding, which

@@ -35,11 +35,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="take the metadata log of this copy: a log directory of another node of the cluster, or of a backup",
     )
-    parser.add_argument(
-        "--accept-loss",
-        action="store_true",
-        help="go on without what is lost",
-    )
+    parser.add_argument("--accept-loss", action="store_true", help="go on without what is lost")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 

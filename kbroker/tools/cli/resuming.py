@@ -35,10 +35,7 @@ _DAY: Final = 86_400
 def add_resume_argument(parser: argparse._ActionsContainer) -> None:
     """``--resume``."""
     parser.add_argument(
-        "--resume",
-        type=Path,
-        metavar="FILE",
-        help="go on where a copy has stopped that kept its place in this file",
+        "--resume", type=Path, metavar="FILE", help="go on where a copy has stopped that kept its place in this file"
     )
 
 

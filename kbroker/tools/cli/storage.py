@@ -51,10 +51,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         "-g", "--ignore-formatted", action="store_true", help="skip directories that are formatted already"
     )
     parser.add_argument(
-        "-r",
-        "--release-version",
-        metavar="VERSION",
-        help="begin with the features of this release, e.g. 4.4-IV2",
+        "-r", "--release-version", metavar="VERSION", help="begin with the features of this release, e.g. 4.4-IV2"
     )
     parser.add_argument(
         "-f",

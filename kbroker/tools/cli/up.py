@@ -108,11 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     data = arguments.data or _default_data(arguments.secure)
     secure = secure_setup(data, arguments.nodes, wanted=arguments.secure)
     plans = plan_cluster(
-        arguments.nodes,
-        data,
-        port=arguments.port,
-        properties=parse_overrides(arguments.override),
-        secure=secure,
+        arguments.nodes, data, port=arguments.port, properties=parse_overrides(arguments.override), secure=secure
     )
     if arguments.explorer is not None:
         plans = with_explorers(plans, arguments.explorer)
@@ -231,11 +227,7 @@ class Supervisor:
         with node.plan.log_file.open("ab") as log:
             # A session of its own: Ctrl-C is for the supervisor, which stops the nodes in order.
             node.process = process = await trio.lowlevel.open_process(
-                node.plan.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
+                node.plan.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._await_ready, node, process)

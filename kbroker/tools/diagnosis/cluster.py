@@ -141,9 +141,4 @@ def transactions(view: ClusterView) -> Iterator[Finding]:
         )
 
 
-RULES: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
-    controllers,
-    brokers,
-    replication,
-    transactions,
-)
+RULES: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (controllers, brokers, replication, transactions)

@@ -18,14 +18,7 @@ from kbroker.tools.diagnosis.facts import Holder
 from kbroker.tools.diagnosis.findings import Finding
 from kbroker.tools.diagnosis.log_gaps import LogGaps, Spot
 from kbroker.tools.diagnosis.lost_records import Limits, lost_records
-from kbroker.tools.diagnosis.stuck_groups import (
-    STUCK_MS,
-    GroupState,
-    LaggingPartition,
-    Member,
-    OffsetHistory,
-    findings,
-)
+from kbroker.tools.diagnosis.stuck_groups import STUCK_MS, GroupState, LaggingPartition, Member, OffsetHistory, findings
 from kbroker.types import TopicPartition
 
 _MAX_BLOCKED: Final = 10

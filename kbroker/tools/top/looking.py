@@ -18,14 +18,7 @@ from kbroker.client.nodes import describe_cluster
 from kbroker.client.open_transactions import OPEN_STATES
 from kbroker.client.patience import patience
 from kbroker.client.share_groups import SHARE, share_lags
-from kbroker.client.topics import (
-    LATEST,
-    TopicDescription,
-    list_topics,
-    listed_offsets,
-    offsets_request,
-    sizes_request,
-)
+from kbroker.client.topics import LATEST, TopicDescription, list_topics, listed_offsets, offsets_request, sizes_request
 from kbroker.client.transactions import TransactionDescription, describe_transactions_of_node, transactions_of_node
 from kbroker.tools.diagnosis.asking import ask_quorum, now_ms
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts

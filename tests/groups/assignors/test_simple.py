@@ -48,8 +48,7 @@ def test_nothing_moves_without_a_reason() -> None:
     st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from([T, U])), min_size=1),
     st.dictionaries(st.sampled_from([T, U]), st.integers(1, 7)),
     st.dictionaries(
-        st.sampled_from("abcdefgh"),
-        st.dictionaries(st.sampled_from([T, U]), st.frozensets(st.integers(0, 8))),
+        st.sampled_from("abcdefgh"), st.dictionaries(st.sampled_from([T, U]), st.frozensets(st.integers(0, 8)))
     ),
 )
 def test_every_partition_with_a_subscriber_is_read_by_subscribers_alone(

@@ -20,10 +20,7 @@ from kbroker.security.sasl.oauthbearer.messages import (
     parse_initial_response,
 )
 from kbroker.security.sasl.oauthbearer.refresh import MIN_UNKNOWN_SECONDS, RefreshTimes
-from kbroker.security.sasl.oauthbearer.retrieval import (
-    Refresh,
-    Tokens,
-)
+from kbroker.security.sasl.oauthbearer.retrieval import Refresh, Tokens
 from kbroker.security.sasl.oauthbearer.token import BearerToken, TokenRefused
 from kbroker.security.sasl.oauthbearer.unsecured import unsecured_token, unsecured_validator
 

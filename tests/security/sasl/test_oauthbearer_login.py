@@ -22,12 +22,7 @@ from kbroker.security.sasl.oauthbearer import retrieval
 from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
 from kbroker.security.sasl.oauthbearer.http import Limits, ProviderError, ask, parse_url
 from kbroker.security.sasl.oauthbearer.messages import parse_initial_response
-from kbroker.security.sasl.oauthbearer.retrieval import (
-    Backoff,
-    Credentials,
-    from_endpoint,
-    token_of_answer,
-)
+from kbroker.security.sasl.oauthbearer.retrieval import Backoff, Credentials, from_endpoint, token_of_answer
 from kbroker.testing.token_provider import Answer, TokenProvider
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -93,11 +88,7 @@ def test_a_token_in_a_file(tmp_path: Path, provider: TokenProvider) -> None:
         ({}, 'unsecuredLoginLifetimeSeconds="1"', "StringClaim_sub"),
         ({}, 'unsecuredLoginStringClaim_exp="1"', "'exp' claim"),
         ({}, 'unsecuredLoginStringClaim_sub="a" unsecuredLoginNumberClaim_n="secret"', "must be a number"),
-        (
-            {"sasl.login.callback.handler.class": "com.example.Mine", "sasl.mechanism": "OAUTHBEARER"},
-            "",
-            "Java class",
-        ),
+        ({"sasl.login.callback.handler.class": "com.example.Mine", "sasl.mechanism": "OAUTHBEARER"}, "", "Java class"),
         ({"sasl.oauthbearer.token.endpoint.url": "http://h/"}, 'unsecuredLoginStringClaim_sub="a"', "do not go with"),
         ({"sasl.oauthbearer.token.endpoint.url": "http://h/"}, "", "client.id is not set"),
         ({"sasl.oauthbearer.token.endpoint.url": "http://h/"}, 'clientId="a"', "client.secret is not set"),

@@ -47,9 +47,7 @@ from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
 from kbroker.value_types import replace
-from kbroker.wire.messages.share_group_heartbeat import (
-    Assignment as WireAssignment,
-)
+from kbroker.wire.messages.share_group_heartbeat import Assignment as WireAssignment
 from kbroker.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,

@@ -250,10 +250,7 @@ def _configured(
 def _internal(topic: rec.TopicInfo, counts: Mapping[str, int]) -> InternalTopic:
     configs = {config.key: config.value for config in topic.topic_configs}
     return InternalTopic(
-        topic.name,
-        topic.partitions or counts[topic.name],
-        topic.replication_factor or -1,
-        tuple(configs.items()),
+        topic.name, topic.partitions or counts[topic.name], topic.replication_factor or -1, tuple(configs.items())
     )
 
 

@@ -55,10 +55,7 @@ def run(options: Options) -> int:
             from kbroker.client.reader import Reader
 
             reader = Reader(
-                client,
-                topic,
-                _positions(client, topic, options),
-                read_committed=isolation == "read_committed",
+                client, topic, _positions(client, topic, options), read_committed=isolation == "read_committed"
             )
             for written in _copied(reader, show, most, None if patience is None else patience / 1000):
                 count += written

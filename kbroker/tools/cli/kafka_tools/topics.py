@@ -242,13 +242,7 @@ def _ids(brokers: Iterable[int]) -> str:
     return ",".join(str(broker) for broker in brokers)
 
 
-_ACTIONS: Final = {
-    "list": _list,
-    "describe": _describe,
-    "create": _create,
-    "alter": _alter,
-    "delete": _delete,
-}
+_ACTIONS: Final = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}
 
 
 def in_hash_order(names: Sequence[str], capacity: int = 16) -> list[str]:

@@ -8,14 +8,7 @@ from functools import partial
 from typing import Final
 
 from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.configs import (
-    ConfigChange,
-    ConfigEntry,
-    Operation,
-    ResourceType,
-    alter_configs,
-    describe_configs,
-)
+from kbroker.client.configs import ConfigChange, ConfigEntry, Operation, ResourceType, alter_configs, describe_configs
 from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience

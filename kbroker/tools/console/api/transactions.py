@@ -9,12 +9,7 @@ from kbroker.client import Client, ResponseError
 from kbroker.client.open_transactions import OPEN_STATES
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import LATEST, list_offsets
-from kbroker.client.transactions import (
-    abort_hanging,
-    abort_transaction,
-    describe_transaction,
-    list_transactions,
-)
+from kbroker.client.transactions import abort_hanging, abort_transaction, describe_transaction, list_transactions
 from kbroker.tools.console.api.topics import find_topic
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.diagnosis.group_watch import ask_holders

@@ -7,14 +7,7 @@ from typing import Final
 
 from kbroker.client.transactions import TRANSACTIONS_TOPIC
 from kbroker.tools.diagnosis.findings import Finding, Severity
-from kbroker.tools.doctor.facts import (
-    MIN_ISR,
-    OFFSETS_TOPIC,
-    SHARE_TOPIC,
-    ClusterFacts,
-    Facts,
-    number_of,
-)
+from kbroker.tools.doctor.facts import MIN_ISR, OFFSETS_TOPIC, SHARE_TOPIC, ClusterFacts, Facts, number_of
 from kbroker.tools.doctor.findings import check, share
 
 INTERNAL: Final = {
