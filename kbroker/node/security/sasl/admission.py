@@ -228,7 +228,7 @@ class _Exchange:
         return limit if has_token else min(limit, MAX_EARLY_FRAME)
 
     async def take(self, frame: bytes) -> bytes:
-        """Returns the answer to a client's frame, with its size; ``AdmissionRefused`` or ``WireError`` ends the rest."""
+        """Returns the answer to a frame, with its size; ``AdmissionRefused`` or ``WireError`` ends the rest."""
         if self._state is _State.BARE_TOKENS:
             return await self._take_token(frame)
         header, offset = decode_request_header(frame)
