@@ -56,6 +56,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "top": ("--once", "--interval", "1"),
     "doctor": ("--look-again", "0"),
     "bundle": ("--look-again", "0"),
+    "scrub": ("--status",),
 }
 """Commands that look at a cluster, and what else they are told."""
 

@@ -210,15 +210,13 @@ def test_a_node_with_anothers_disk_does_not_start(tmp_path: Path, caplog: pytest
             with pytest.raises(BaseExceptionGroup) as caught:
                 await cluster.start(4)
             assert caught.group_contains(FatalError, match="node4 belongs to node 2, not to node 4")
-            # And with the number on it changed, so that the directory is one that another broker has.
+            # And with the number on it changed: what else the disk says of itself counts more.
             shutil.copytree(tmp_path / "node2", tmp_path / "node5")
             properties = tmp_path / "node5" / "meta.properties"
             properties.write_text(properties.read_text().replace("node.id=2", "node.id=5"))
             with pytest.raises(BaseExceptionGroup) as caught:
                 await cluster.start(5)
-            assert caught.group_contains(FatalError, match="the registration of this broker: INVALID_REGISTRATION")
-            [line] = lines(caplog, "is refused")
-            assert "broker 5 at " in line and "Broker 2 is already registered with directory" in line
+            assert caught.group_contains(FatalError, match="node5 belongs to node 2, not to node 5")
             await acknowledged(cluster, topic_id)
 
     run(main)

@@ -39,7 +39,9 @@ def lifecycle(answer: Callable[[], Any]) -> tuple[BrokerLifecycle, list[float]]:
         cluster_id="c",
         incarnation_id=ZERO_UUID,
         features=dict,
-        image=SimpleNamespace(offset=0, brokers={1: None}, features=SimpleNamespace(metadata_version=0)),
+        image=SimpleNamespace(
+            offset=0, brokers={1: None}, features=SimpleNamespace(metadata_version=0), topics=SimpleNamespace(by_id={})
+        ),
         is_alone=True,
         subscribe=lambda _: None,
     )

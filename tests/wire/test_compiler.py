@@ -185,7 +185,7 @@ def test_a_count_of_tagged_fields_may_be_a_longer_varint_than_it_must() -> None:
 def test_adjacent_fields_are_read_at_once() -> None:
     decoder, encoder = source_of(FetchRequest, 12)
     assert "unpack_iiqiqiB(buf, p)" in decoder
-    assert "pack_iiqiqix(" in encoder
+    assert "pack_iiqiqi(" in encoder
     assert compile_decoder(FetchRequest, 12) is FetchRequest.__decoders__[12]  # type: ignore[attr-defined]
     assert contains_records(ProduceRequest, 9)
     assert not contains_records(FetchRequest, 12)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kbroker.cores.coordinator.result import CoordinatorRecord
 from kbroker.cores.groups.assignors.spec import Assignment
 from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, NO_ASSIGNMENT_EPOCH, ModernGroup
 from kbroker.types import Uuid
-from kbroker.value_types import replace
+from kbroker.value_types import NamedTuple, replace
 from kbroker.wire.records.versioned import decode_versioned, encode_coordinator_key, encode_versioned
 
 _VERSION = 0

@@ -270,11 +270,15 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
     return work
 
 
+_OF_NEW_LOGS = (PARTITION_METADATA, TOPIC_ID_COPY)
+"""Names, or the beginnings of temporary ones, that a directory has before its first segment."""
+
+
 def _why_no_log(names: list[str]) -> str | None:
     """The reason why a directory with these names in it is no log of this node; ``None`` if it may be one."""
     if is_log_dir(names):
         return "is a log directory itself"
-    if names and not any(name == PARTITION_METADATA or name.endswith(SEGMENT_SUFFIXES) for name in names):
+    if names and not any(name.startswith(_OF_NEW_LOGS) or name.endswith(SEGMENT_SUFFIXES) for name in names):
         return "has no log in it"
     return None
 

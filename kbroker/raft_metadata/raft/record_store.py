@@ -141,7 +141,8 @@ class PartitionStore:
             bases = [name[: -len(LOG_SUFFIX)] for name in disk.list_dir(directory) if name.endswith(LOG_SUFFIX)]
             first = min((int(base) for base in bases if base.isdecimal()), default=latest)
             start = min((offset for offset in (0, *snapshot_offsets) if offset >= first), default=latest)
-            _check_topic_id(disk, directory)
+            if bases:
+                _check_topic_id(disk, directory)
         log = opening.open_log(
             directory,
             TopicPartition(METADATA_TOPIC, 0),
