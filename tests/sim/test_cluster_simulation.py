@@ -433,7 +433,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_passes_what_is_not_done_with, "cluster-share-groups", 0),
     (_keeps_nothing, "cluster-share-coordinators", 0),
     (_forgets_counts, "cluster-share-coordinators", 1),
-    (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters", 7),
+    (_gives_up_without_a_letter_in_hand, "cluster-share-dead-letters", 24),
     (_signs_each_attempt_anew, "cluster-share-dead-letters", 0),
     (_says_nothing_when_idle, "cluster-idle-controller", 0),
     (_waits_without_a_look, "cluster-prompt", 0),
@@ -453,7 +453,7 @@ def test_a_mistake_is_noticed(
     mistake: Callable[[pytest.MonkeyPatch], None], name: str, known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake(monkeypatch)
-    for seed in (known, *range(20)):
+    for seed in (known, *range(40)):
         try:
             run_cluster_scenario(name, seed)
         except Violation:
