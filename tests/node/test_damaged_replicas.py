@@ -115,9 +115,7 @@ def committed(cluster: RunningCluster) -> set[int]:
 
 
 @contextmanager
-def written(
-    min_isr: int, count: int = 3, *, replicas: int | None = None, **more: object
-) -> Iterator[RunningCluster]:
+def written(min_isr: int, count: int = 3, *, replicas: int | None = None, **more: object) -> Iterator[RunningCluster]:
     """Topics that are written, and offsets that are committed. ``more`` are properties with ``_`` for ``.``."""
     properties: dict[str, object] = {"min.insync.replicas": min_isr, "offsets.topic.num.partitions": 1}
     properties |= {name.replace("_", "."): value for name, value in more.items()}

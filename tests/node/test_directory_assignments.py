@@ -35,7 +35,10 @@ class Node:
         self.damaged = damaged
         partitions = {
             TopicPartition("t", index): SimpleNamespace(
-                topic_partition=TopicPartition("t", index), topic_id=TOPIC, is_damaged=index in self.damaged, awaits_election=self.awaiting
+                topic_partition=TopicPartition("t", index),
+                topic_id=TOPIC,
+                is_damaged=index in self.damaged,
+                awaits_election=self.awaiting,
             )
             for index in where
         }

@@ -168,7 +168,9 @@ class MetadataFollower:
             return
         if partition.state.is_leader:
             if partition.must_give_way(assigned):
-                self._start_soon(self._lead_or_stand_aside, partition)  # whoever found it may be in the midst of reading
+                self._start_soon(
+                    self._lead_or_stand_aside, partition
+                )  # whoever found it may be in the midst of reading
             else:
                 self._start_soon(self._log_dirs.make_holes, partition)
         elif self.fetchers is not None:
@@ -176,7 +178,7 @@ class MetadataFollower:
             self.fetchers.follow(partition)
 
     async def _lead_or_stand_aside(self, partition: Partition) -> None:
-        """Follow the image anew: who is to lead with a damaged log serves nobody before the controller has heard of it."""
+        """Follow the image anew: a damaged log serves nobody before the controller has heard of it."""
         assigned = self._table.image.topics.partition(*partition.topic_partition)
         if assigned is not None and self._table.partitions.get(partition.topic_partition) is partition:
             self._apply_leadership(partition, assigned, int(self._env.now() * 1000))
