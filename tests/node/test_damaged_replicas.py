@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kbroker.client.nodes import describe_log_dirs
-from kbroker.client.topics import NewTopic, create_topics, list_topics
+from kbroker.client.topics import NewTopic, PartitionDescription, create_topics, list_topics
 from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
 from kbroker.tools.diagnosis.facts import damaged_replicas
@@ -193,10 +193,16 @@ def test_damage_that_is_found_once_the_only_one_in_sync_leads_is_no_hole_to_cons
     topic = "flipped"
     with written(min_isr=1, replicas=2, unclean_recovery_timeout_ms=1_000_000) as cluster:
         leader = cluster.leader_of(topic)
-        with cluster.client() as client:
-            [replicas] = [each.partitions[0].replicas for each in list_topics(client) if each.name == topic]
+
+        def found() -> PartitionDescription:
+            with cluster.client() as client:
+                [found] = [each.partitions[0] for each in list_topics(client) if each.name == topic]
+            return found
+
+        replicas = found().replicas
         [follower] = [node for node in cluster.nodes if node.id in replicas and node is not leader]
         follower.kill()
+        eventually(lambda: found().isr == (leader.id,), "the leader is alone in the ISR")
         leader.stop()  # what it wrote itself it would not verify
         log = log_of(leader, f"{topic}-0")
         flip_a_bit(log)
