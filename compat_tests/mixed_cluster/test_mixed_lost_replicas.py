@@ -50,3 +50,34 @@ def test_apache_kafka_has_another_replica_lead(startable: None, tmp_path: Path) 
         finally:
             remove(follower)
             remove(voter)
+
+
+def test_who_finds_damage_and_is_alone_in_sync_leads_on_when_apache_kafka_has_heard_of_it(
+    startable: None, tmp_path: Path
+) -> None:
+    """It reports its replica as lost, and then as found, until it is elected once more: nobody else may lead."""
+    voter = JvmNode(1, tmp_path / "jvm")
+    leader, other = (KbrokerNode(number, tmp_path / str(number), voter) for number in (2, 3))
+    nodes: tuple[Node, ...] = (voter, leader, other)
+    try:
+        for node in nodes:
+            node.start()
+        eventually(lambda: all(view.brokers(node) == [1, 2, 3] for node in nodes), "all brokers to be unfenced")
+        view.create(voter, TOPIC, [[2, 3]])
+        view.await_in_sync((leader, other), TOPIC)
+        servers = f"127.0.0.1:{voter.port},127.0.0.1:{leader.port}"
+        view.produce(servers, TOPIC, {0: [b"%d" % number + os.urandom(1000) for number in range(300)]})
+        other.kill()
+        eventually(lambda: view.partitions(voter, TOPIC)[0].isr == [2], "one of two to be in sync")
+        leader.stop()
+        [path] = tmp_path.glob(f"2/**/{TOPIC}-0/{0:020}.log")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+        leader.start()
+        eventually(lambda: any(path.parent.glob("*.set-aside")), "what is damaged to be a hole")
+        view.produce(servers, TOPIC, {0: [b"more"]})
+        assert view.partitions(voter, TOPIC)[0].leader == 2
+    finally:
+        for node in nodes[::-1]:
+            remove(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from kbroker.client.nodes import describe_log_dirs
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.topics import NewTopic, PartitionDescription, create_topics, list_topics
 from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
 from kbroker.tools.diagnosis.facts import damaged_replicas
@@ -114,13 +115,13 @@ def committed(cluster: RunningCluster) -> set[int]:
 
 
 @contextmanager
-def written(min_isr: int, count: int = 3, **more: object) -> Iterator[RunningCluster]:
+def written(min_isr: int, count: int = 3, *, replicas: int | None = None, **more: object) -> Iterator[RunningCluster]:
     """Topics that are written, and offsets that are committed. ``more`` are properties with ``_`` for ``.``."""
     properties: dict[str, object] = {"min.insync.replicas": min_isr, "offsets.topic.num.partitions": 1}
     properties |= {name.replace("_", "."): value for name, value in more.items()}
     with running_cluster(count, properties) as cluster:
         with cluster.client() as client:
-            made = create_topics(client, [NewTopic(topic, 1, count) for topic in WAYS])
+            made = create_topics(client, [NewTopic(topic, 1, replicas or count) for topic in WAYS])
             assert not any(isinstance(result, Exception) for result in made.values())
         await_topics(cluster, *WAYS)
         produce(cluster)
@@ -185,6 +186,32 @@ def test_what_a_follower_finds_damaged_is_verified_by_its_leader() -> None:
         cluster.await_in_sync()
         assert cluster.leader_of(topic) is not leader
         check_all_is_whole(cluster)
+
+
+def test_damage_that_is_found_once_the_only_one_in_sync_leads_is_no_hole_to_consumers() -> None:
+    """The other replica left the ISR, and has everything: who leads was elected before anybody knew of the damage."""
+    topic = "flipped"
+    with written(min_isr=1, replicas=2, unclean_recovery_timeout_ms=1_000_000) as cluster:
+        leader = cluster.leader_of(topic)
+
+        def found() -> PartitionDescription:
+            with cluster.client() as client:
+                [found] = [each.partitions[0] for each in list_topics(client) if each.name == topic]
+            return found
+
+        replicas = found().replicas
+        [follower] = [node for node in cluster.nodes if node.id in replicas and node is not leader]
+        follower.kill()
+        eventually(lambda: found().isr == (leader.id,), "the leader is alone in the ISR")
+        leader.stop()  # what it wrote itself it would not verify
+        log = log_of(leader, f"{topic}-0")
+        flip_a_bit(log)
+        leader.start()
+        with ThreadPoolExecutor() as pool:
+            reading = pool.submit(consumed, cluster, {topic: COUNT})
+            eventually(log.with_name(DAMAGE).exists, "the damage is found")
+            follower.start()
+            assert reading.result() == {topic: list(range(COUNT))}
 
 
 def test_a_log_without_a_whole_copy_keeps_all_that_is_whole_and_says_what_is_missing() -> None:

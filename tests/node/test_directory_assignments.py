@@ -31,10 +31,14 @@ class Node:
         self.answers: list[ErrorCode | None] = []
         self.level = LATEST_METADATA_VERSION
         self.where = where
+        self.awaited = 0
         self.damaged = damaged
         partitions = {
             TopicPartition("t", index): SimpleNamespace(
-                topic_partition=TopicPartition("t", index), topic_id=TOPIC, is_damaged=index in self.damaged
+                topic_partition=TopicPartition("t", index),
+                topic_id=TOPIC,
+                is_damaged=index in self.damaged,
+                awaits_election=self.awaiting,
             )
             for index in where
         }
@@ -46,6 +50,10 @@ class Node:
             ),
             log_manager=SimpleNamespace(log_dirs=[None] * dirs, on_offline=[]),
         )
+
+    def awaiting(self, assigned: object) -> bool:
+        """Whether an election is still waited for: until so many reports were sent."""
+        return len(self.asked) < self.awaited
 
     def image(self) -> Any:
         assigned = {
@@ -107,6 +115,13 @@ def test_a_log_that_moves_is_told_without_news_from_the_metadata() -> None:
     node.where[0] = SECOND
     node.run(1)
     assert node.told() == [(SECOND, [0])]
+
+
+def test_a_replica_that_is_not_elected_is_told_once_more_though_the_controller_knows_its_directory() -> None:
+    node = Node({0: FIRST}, {0: FIRST})
+    node.awaited = 1
+    node.run(60)
+    assert len(node.asked) == 1 and node.told() == [(FIRST, [0])]
 
 
 def test_nobody_is_asked_at_a_level_that_knows_no_directories() -> None:

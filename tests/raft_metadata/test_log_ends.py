@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from kbroker.raft_metadata.controller.broker_changes import records_to_elect_most_complete
+from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.raft_metadata.controller.elections import elect_leaders
 from kbroker.raft_metadata.controller.log_ends import LogEnd, most_complete
 from kbroker.raft_metadata.controller.view import ControllerResult
-from kbroker.raft_metadata.image import NO_LEADER, RECOVERING
+from kbroker.raft_metadata.image import DIR_LOST, NO_LEADER, RECOVERING
 from kbroker.types import TopicPartition
 from tests.raft_metadata.controller_harness import Harness
 
@@ -180,3 +181,22 @@ def test_a_new_controller_asks_anew() -> None:
     h.says(1, LogEnd(4, 0, 780))
     h.says(3, LogEnd(4, 0, 700))
     assert h.leader == 1
+
+
+def test_what_was_said_before_damage_was_found_decides_nothing() -> None:
+    """The last leader is elected as one of equals, and finds its log damaged before it has sent another heartbeat."""
+    asking = Asking()
+    for broker in (1, 2, 3):
+        asking.says(broker, LogEnd(4, 0, 780))
+    assert asking.leader == 3
+    [home] = asking.controller.image.brokers[3].log_dirs
+    for directory in (DIR_LOST, home):
+        is_damaged = directory == DIR_LOST
+        wanted = [ReplicaDirectory(*asking.key, directory, is_damaged)]
+        asking.apply(assign_replicas(asking.view, 3, asking.epochs[3], wanted))
+        assert asking.leader == NO_LEADER
+    asking.says(3, LogEnd(4, 0, 780, missing=90))
+    asking.says(1, LogEnd(4, 0, 780))
+    assert asking.leader == NO_LEADER
+    asking.says(2, LogEnd(4, 0, 780))
+    assert asking.leader in (1, 2)

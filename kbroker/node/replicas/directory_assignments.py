@@ -130,7 +130,8 @@ class DirectoryAssignments:
         )
 
     def _differing(self, image: MetadataImage, topic_ids: Iterable[Uuid]) -> Iterator[tuple[Partition, Uuid]]:
-        """The replicas here that are in another directory than the controller knows, each with that directory."""
+        """The replicas here that are in another directory than the controller knows, or of which it has to hear once
+        more, each with that directory."""
         manager = self._manager
         for topic_id in topic_ids:
             topic = image.topics.by_id.get(topic_id)
@@ -140,7 +141,9 @@ class DirectoryAssignments:
                 partition = manager.partitions.get((topic.name, index))
                 if partition is not None and partition.topic_id == topic_id:
                     directory = manager.log_dirs.directory_of(partition, assigned)
-                    if directory is not None and assigned.directory(manager.node_id) != directory:
+                    if directory is not None and (
+                        assigned.directory(manager.node_id) != directory or partition.awaits_election(assigned)
+                    ):
                         yield partition, directory
 
     async def _report(self, request: AssignReplicasToDirsRequest) -> bool:

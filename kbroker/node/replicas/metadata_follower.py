@@ -121,6 +121,9 @@ class MetadataFollower:
             progress.isr.exclude_ineligible(partition)
             progress.isr_changed(partition)
         progress.low_watermarks_moved(self._table.partitions)
+        for partition in self._table.partitions.values():
+            if partition.is_damaged:  # another replica may have come, or have gone for good
+                self._start_soon(self._lead_or_stand_aside, partition)
 
     # --- topics -----------------------------------------------------------------------------------------------
 
@@ -146,6 +149,7 @@ class MetadataFollower:
                     progress=self._progress,
                     storage=self._log_dirs,
                     is_new=is_new,
+                    leader_epoch=assigned.leader_epoch,
                 )
                 try:
                     self._log_dirs.open_log(partition)
@@ -163,24 +167,35 @@ class MetadataFollower:
         if assigned is None or partition.offline:
             return
         if partition.state.is_leader:
-            if not partition.must_give_way(assigned):
+            if partition.must_give_way(assigned):
+                self._start_soon(
+                    self._lead_or_stand_aside, partition
+                )  # whoever found it may be in the midst of reading
+            else:
                 self._start_soon(self._log_dirs.make_holes, partition)
         elif self.fetchers is not None:
             self.fetchers.unfollow(partition)
             self.fetchers.follow(partition)
 
+    async def _lead_or_stand_aside(self, partition: Partition) -> None:
+        """Follow the image anew: a damaged log serves nobody before the controller has heard of it."""
+        assigned = self._table.image.topics.partition(*partition.topic_partition)
+        if assigned is not None and self._table.partitions.get(partition.topic_partition) is partition:
+            self._apply_leadership(partition, assigned, int(self._env.now() * 1000))
+
     def _apply_leadership(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         state = partition.state
-        if (assigned.leader, assigned.leader_epoch, assigned.partition_epoch) == (
+        leader = partition.leader_to_obey(assigned)
+        if (leader, assigned.leader_epoch, assigned.partition_epoch) == (
             state.leader,
             state.leader_epoch,
             state.partition_epoch,
         ):
             return  # another partition of the topic has changed
-        if assigned.leader == self._table.node_id:
+        if leader == self._table.node_id:
             self._lead(partition, assigned, now_ms)
         else:
-            self._follow(partition, assigned)
+            self._follow(partition, assigned, leader)
         if partition.is_damaged:
             self.look_after_damage(partition)
 
@@ -204,11 +219,11 @@ class MetadataFollower:
             partition.on_leadership(log)
             self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _follow(self, partition: Partition, assigned: PartitionImage) -> None:
+    def _follow(self, partition: Partition, assigned: PartitionImage, leader: int) -> None:
         state = partition.state
         was_leader = state.is_leader
         state.become_follower(
-            leader=assigned.leader,
+            leader=leader,
             leader_epoch=assigned.leader_epoch,
             partition_epoch=assigned.partition_epoch,
             replicas=assigned.replicas,

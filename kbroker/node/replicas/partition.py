@@ -14,7 +14,8 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
 from kbroker.node.replicas.partition_events import ALL_BYTES, Progress
-from kbroker.raft_metadata.image import DIR_LOST
+from kbroker.raft_metadata.image import DIR_LOST, NO_LEADER
+from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
 from kbroker.types import TopicPartition, Uuid
 
@@ -63,8 +64,10 @@ class Partition:
     """
 
     __slots__ = (
+        "_damage_epoch",
         "_gathered",
         "_is_offline",
+        "_is_told",
         "_log",
         "_progress",
         "_storage",
@@ -90,7 +93,9 @@ class Partition:
         progress: Progress,
         storage: LogStorage,
         is_new: bool = True,
+        leader_epoch: int = -1,
     ) -> None:
+        """``leader_epoch`` is the latest that the metadata have: damage that the log has already is news in it."""
         self._progress = progress
         self._storage = storage
         self.topic_partition = topic_partition
@@ -106,6 +111,10 @@ class Partition:
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self._is_offline = False
         self._trusted_until = 0.0
+        self._damage_epoch = leader_epoch
+        """The leader epoch in which the log's damage was news."""
+        self._is_told = False
+        """Whether the controller has taken note of it since."""
         self.read_only = False
         """Clients may write nothing: the log dir is full, or offline."""
         self._log: PartitionLog | None = None
@@ -144,7 +153,7 @@ class Partition:
 
     def must_give_way(self, assigned: PartitionImage) -> bool:
         """Whether the log is damaged, and another replica leads or is to lead: one that is known to have everything,
-        or, before this one is elected, whichever is found to have most.
+        or whichever is found to have most, if this one was elected before the damage was known, or is still to be.
 
         A controller that is not kbroker's leaves this one eligible; if it knows of no other, this one leads.
         """
@@ -153,11 +162,39 @@ class Partition:
         me, members = self.state.local_id, {*assigned.isr, *assigned.elr}
         if me not in members:
             return assigned.leader >= 0
-        if members == {me}:
-            return me in assigned.elr and len(assigned.replicas) > 1 and assigned.directory(me) != DIR_LOST
-        return True
+        if members != {me}:
+            return True
+        if self._is_told or assigned.directory(me) == DIR_LOST or not self._may_be_elsewhere(assigned):
+            return False
+        return me in assigned.elr or (assigned.leader == me and assigned.leader_epoch <= self._damage_epoch)
+
+    def _may_be_elsewhere(self, assigned: PartitionImage) -> bool:
+        """Whether a broker that may come back has another replica, and the controller can be told of damage."""
+        image, me = self._progress.image(), self.state.local_id
+        others = any(broker != me and broker in image.brokers for broker in assigned.replicas)
+        return others and image.features.metadata_version >= DIRECTORIES
+
+    def leader_to_obey(self, assigned: PartitionImage) -> int:
+        """The leader of an image; none while this node is to lead and first has to tell the controller of damage."""
+        me = self.state.local_id
+        if not self.is_damaged:
+            return assigned.leader
+        if assigned.directory(me) == DIR_LOST:
+            self._is_told = True
+        if assigned.leader == me and self.must_give_way(assigned) and self._may_be_elsewhere(assigned):
+            return NO_LEADER
+        return assigned.leader
+
+    def awaits_election(self, assigned: PartitionImage) -> bool:
+        """Whether the log is damaged, and no leader is elected although only this replica may lead.
+
+        Apache Kafka's controller elects one whose directory was lost when it hears a second time that it is back.
+        """
+        members = {*assigned.isr, *assigned.elr}
+        return self.is_damaged and assigned.leader == NO_LEADER and members == {self.state.local_id}
 
     def _on_damage(self, _: DurableLog) -> None:
+        self._damage_epoch, self._is_told = max(self._damage_epoch, self.state.leader_epoch), False
         self._storage.damaged(self)
 
     def doubt(self, offset: int) -> None:
@@ -173,6 +210,7 @@ class Partition:
         self._log = log
         log.on_damage = self._on_damage
         state = self.state
+        self._damage_epoch = max(self._damage_epoch, state.leader_epoch)
         state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         if state.is_leader:
             self.on_leadership(log)

@@ -72,7 +72,7 @@ class LogEnds:
         self._now_ms = 0
         self._since: dict[Key, int] = {}
         """When each partition came into question."""
-        self._ends: dict[int, tuple[int, Mapping[Key, LogEnd]]] = {}
+        self._ends: dict[int, tuple[int, dict[Key, LogEnd]]] = {}
         """The epoch of each broker when it last said something, and what it said."""
         self._mute: dict[int, int] = {}
         """The epochs of brokers that are ready and do not answer: they are not ours."""
@@ -107,10 +107,13 @@ class LogEnds:
     def _look_at(self, topic_id: Uuid) -> None:
         topic = self._image.topics.by_id.get(topic_id)
         for partition_id, partition in () if topic is None else topic.partitions.items():
-            if is_asked_for(partition):
-                self._since.setdefault((topic_id, partition_id), self._now_ms)
-            elif self._since:
-                self._since.pop((topic_id, partition_id), None)
+            key = topic_id, partition_id
+            if not is_asked_for(partition):
+                self._since.pop(key, None)
+            elif key not in self._since:
+                self._since[key] = self._now_ms
+                for _, ends in self._ends.values():
+                    ends.pop(key, None)  # an answer to an earlier question, perhaps from before damage was found
 
     def heard(
         self, broker_id: int, broker_epoch: int, ends: Mapping[Key, LogEnd] | None, now_ms: int, *, recovers: bool
@@ -128,7 +131,7 @@ class LogEnds:
             self._mute[broker_id] = broker_epoch
             return is_news and bool(self._since)
         self._mute.pop(broker_id, None)
-        self._ends[broker_id] = broker_epoch, ends
+        self._ends[broker_id] = broker_epoch, dict(ends)
         return bool(ends) and bool(self._since)
 
     def passed(self, now_ms: int) -> bool:
