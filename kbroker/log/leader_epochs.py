@@ -2,17 +2,27 @@
 
 A follower that finds its log to differ from the leader's asks where its last epoch ended, and cuts there.
 The file is written when the log is flushed: it is then complete below the recovery point, and what lies
-beyond is found again in the batch headers, each of which carries its leader epoch.
+beyond is found again in the batch headers, each of which carries its leader epoch. The file has no checksum: whoever
+opens a log compares the two.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from kbroker.log.checkpoint_files import read_checkpoint, write_checkpoint
+from kbroker.log.checkpoint_files import CorruptCheckpoint, read_checkpoint, write_checkpoint
 from kbroker.log.disk import Disk
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kbroker.log.segments.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
@@ -24,14 +34,14 @@ class LeaderEpochs:
 
     __slots__ = ("_epochs", "_start_offsets", "dirty", "latest")
 
-    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+    def __init__(self, entries: Sequence[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
         self.latest = UNDEFINED_EPOCH
         """The newest epoch, or -1."""
         self.dirty = False
         """Whether something changed since the file was read or written."""
-        for epoch, start_offset in entries or ():
+        for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
         self.dirty = False
 
@@ -139,5 +149,68 @@ class LeaderEpochs:
                 raise ValueError(words)
             return epoch, offset
 
-        entries = read_checkpoint(disk, os.path.join(directory, FILE_NAME), parse)
-        return cls(entries) if entries else None
+        path = os.path.join(directory, FILE_NAME)
+        entries = read_checkpoint(disk, path, parse)
+        epochs = cls(entries or ())
+        if entries and epochs.entries != entries:
+            raise CorruptCheckpoint(f"{path}: its epochs and offsets do not grow")
+        return epochs if entries else None
+
+
+def read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
+    """Returns what a partition's checkpoint file says; ``None`` if there is none that can be read."""
+    try:
+        return LeaderEpochs.read(disk, directory)
+    except CorruptCheckpoint as error:
+        logger.warning("%s; rebuilding it from the log", error)
+        return None
+
+
+def settle(
+    known: LeaderEpochs | None,
+    segments: Sequence[Segment],
+    bounds: tuple[int, int],
+    directory: str,
+    before_read: Callable[[], None],
+) -> LeaderEpochs:
+    """Returns ``known`` if the batches between the ``bounds`` have these epochs in their headers; else those of the
+    batches, which are all read then, with ``before_read`` called before each piece. The segments end where they do."""
+    if known is not None and _agree(known, segments, *bounds):
+        return known
+    epochs, latest = LeaderEpochs(), UNDEFINED_EPOCH
+    for segment in segments:
+        try:
+            for _, header in segment.scan(0, before_read=before_read):
+                epoch = header.partition_leader_epoch
+                if known is not None and 0 <= epoch < latest:
+                    return known  # epochs never go back: it is a batch that is wrong
+                if epoch > latest or 0 <= epoch < latest:
+                    epochs.assign(epoch, header.base_offset)
+                    latest = epoch
+        except CorruptSegment as error:
+            logger.warning("%s; leader epochs after it are not known", error)
+    if known is not None:
+        epochs.dirty = True
+        path = os.path.join(directory, FILE_NAME)
+        logger.warning("%s: the batches have other leader epochs; rebuilding it from the log", path)
+    return epochs
+
+
+def _agree(epochs: LeaderEpochs, segments: Sequence[Segment], log_start_offset: int, end_offset: int) -> bool:
+    """Whether the batches beside each start, and the last one, have these epochs: as epochs never go back in a log,
+    all others have them, too."""
+    segments = [segment for segment in segments if segment.size]
+    bases = [segment.base_offset for segment in segments]
+    for offset in (*(start for _, start in epochs.entries), end_offset):
+        index = bisect_left(bases, offset) - 1
+        if index < 0:
+            continue  # the log begins there, and the end of this epoch tells of it
+        around = segments[index].headers_around(offset)
+        if around[1] is None and offset < end_offset and index + 1 < len(segments):
+            around = around[0], segments[index + 1].headers_around(offset)[1]
+        for header in around:
+            if header is None or header.last_offset < log_start_offset or header.partition_leader_epoch < 0:
+                continue
+            if epochs.epoch_for(max(header.base_offset, log_start_offset)) != header.partition_leader_epoch:
+                return False
+    return True

@@ -17,11 +17,10 @@ import os
 from collections.abc import Callable, Collection
 from functools import partial
 
-from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
 from kbroker.log.full_disk import unless_full
-from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.leader_epochs import LeaderEpochs, read_epochs, settle
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
@@ -176,14 +175,16 @@ class _Recovery:
         self._leaves_holes = leaves_holes
         self._segments_left = segments_left
         self._check = partial(segments_left, 0)
-        epochs = _read_epochs(disk, directory)
-        self._epochs_known = epochs is not None
-        self.epochs = epochs if epochs is not None else LeaderEpochs()
+        self._known_epochs = read_epochs(disk, directory)
+        self.epochs = self._known_epochs or LeaderEpochs()
         self._damage = read_damage(disk, directory)
-        self._known_end = max(known.recovery_point, known.high_watermark, self.epochs.latest_start)
+        self._known_end = max(known.recovery_point, known.high_watermark)
         """The log has reached this offset, at least."""
         self._known_end = max([self._known_end, *(d.end_offset for d in self._damage if d.end_offset < MAX_OFFSET)])
         self._known_epoch = self.epochs.latest
+        # After a clean stop the log ended at the recovery point, and no epoch began later.
+        self._epoch_start = 0 if known.clean_shutdown and known.recovery_point else self.epochs.latest_start
+        """The log has reached this offset, too, unless a batch before it has the latest epoch: the file is wrong."""
         self._latest_epoch = -1
         """The leader epoch of the batch that was read last."""
         self._has_producers = False
@@ -200,6 +201,8 @@ class _Recovery:
         if epoch >= 0:
             self._latest_epoch = epoch
             if epoch != self.epochs.latest:
+                if epoch >= self._known_epoch and header.base_offset < self._epoch_start:
+                    self._epoch_start = 0
                 self.epochs.assign(epoch, header.base_offset)  # the batches know better than the file
         if header.producer_id >= 0:
             self._has_producers = True
@@ -228,6 +231,10 @@ class _Recovery:
 
     # -- the log's end
 
+    @property
+    def _reached(self) -> int:
+        return max(self._known_end, self._epoch_start)
+
     def find_missing(self) -> None:
         """Note what empty segments had that come before those that are read, by their indexes: compaction may have
         emptied them. They go, but for the first, which says where the log starts."""
@@ -255,26 +262,23 @@ class _Recovery:
                 self._known_end = max(self._known_end, named)
             segments[-1].begin_rebuild()
         if self._known.clean_shutdown:
-            if not self._epochs_known:
-                self._replay_epochs(segments)
             self._check_tail()
+            self._settle_epochs(segments, self.log_end_offset)
             return
         first = _first_to_recover(segments, self._known.recovery_point, self._check)
         self._first_recovered = segments[first].base_offset
-        if self._epochs_known:
-            # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
-            self.epochs.truncate_from_end(self._first_recovered)
-        else:
-            self._replay_epochs(segments[:first])
+        # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
+        self._settle_epochs(segments[:first], self._first_recovered)
         self._recover_from(first)
 
-    def _replay_epochs(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            try:
-                for _, header in segment.scan(0, before_read=self._check):
-                    self._note(header)
-            except CorruptSegment as error:
-                logger.warning("%s; leader epochs after it are not known", error)
+    def _settle_epochs(self, segments: list[Segment], end: int) -> None:
+        """Have the epochs of segments that end there as the batches have them."""
+        known = self._known_epochs
+        if known is not None:
+            known.truncate_from_end(end)
+        self.epochs = settle(known, segments, (self._known.log_start_offset, end), self._directory, self._check)
+        if self.epochs is not known:
+            self._latest_epoch, self._epoch_start = self.epochs.latest, 0
 
     def _check_tail(self) -> None:
         """After a clean stop: find the log end, and recover the active segment if it is not as it should be."""
@@ -338,11 +342,11 @@ class _Recovery:
             if end_offset is None and later and self._leaves_holes:
                 end_offset = self._segments[index + 1].base_offset
             elif end_offset is None:
-                was_known = self._known.clean_shutdown or each.start_offset < self._known_end
+                was_known = self._known.clean_shutdown or each.start_offset < self._reached
                 is_torn = each.is_torn and not was_known and not later
                 if not is_torn:
                     self._known_end = max(self._known_end, each.claimed_offset, reached)
-                end_offset = self._known_end
+                end_offset = self._reached
             what = "cut" if each.end == size else "damaged"
             reason = f"{segment.path}: {what} at byte {each.position} of {size}: {each.reason}"
             if not is_torn:
@@ -402,19 +406,16 @@ class _Recovery:
         an empty batch has the log go on there: no offset is given twice, and readers get to the end."""
         segments = self._segments
         end = max(self.log_end_offset, self._known.log_start_offset)
-        batch = None
-        if end < self._known_end:
-            last = segments[-1] if segments else None
-            reason = f"{self._directory}: the log ends at offset {end}, and had reached {self._known_end}"
-            if self._is_missing(end, self._known_end, last, reason):
+        last, batch, reached = segments[-1] if segments else None, None, self._reached
+        if end < reached:
+            reason = f"{self._directory}: the log ends at offset {end}, and had reached {reached}"
+            if self._is_missing(end, reached, last, reason):
                 self.cuts.append(reason)
             if self._leaves_holes:
-                batch = header, _ = empty_batch(self._known_end - 1, self._known_epoch)
+                batch = header, _ = empty_batch(reached - 1, self._known_epoch)
                 if last is not None and header.base_offset - last.base_offset > MAX_RELATIVE_OFFSET:
                     last.complete_indexes()
                     last, end = None, header.base_offset
-        else:
-            last = segments[-1] if segments else None
         if last is None:
             last = self._segment_at(end, 0)
             last.begin_rebuild()
@@ -432,7 +433,7 @@ class _Recovery:
             header, data = batch
             last.append([data], [header])
             self._note(header)
-            end, self._has_holes = self._known_end, True
+            end, self._has_holes = reached, True
         self.log_end_offset = end
 
     def _take_out(self, first: int, end_offset: int, reason: str) -> None:
@@ -491,15 +492,6 @@ class _Recovery:
             has_holes=self._has_holes,
             damage=self._damage,
         )
-
-
-def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:
-    """The leader epochs' checkpoint; ``None`` if there is none that can be read."""
-    try:
-        return LeaderEpochs.read(disk, directory)
-    except CorruptCheckpoint as error:
-        logger.warning("%s; rebuilding it from the log", error)
-        return None
 
 
 def _damaged_txn_indexes(

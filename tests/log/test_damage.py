@@ -13,6 +13,7 @@ from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
@@ -497,3 +498,22 @@ def test_a_file_that_cannot_be_read_says_that_nothing_is_whole() -> None:
     for content in (b"", whole[:-20], whole.replace(b'"size"', b'"sise"'), b"[]", b"null", b"{}"):
         disk.write_bytes(f"{DIRECTORY}/{FILE_NAME}", content)
         assert open_log(disk).is_damaged, content
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("bit", [4, 0], ids=["too high", "too low"])
+def test_a_wrong_leader_epoch_is_noted_where_the_scrubber_sees_it(number: int, bit: int) -> None:
+    """It hands over the place of the first batch whose epoch is below the one before."""
+    disk = FakeDisk()
+    log = open_log(disk, ONE_SEGMENT)
+    for value in range(8):
+        append(log, [b"%d" % value * 100], leader_epoch=1)
+    log.close()
+    path = log.active_segment.path
+    headers = list(walk_headers(disk.read_bytes(path)))
+    wrong = number + 1
+    disk.flip_bit(path, (headers[wrong][0] + 15) * 8 + bit)
+    log = open_log(disk, ONE_SEGMENT, clean=True, recovery_point=8, leaves_holes=True)
+    told = headers[wrong if bit == 0 else wrong + 1][0]
+    log.damaged(CorruptSegment(path, told, "leader epochs go back"))
+    assert missing(log) == {wrong}

@@ -15,12 +15,15 @@ from kbroker.log.file_names import file_name
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segments.sparse_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.record_batch import Record, build_batch
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, looked_up, open_log, read_all
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=150)
 
 
-def written(count: int = 40, *, config: LogConfig = SMALL, seed: int = 0) -> tuple[FakeDisk, list[bytes]]:
+def written(
+    count: int = 40, *, config: LogConfig = SMALL, seed: int = 0, per_epoch: int = 10
+) -> tuple[FakeDisk, list[bytes]]:
     """A disk with a log of ``count`` batches of one to three records; their values."""
     disk = FakeDisk(seed=seed)
     rng = random.Random(seed)
@@ -29,7 +32,7 @@ def written(count: int = 40, *, config: LogConfig = SMALL, seed: int = 0) -> tup
     for index in range(count):
         group = [b"%d:" % index + rng.randbytes(rng.randrange(120)) for _ in range(rng.randint(1, 3))]
         values += group
-        append(log, group, leader_epoch=index // 10, timestamp=NOW + index)
+        append(log, group, leader_epoch=index // per_epoch, timestamp=NOW + index)
     disk.kill()
     return disk, values
 
@@ -222,7 +225,7 @@ def test_an_entry_of_the_time_index_that_is_in_order_and_wrong_hides_no_record(
 
 
 def test_only_segments_from_the_recovery_point_on_are_read() -> None:
-    disk, _ = written(200)
+    disk, _ = written(200, per_epoch=200)
     segments = [name for name in disk.list_dir(DIRECTORY) if name.endswith(".log")]
     assert len(segments) > 6
     log = open_log(disk, SMALL)
@@ -254,7 +257,7 @@ def test_reading_much_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_after_a_clean_stop_only_the_tail_is_read() -> None:
-    disk, values = written(200)
+    disk, values = written(200, per_epoch=200)
     log = open_log(disk, SMALL)
     log.close()
     read: list[str] = []
@@ -533,3 +536,76 @@ def _checks(disk: FakeDisk, recovery_point: int, *, stop_at: int = 0) -> int:
 
     open_log(disk, SMALL, recovery_point=recovery_point, segments_left=go_on)
     return count
+
+
+EPOCH_FLIPS = {
+    "count": (b"0\n4\n", b"0\n5\n"),
+    "count is less": (b"0\n4\n", b"0\n0\n"),
+    "first epoch": (b"\n0 0\n", b"\n1 0\n"),
+    "an epoch": (b"\n2 40\n", b"\n3 40\n"),
+    "an epoch goes back": (b"\n2 40\n", b"\n0 40\n"),
+    "last epoch": (b"\n3 60\n", b"\n7 60\n"),
+    "first start": (b"\n0 0\n", b"\n0 8\n"),
+    "a start": (b"\n1 20\n", b"\n1 30\n"),
+    "a start is less": (b"\n2 40\n", b"\n2 24\n"),
+    "a start is not of a batch": (b"\n2 40\n", b"\n2 41\n"),
+    "a start is beyond the next": (b"\n1 20\n", b"\n1 60\n"),
+    "last start": (b"\n3 60\n", b"\n3 70\n"),
+    "last start is less": (b"\n3 60\n", b"\n3 50\n"),
+    "last start is beyond the end": (b"\n3 60\n", b"\n3 960\n"),
+}
+
+
+@pytest.mark.parametrize("point", [None, 0, 70, 80], ids=["clean stop", "nothing flushed", "a part flushed", "killed"])
+@pytest.mark.parametrize("flip", EPOCH_FLIPS)
+def test_leader_epochs_that_the_batches_do_not_have_are_made_anew(flip: str, point: int | None) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    for number in range(40):
+        append(log, [b"%d" % number * 40, b""], leader_epoch=number // 10)
+    log.close()
+    epochs = log.leader_epochs.entries
+    assert epochs == [(0, 0), (1, 20), (2, 40), (3, 60)]
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    whole, (old, new) = disk.read_bytes(path), EPOCH_FLIPS[flip]
+    assert whole.count(old) == 1
+    disk.write_bytes(path, whole.replace(old, new))
+    is_clean = point is None
+    log = open_log(disk, SMALL, clean=is_clean, recovery_point=80 if point is None else point, leaves_holes=True)
+    assert log.leader_epochs.entries == epochs
+    assert (log.log_end_offset, log.is_damaged) == (80, False)
+    log.close()
+    assert disk.read_bytes(path) == whole
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_leader_epochs_whose_batches_are_gone_stay(clean: bool) -> None:
+    """Compaction, deletion of the oldest, or a leader that wrote nothing: no batch says what the file does."""
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    for base, epoch in ((0, 1), (10, 2), (50, 7), (60, 7)):
+        log.append_as_follower(
+            build_batch([Record(0, NOW, None, b"v" * 500)], base_offset=base, partition_leader_epoch=epoch),
+            now_ms=NOW,
+            leader_epoch=7,
+        )
+    log.close()
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    whole = b"0\n5\n1 1\n2 8\n4 20\n5 30\n7 40\n"
+    disk.write_bytes(path, whole)
+    log = open_log(disk, SMALL, clean=clean, recovery_point=61, log_start_offset=1, clean_offset=61)
+    assert log.leader_epochs.entries == [(1, 1), (2, 8), (4, 20), (5, 30), (7, 40)]
+
+
+def test_a_batch_whose_epoch_goes_back_does_not_spoil_the_file() -> None:
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    for number in range(40):
+        append(log, [b"%d" % number * 40, b""], leader_epoch=4 + number // 10)
+    log.close()
+    epochs = log.leader_epochs.entries
+    path = f"{DIRECTORY}/{file_name(0)}.log"
+    position = next(at for at, header in walk_headers(disk.read_bytes(path)) if header.base_offset == 20)
+    disk.flip_bit(path, (position + 15) * 8 + 5)
+    log = open_log(disk, SMALL, clean=True, recovery_point=80)
+    assert log.leader_epochs.entries == epochs

@@ -12,10 +12,11 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
+from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.node.replicas.replica_fetcher import FIRST_BACKOFF, LeaderFetcher
 from kbroker.node.replicas.replica_fetchers import SUSPICION_SECONDS, ReplicaFetchers
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.fetch import FetchRequest
+from kbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, PartitionData
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -279,3 +280,46 @@ def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(ca
     caplog.set_level("ERROR", "kbroker.node.replicas.replica_fetcher")
     run(test)
     assert caplog.messages[0] == "broker 2 denies this broker what it follows: TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_leader_that_has_a_log_cut_back_again_and_again_is_asked_at_the_longest_interval() -> None:
+    """It gives records, and says then that its own log has others: it is wrong about its leader epochs."""
+
+    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+        fetcher = with_one_out_of_range(fetchers, None)
+        fetcher.remove(("t", 0))
+        log = SimpleNamespace(log_end_offset=33, log_start_offset=0, leader_epochs=LeaderEpochs([(0, 0)]))
+        partition: Any = SimpleNamespace(
+            topic_partition=TopicPartition("t", 1),
+            topic_id=Uuid(bytes(16)),
+            state=SimpleNamespace(leader_epoch=1, high_watermark=33),
+            log=log,
+        )
+        fetcher.add(partition)
+        fetcher._partitions["t", 1].begun = True
+        cuts: list[tuple[int, int]] = []
+
+        def cut(partition: object, offset: int) -> None:
+            cuts.append((round(trio.current_time() - began), offset))
+            log.log_end_offset = offset
+
+        def grow(*_: object) -> bool:
+            log.log_end_offset = 33
+            return True
+
+        fetcher._writer = SimpleNamespace(truncate=cut, append=grow)  # type: ignore[assignment]
+        began = trio.current_time()
+        ends = [20, 10]
+        while trio.current_time() - began < 10:
+            fetcher._take_up()
+            if fetcher._aside:
+                await trio.sleep(0.125)
+                continue
+            data = PartitionData(partition_index=1, high_watermark=33)
+            if log.log_end_offset == 33 or len(ends) == 1:
+                data.diverging_epoch = EpochEndOffset(epoch=0, end_offset=ends.pop(0) if ends else 10)
+            fetcher._request(17)
+            fetcher._take(("t", 1), data)
+        assert cuts == [(0, 20), (0, 10), *((second, 10) for second in range(10))]
+
+    run(test)

@@ -175,6 +175,25 @@ class Segment(IndexedFile):
             pass  # a bound is asked for, and the segment's end is one
         return None
 
+    def headers_around(self, offset: int) -> tuple[BatchHeader | None, BatchHeader | None]:
+        """Returns the headers of the last batch before ``offset`` and of the next one; ``None`` for one that is not in
+        the segment, or not found for damage on the way."""
+        try:
+            entry = self.offset_index.floor(offset - 1 - self.base_offset)
+        except CorruptIndex:
+            entry = None
+        for position in (entry[1], 0) if entry is not None else (0,):
+            before = None
+            try:
+                for _, header in self.scan(position):
+                    if header.last_offset >= offset:
+                        return before, header
+                    before = header
+                return before, None
+            except CorruptSegment:
+                pass  # the index led astray, or the log is damaged, which then shows
+        return before, None
+
     def locate(self, offset: int, seen: ReadBytes | None = None) -> LocatedBatch | None:
         """The first batch whose last offset is at least ``offset``; ``None`` if all are lower.
 

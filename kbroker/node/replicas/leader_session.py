@@ -34,6 +34,7 @@ class Followed:
         "accepted",
         "attempts",
         "begun",
+        "cut_to",
         "doubts",
         "heals",
         "in_sync",
@@ -56,6 +57,8 @@ class Followed:
         """It was damaged and is cut back, which the leader does not know yet."""
         self.doubts = False
         """The leader's last answer had a batch that cannot be right."""
+        self.cut_to: int | None = None
+        """The lowest offset to which its log was cut back, where it parted from the leader's."""
         self.attempts = 0
         self.retry_at = 0.0
         """Time of the next fetch, while it backs off (``Env.now``)."""

@@ -390,7 +390,7 @@ class LeaderFetcher:
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
-                self._writer.truncate(partition, action.offset)
+                self._cut_back(followed, action.offset)
             elif isinstance(action, AskForBounds):
                 self._out_of_range[key] = self._aside[key] = followed
                 followed.retry_at = inf
@@ -399,6 +399,15 @@ class LeaderFetcher:
                 self._back_off(followed, action.error)
         except Exception as error:
             self._refused(followed, error)
+
+    def _cut_back(self, followed: Followed, offset: int) -> None:
+        self._writer.truncate(followed.partition, offset)
+        end, before = followed.partition.log.log_end_offset, followed.cut_to
+        if before is not None and end >= before:
+            # The leader does not take for its own what it gave since: it may go on like this.
+            self._set_aside(followed, self._longest_backoff)
+            return
+        followed.cut_to = end
 
     def _append(self, followed: Followed, action: Append, records: Any) -> None:
         partition = followed.partition
@@ -463,7 +472,7 @@ class LeaderFetcher:
             try:
                 action = on_bounds(log_of(partition), *bounds[key])
                 if isinstance(action, TruncateTo):
-                    self._writer.truncate(partition, action.offset)
+                    self._cut_back(followed, action.offset)
                 elif isinstance(action, StartAt):
                     self._writer.start_at(partition, action.offset)
                 else:
