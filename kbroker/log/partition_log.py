@@ -417,7 +417,8 @@ class PartitionLog(DurableLog):
             except OSError:
                 self.durability.recovery_point, self.log_start_offset = before  # the next attempt has it written
                 raise
-        if self.leader_epochs.latest_start > offset:
+        if self.leader_epochs.dirty or self.leader_epochs.latest_start > offset:
+            # The file may have an epoch that began behind the cut, also where the one in memory has it no more.
             self.leader_epochs.truncate_from_end(offset)
             if self._on_disk:
                 self.leader_epochs.write(self.disk, self.directory, sync=True)

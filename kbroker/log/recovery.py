@@ -257,9 +257,11 @@ class _Recovery:
         """Read what may not be whole, and see to what is not."""
         segments = self._segments
         if not segments[-1].size:
-            named = segments[-1].named_end()
-            if named > segments[-1].base_offset:
-                self._known_end = max(self._known_end, named)
+            base_offset = segments[-1].base_offset
+            # Above what was flushed or committed, an index may speak of what was cut off before the power failed.
+            if self._known.clean_shutdown or self._known_end > base_offset:
+                named = segments[-1].named_end()
+                self._known_end = max(self._known_end, named if named > base_offset else 0)
             segments[-1].begin_rebuild()
         if self._known.clean_shutdown:
             self._check_tail()
