@@ -86,7 +86,7 @@ def empty_partition(tp: TopicPartition) -> Any:
         topic_partition=tp,
         topic_id=TOPIC_IDS[tp.topic],
         state=SimpleNamespace(leader_epoch=0, high_watermark=0),
-        log=SimpleNamespace(log_end_offset=0, log_start_offset=0, leader_epochs=epochs),
+        log=SimpleNamespace(log_end_offset=0, log_start_offset=0, leader_epochs=epochs, is_damaged=False),
         must_flush=False,
         offline=False,
     )
