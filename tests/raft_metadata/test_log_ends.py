@@ -100,6 +100,24 @@ def test_a_silent_broker_is_waited_for_only_so_long() -> None:
     assert h.leader == 1
 
 
+def test_damaged_replicas_alone_wait_longer_for_a_whole_one() -> None:
+    h = Asking()
+    h.says(3, LogEnd(4, 0, 780, missing=30))
+    h.passes(29 * TIMEOUT)
+    assert h.leader == NO_LEADER and h.controller.log_ends.missed() == {1: 1, 2: 1}
+    h.says(1, LogEnd(4, 0, 780))
+    assert h.leader == 1
+
+
+def test_damaged_replicas_lead_when_no_other_comes() -> None:
+    h = Asking()
+    h.says(3, LogEnd(4, 0, 780, missing=30))
+    h.passes(30 * TIMEOUT - 1)
+    assert h.leader == NO_LEADER and h.controller.log_ends.next_deadline() == h.now_ms + 1
+    h.passes(1)
+    assert h.leader == 3
+
+
 def test_a_broker_that_verifies_its_logs_is_waited_for_as_long_as_it_lives() -> None:
     h = Asking()
     h.says(3, LogEnd(4, 0, 700))

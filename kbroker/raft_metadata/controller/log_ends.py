@@ -19,6 +19,9 @@ from kbroker.value_types import NamedTuple
 
 Key = tuple[Uuid, int]
 
+TIMES_FOR_A_WHOLE_COPY = 30
+"""Where all that have answered are damaged, the wait for another one is so many times as long."""
+
 WORTH_TELLING_MS = 1000
 """Most brokers say what they have as soon as they are unfenced."""
 
@@ -156,11 +159,13 @@ class LogEnds:
                 found[broker_id] = ends[key]
         return found
 
-    def awaited(self, key: Key, partition: PartitionImage, known: Collection[int] | None = None) -> list[int]:
+    def awaited(self, key: Key, partition: PartitionImage, known: Mapping[int, LogEnd] | None = None) -> list[int]:
         """Returns the brokers that may still say what they have of a partition, beside those that are ``known``."""
         since, result = self._since.get(key, self._now_ms), []
         if known is None:
             known = self.of(key, partition.replicas)
+        is_damaged = bool(known) and all(end.missing for end in known.values())
+        limit = self.timeout_ms * (TIMES_FOR_A_WHOLE_COPY if is_damaged else 1)
         for broker_id in partition.replicas:
             broker = self._image.brokers.get(broker_id)
             if (
@@ -168,7 +173,7 @@ class LogEnds:
                 and broker_id not in known
                 and self._mute.get(broker_id) != broker.epoch
                 and broker.has_online_dir(partition.directory(broker_id))
-                and self._now_ms < max(since, self._recovering.get(broker_id, since)) + self.timeout_ms
+                and self._now_ms < max(since, self._recovering.get(broker_id, since)) + limit
             ):
                 result.append(broker_id)
         return result
@@ -183,6 +188,7 @@ class LogEnds:
         if not self._since:
             return math.inf
         oldest = min(self._since.values())
-        times = [oldest + WORTH_TELLING_MS, *(heard + self.timeout_ms for heard in self._recovering.values())]
-        times += [since + self.timeout_ms for since in self._since.values()]
+        begun = (*self._since.values(), *self._recovering.values())
+        times = [begin + self.timeout_ms * factor for begin in begun for factor in (1, TIMES_FOR_A_WHOLE_COPY)]
+        times.append(oldest + WORTH_TELLING_MS)
         return min((time for time in times if time > self._now_ms), default=math.inf)
