@@ -141,7 +141,7 @@ def load(
     start = max(known.log_start_offset, segments[0].base_offset)
     recovery.epochs.truncate_from_end(recovery.log_end_offset)
     recovery.epochs.truncate_from_start(start)
-    recovery.load_producers(producers, start, _damaged_txn_indexes(segments, names, check), now_ms)
+    recovery.load_producers(producers, start, recovery.damaged_txn_indexes(names), now_ms)
     for cut in recovery.cuts:
         logger.warning("%s", cut)
     return recovery.result(start)
@@ -451,6 +451,26 @@ class _Recovery:
 
     # -- producers
 
+    def damaged_txn_indexes(self, names: Collection[str]) -> list[TransactionIndex]:
+        """Returns the transaction indexes that have to be made anew, by replaying the log from the first one's segment.
+
+        So has one whose file is empty, unless it was emptied just now, to be made anew with its segment.
+        """
+        there, damaged = set(names), []
+        for segment in self._segments:
+            index = segment.txn_index
+            if os.path.basename(index.path) in there:
+                self._check()
+                try:
+                    index.sanity_check()
+                    is_known = self._first_recovered is None or segment.base_offset < self._first_recovered
+                    if is_known and not len(index):
+                        raise CorruptIndex(f"{index.path}: it is empty")
+                except CorruptIndex as error:
+                    logger.warning("%s; rebuilding it", error)
+                    damaged.append(index)
+        return damaged
+
     def load_producers(
         self, producers: ProducerStateManager, log_start_offset: int, damaged: list[TransactionIndex], now_ms: int
     ) -> None:
@@ -494,24 +514,6 @@ class _Recovery:
             has_holes=self._has_holes,
             damage=self._damage,
         )
-
-
-def _damaged_txn_indexes(
-    segments: list[Segment], names: Collection[str], check: Callable[[], None]
-) -> list[TransactionIndex]:
-    """The transaction indexes that have to be made anew, by replaying the log from the first one's segment on."""
-    there = set(names)
-    damaged = []
-    for segment in segments:
-        index = segment.txn_index
-        if os.path.basename(index.path) in there:
-            check()
-            try:
-                index.sanity_check()
-            except CorruptIndex as error:
-                logger.warning("%s; rebuilding it", error)
-                damaged.append(index)
-    return damaged
 
 
 def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:

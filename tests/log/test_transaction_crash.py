@@ -116,8 +116,8 @@ def test_every_point(part: int) -> None:
             manager.close()
 
 
-def damaged(disk: FakeDisk) -> list[int]:
-    """A log of many segments, closed cleanly, whose first transaction index has lost its last byte; entries of each."""
+def damaged(disk: FakeDisk, left: int) -> list[int]:
+    """A log of many segments, closed cleanly, whose first transaction index has ``left`` bytes; entries of each."""
     config = LogConfig(segment_bytes=300)
     log = open_log(disk, config)
     for sequence in range(8):
@@ -127,7 +127,7 @@ def damaged(disk: FakeDisk) -> list[int]:
     for directory in (DIRECTORY, "/data", "/"):
         disk.sync_dir(directory)
     path = log.segments[0].txn_index.path
-    disk.write_bytes(path, disk.read_bytes(path)[:-1], sync=True)
+    disk.write_bytes(path, disk.read_bytes(path)[:left], sync=True)
     return entries(log)
 
 
@@ -135,18 +135,19 @@ def entries(log: PartitionLog) -> list[int]:
     return [len(segment.txn_index) for segment in log.segments]
 
 
+@pytest.mark.parametrize("left", [-1, 0])
 @pytest.mark.parametrize("end", ["kill", "crash", "lose all"])
-def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str) -> None:
+def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str, left: int) -> None:
     """A partial index must not be taken for whole, nor be lost once the log has been opened."""
     disk = FakeDisk()
-    expected = damaged(disk)
+    expected = damaged(disk, left)
     assert len(expected) > 3 and all(expected)
     begin, log_end = disk.operations, open_log(disk, LogConfig(segment_bytes=300), clean=True).log_end_offset
     points = range(begin, disk.operations + 1)
     assert len(points) > 3
     for point in points:
         again = FakeDisk(seed=point)
-        damaged(again)
+        damaged(again, left)
         again.crash_after = point
         with contextlib.suppress(PowerCut):
             assert entries(open_log(again, LogConfig(segment_bytes=300), clean=True)) == expected
