@@ -53,7 +53,8 @@ class HolesTask:
                 place = each.position, each.end
                 aside = keep_bytes(self._disk, segment, *place, offsets, each.reason, self._now_ms, lambda: None)
                 size = 0 if aside is None else each.end - each.position
-                found.append(Damage(*offsets, name, each.position, size, each.reason, self._now_ms, aside))
+                if offsets[0] < offsets[1]:  # or nothing is missing, but for bytes that were none of the log's
+                    found.append(Damage(*offsets, name, each.position, size, each.reason, self._now_ms, aside))
             if damaged:
                 self.cleaned.append(
                     write_around(self._disk, segment, damaged, self._index_interval, lambda: None, end_offset=following)

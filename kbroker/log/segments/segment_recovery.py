@@ -110,17 +110,17 @@ def write_around(
         disk, os.path.dirname(segment.path), segment.base_offset, index_interval, lambda size: before_read()
     )
     file, position = segment.log_file(), 0
-    epoch = -1
+    epoch, reached = -1, segment.base_offset
     lost = [(each.start_offset, each.end_offset) for each in damaged]
     for each in (*damaged, None):
         end = segment.size if each is None else each.position
         for item in walk(file, end, bounds_of(segment, segment.base_offset), position=position):
             if isinstance(item, Damaged):
                 raise CorruptSegment(segment.path, item.position, item.reason)
-            epoch = item.header.partition_leader_epoch
+            epoch, reached = item.header.partition_leader_epoch, item.header.next_offset
             writer.add(item.header, memoryview(item.chunk)[item.at : item.at + item.header.size])
         position = end if each is None else each.end
-    if end_offset is not None and damaged[-1].end == segment.size:
+    if end_offset is not None and reached < end_offset and damaged[-1].end == segment.size:
         writer.add(*empty_batch(end_offset - 1, epoch))
     for aborted in segment.txn_index:
         if not any(start <= aborted.last_offset and (end is None or aborted.last_offset < end) for start, end in lost):
