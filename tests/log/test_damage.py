@@ -202,6 +202,17 @@ def test_bytes_behind_the_end_take_nothing_away(clean: bool, tail: bytes | None)
     assert append(log, [b"goes on"]) == COUNT
 
 
+def test_a_segment_that_is_there_twice_takes_nothing_away() -> None:
+    disk = written(clean=True)
+    path = logs(disk)[1]
+    data = disk.read_bytes(path)
+    disk.open(path).write_at(len(data), [data])
+    log = log_of(start(disk))
+    assert read_all_with_holes(log) == VALUES
+    assert not log.is_damaged
+    assert len(aside(disk)) == 1
+
+
 def test_two_places_at_once() -> None:
     disk = written(clean=False)
     path = logs(disk)[1]
