@@ -153,7 +153,11 @@ class PartitionLog(DurableLog):
             there = [each for each in self._damage if each.segment in task.left or not each.is_in_log]
             found = {each.segment for each in task.found}
             # What cannot be found any more was truncated; others have not given it back yet.
-            gone = [each._replace(size=0) for each in self._damage if each not in there and each.segment not in found]
+            gone = [
+                each._replace(size=0)
+                for each in self._damage
+                if each not in there and each.segment not in found and each.start_offset < each.end_offset
+            ]
             self._damage = note(self.disk, self.directory, [*there, *gone, *task.found])
             for cleaned in task.cleaned:
                 self.replace_segments(cleaned, now_ms)
