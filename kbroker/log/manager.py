@@ -179,6 +179,7 @@ class LogManager:
     def take_in(self, loaded: LoadedLogs) -> None:
         """Hold the logs that were opened. ``FatalError`` if no log dir works."""
         self.failed.update(loaded.failed)
+        self._found.nameless |= loaded.nameless
         self.high_watermarks.update(loaded.high_watermarks)
         self.moves.interrupted = loaded.interrupted_moves
         for path in loaded.doomed:

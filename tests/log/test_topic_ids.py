@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -22,9 +23,20 @@ def start(disk: FakeDisk) -> LogManager:
     return LogManager.open(["/data"], disk, now_ms=NOW, cluster_id="c", node_id=1, rng=random.Random(1))
 
 
-def written() -> FakeDisk:
+class DeniedDisk(FakeDisk):
+    """A disk on which one file may not be read."""
+
+    denied = ""
+
+    def read_bytes(self, path: str) -> bytes:
+        if path == self.denied:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().read_bytes(path)
+
+
+def written(disk: FakeDisk | None = None) -> FakeDisk:
     """A log directory with one log, after a clean stop."""
-    disk = FakeDisk()
+    disk = disk or FakeDisk()
     manager = start(disk)
     log = manager.create_log(TP, ID, LogConfig())
     append(log, [b"one"])
@@ -68,6 +80,16 @@ def test_a_log_of_an_unknown_topic_is_set_aside_where_others_have_it(content: by
     manager.close()
     again = start(disk).get_log(TP)
     assert again is not None and again.is_damaged and again.topic_id == ID
+
+
+def test_a_log_whose_topic_may_not_be_read_stays_where_it_is() -> None:
+    """That others have it is no reason to set it aside: whoever mends the permission has it again."""
+    disk = DeniedDisk()
+    written(disk)
+    disk.denied = PRIMARY
+    manager = sorted_out(disk, is_only=False)
+    assert "Permission denied" in manager.failed[TP]
+    assert disk.list_dir("/data/t-0") and not [name for name in disk.list_dir("/data") if name.endswith("-stray")]
 
 
 def test_a_log_of_an_unknown_topic_stays_where_nobody_else_has_it() -> None:

@@ -109,6 +109,16 @@ def test_damaged_replicas_alone_wait_longer_for_a_whole_one() -> None:
     assert h.leader == 1
 
 
+def test_a_replica_that_has_lost_everything_waits_for_another_one_for_as_long_as_it_takes() -> None:
+    h = Asking()
+    h.says(3, LogEnd(-1, 0, 780, missing=780))
+    h.says(2, LogEnd(-1, 0, 1, missing=1))
+    h.passes(1000 * TIMEOUT)
+    assert h.leader == NO_LEADER and h.controller.log_ends.missed() == {1: 1}
+    h.says(1, LogEnd(4, 0, 700))
+    assert h.leader == 1
+
+
 def test_damaged_replicas_lead_when_no_other_comes() -> None:
     h = Asking()
     h.says(3, LogEnd(4, 0, 780, missing=30))

@@ -35,7 +35,7 @@ class OwnProperties(Table):
     unclean_recovery_timeout_ms = LONG("10000", LOW, Range(0))
     """Longest wait for what a broker has of a partition of which no replica is known to have everything, in
     milliseconds, while that broker does not verify its logs; thirty times as long where all that have answered are
-    damaged. 0: the last leader leads again, as in Apache Kafka."""
+    damaged, and without end where they have lost everything. 0: the last leader leads again, as in Apache Kafka."""
 
 
 class BrokerProperties(

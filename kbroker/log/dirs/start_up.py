@@ -28,7 +28,7 @@ from kbroker.log.checkpoint_files import (
     read_topic_id_copy,
     remove_clean_shutdown,
 )
-from kbroker.log.damage import Damage, note
+from kbroker.log.damage import UNKNOWN_END, Damage, note
 from kbroker.log.dirs.removals import MarkedDirectories
 from kbroker.log.disk import Disk, OsDisk
 from kbroker.log.file_names import SEGMENT_SUFFIXES
@@ -172,6 +172,8 @@ class LoadedLogs:
     """Also of logs that could not be opened."""
     failed: dict[TopicPartition, str] = field(default_factory=dict)
     """Logs that could not be opened: which file, and why."""
+    nameless: set[TopicPartition] = field(default_factory=set)
+    """Those of them whose topic id cannot be told."""
     left: set[str] = field(default_factory=set)
     """Directories that have a log's name and are none; in ``failed``, too, as they are in its way."""
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
@@ -323,6 +325,8 @@ def _load(
             return None
         logger.error("the log of %s cannot be opened: %s", tp, error)
         loaded.failed[tp] = str(error)
+        if isinstance(error, CorruptCheckpoint):
+            loaded.nameless.add(tp)
     return None
 
 
@@ -374,6 +378,8 @@ class FoundLogs:
         self._mark_offline = mark_offline
         self.contested: list[tuple[PartitionLog, LogDir]] = []
         """Logs of another topic of the name than the one that was adopted; until :meth:`sort_out`."""
+        self.nameless: set[TopicPartition] = set()
+        """Logs that could not be opened because their topic id cannot be told; until :meth:`sort_out`."""
 
     def add(self, log: PartitionLog, log_dir: LogDir) -> None:
         """Take in a log that was opened."""
@@ -408,10 +414,10 @@ class FoundLogs:
         for tp in [tp for tp in self._failed if tp in self._dir_of and tp not in self._logs and not is_own(tp, None)]:
             del self._dir_of[tp]  # that it cannot be opened was said; it is left, and is no concern of a clean stop
             gone.append(tp)
-        for tp in [tp for tp in self._failed if tp in self._dir_of and tp not in self._logs]:
-            reason = self._failed[tp]
-            if PARTITION_METADATA in reason and not is_only(tp):
-                self._begin_anew(tp, reason, LogConfig())
+        for tp in self.nameless & self._failed.keys() & self._dir_of.keys():
+            if tp not in self._logs and not is_only(tp):
+                self._begin_anew(tp, self._failed[tp], LogConfig())
+        self.nameless.clear()
         contested, self.contested = self.contested, []
         for log, log_dir in sorted(contested, key=lambda found: found[0].topic_id is None):
             tp = log.topic_partition
@@ -443,7 +449,7 @@ class FoundLogs:
             else:
                 self._marked.set_directory_aside(path, tp, log_dir, STRAY_SUFFIX)
             log_dir.disk.make_dir(path)
-            lost = Damage(0, MAX_OFFSET, PARTITION_METADATA, 0, 0, reason, 0)
+            lost = Damage(0, UNKNOWN_END, PARTITION_METADATA, 0, 0, reason, 0)
             note(log_dir.disk, path, [lost])
             anew = opening.open_log(path, tp, None, config, log_dir.disk, now_ms=0, files=log_dir.files)
         except OSError as error:

@@ -362,6 +362,8 @@ def _log_end(log: PartitionLog) -> LogEnd:
     damage = log.damage
     end = max((log.log_end_offset, *(each.end_offset for each in damage if each.end_offset < UNKNOWN_END)))
     missing = sum(min(each.end_offset, end) - max(each.start_offset, log.log_start_offset) for each in damage)
+    if any(each.end_offset == UNKNOWN_END for each in damage):
+        missing = end = max(end, 1)  # of such a log nobody knows what it had, and nothing of it counts
     # An epoch that wrote nothing yet was only heard of.
     epoch, began = next((entry for entry in reversed(log.leader_epochs.entries) if entry[1] < end), (-1, 0))
     return LogEnd(epoch, began, end, missing)

@@ -20,7 +20,8 @@ from kbroker.value_types import NamedTuple
 Key = tuple[Uuid, int]
 
 TIMES_FOR_A_WHOLE_COPY = 30
-"""Where all that have answered are damaged, the wait for another one is so many times as long."""
+"""Where all that have answered are damaged, the wait for another one is so many times as long. It has no end where they
+have lost everything: whoever follows an empty log is emptied."""
 
 WORTH_TELLING_MS = 1000
 """Most brokers say what they have as soon as they are unfenced."""
@@ -37,6 +38,11 @@ class LogEnd(NamedTuple):
     """The end of the log, or the end that it had before it was damaged."""
     missing: int = 0
     """Offsets below the end that damage took."""
+
+    @property
+    def has_lost_all(self) -> bool:
+        """Whether damage took everything that there was."""
+        return 0 < self.end_offset <= self.missing
 
 
 def most_complete(ends: Mapping[int, LogEnd], order: Iterable[int]) -> int:
@@ -164,8 +170,11 @@ class LogEnds:
         since, result = self._since.get(key, self._now_ms), []
         if known is None:
             known = self.of(key, partition.replicas)
-        is_damaged = bool(known) and all(end.missing for end in known.values())
-        limit = self.timeout_ms * (TIMES_FOR_A_WHOLE_COPY if is_damaged else 1)
+        limit: float = self.timeout_ms
+        if known and all(end.has_lost_all for end in known.values()):
+            limit = math.inf
+        elif known and all(end.missing for end in known.values()):
+            limit = self.timeout_ms * TIMES_FOR_A_WHOLE_COPY
         for broker_id in partition.replicas:
             broker = self._image.brokers.get(broker_id)
             if (
