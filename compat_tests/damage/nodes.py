@@ -85,7 +85,7 @@ def _apache_node(node: ApacheKafka) -> Node:
 
 
 class Nodes:
-    """One node or three; `bootstrap` is their address."""
+    """A node, or three of one cluster; `bootstrap` is their address."""
 
     def __init__(self, broker: str, count: int, directory: Path) -> None:
         self.count = count

@@ -20,7 +20,7 @@ UNKNOWN_END = 2**63 - 1
 
 
 class Damage(NamedTuple):
-    """One place of a log that is not whole."""
+    """A place of a log that is not whole."""
 
     start_offset: int
     end_offset: int

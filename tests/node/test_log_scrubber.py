@@ -112,7 +112,7 @@ def test_damage_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_the_batches_of_another_segment_are_damage(tmp_path: Path) -> None:
-    """As a disk answers that has mixed up two blocks."""
+    """Give a segment the bytes of another one, as a disk does that has mixed up two blocks."""
 
     async def test(node: Node) -> None:
         log = await fill(node)

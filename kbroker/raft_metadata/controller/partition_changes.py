@@ -28,7 +28,7 @@ class Election(enum.Enum):
     UNCLEAN = enum.auto()
     """As ONLINE; if there is none, any active replica, whatever records it lacks."""
     AT_ONCE = enum.auto()
-    """As UNCLEAN, by what is known: it does not wait until replicas have said what they have."""
+    """An UNCLEAN election by what is known, which does not wait until replicas have said what they have."""
 
 
 class ChangeRules(NamedTuple):
