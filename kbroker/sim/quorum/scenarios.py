@@ -242,7 +242,7 @@ def committed_data_lost_by_majority(seed: int, out: TextIO | None) -> RaftCluste
 
 
 def voter_damaged(seed: int, out: TextIO | None) -> RaftCluster:
-    """Voters lose parts of their logs, one at a time, while others die and come back, too: such a voter neither votes nor
+    """Voters lose parts of their logs, one at a time, while others die and come back: such a voter neither votes nor
     stands until it has all again, and nothing is lost. At most one of them lacks something at a time."""
     cluster = _running(seed, out)
     rng, nodes = cluster.rng, list(cluster.nodes.values())
