@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files with slow tests come first, then those with many: workers that run side by side end together."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
