@@ -26,7 +26,9 @@ pytestmark = pytest.mark.slow
 @contextmanager
 def running(line: str, port: int, directory: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """The command of another terminal, until it is to stop."""
-    words = [sys.executable, "-m", *shlex.split(line), "--port", str(port)]
+    words = [sys.executable, "-m", *shlex.split(line)]
+    if "-c" not in words:  # a file has the ports of the cluster that it is of
+        words += ["--port", str(port)]
     if "--explorer" in words:
         words.insert(words.index("--explorer") + 1, environment["EXPLORER"])
     process = subprocess.Popen(words, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)
@@ -46,7 +48,7 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
     command.chmod(0o755)
-    port, explorer = free_ports(2)
+    port, *_, explorer = free_ports(8, in_row=True)  # of three nodes and their controllers
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),

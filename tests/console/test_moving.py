@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.tools.console.api.moves import CannotPlan, parse_numbers, plan_moves
+from kbroker.client.reassignments import CannotPlan, parse_numbers, plan_moves
 
 BROKERS: dict[int, str | None] = dict.fromkeys((1, 2, 3))
 

@@ -16,6 +16,8 @@ _EXAMPLES: Final = {
     "topic alter": ("orders -p 12", "orders -c retention.ms=1d -u cleanup.policy"),
     "topic delete": ("orders", "orders payments --if-exists --yes"),
     "topic offsets": ("orders", "orders:0,1 --at -1h"),
+    "topic move": ("orders --brokers 1,2,4 --wait", "orders:0 --brokers 3 -r 1 --dry-run"),
+    "topic elect": ("", "orders --unclean"),
     "topic truncate": ("orders --before -7d", "orders:0 --before-offset 1000"),
     "produce": ("orders", "seq 1000 | kbroker produce numbers"),
     "consume": ("orders --from start --until now", "orders --from -10m -f --filter '$.amount > 100'"),

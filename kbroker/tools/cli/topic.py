@@ -22,6 +22,14 @@ from kbroker.tools.cli.common import (
 from kbroker.tools.cli.parser import Action, UsageError
 from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_listing import describe_action, describe_arguments, list_action, list_arguments
+from kbroker.tools.cli.topic_moves import (
+    ELECT_DETAILS,
+    MOVE_DETAILS,
+    elect_action,
+    elect_arguments,
+    move_action,
+    move_arguments,
+)
 from kbroker.tools.cli.topic_offsets import offsets_action, offsets_arguments, truncate_action, truncate_arguments
 from kbroker.types import TopicPartition, uuid_to_str
 
@@ -224,4 +232,10 @@ ACTIONS = {
     "delete": Action("delete topics", _delete_arguments, _delete),
     "offsets": Action("show start and end offsets, or the offsets at a time", offsets_arguments, offsets_action),
     "truncate": Action("delete the records before an offset or a time", truncate_arguments, truncate_action),
+    "move": Action(
+        "move replicas to other brokers, or have more or fewer of them", move_arguments, move_action, MOVE_DETAILS
+    ),
+    "elect": Action(
+        "elect the preferred leaders, or any replica where none leads", elect_arguments, elect_action, ELECT_DETAILS
+    ),
 }
