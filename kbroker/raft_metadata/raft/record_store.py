@@ -120,8 +120,8 @@ class PartitionStore:
         """Open or create the log in ``directory``. It is cut where it is torn or damaged: it never has holes.
 
         ``snapshot_offsets``: the end offsets of the snapshots. The log begins at the oldest one that its files reach,
-        and below the latest nothing is verified, as nothing there is needed. ``known_end``: the end that the log had on
-        the disk; what is torn below is damage.
+        or at the latest if something below that is damaged or missing: nothing there is needed, and most of it is not
+        verified. ``known_end``: the end that the log had on the disk; what is torn below is damage.
         """
         latest = snapshot_offsets[-1] if snapshot_offsets else 0
         start = latest
@@ -154,11 +154,22 @@ class PartitionStore:
             recovery_point=latest,
             log_start_offset=start,
             high_watermark=known_end,
+            holes_below=latest,
         )
         store = cls(log)
-        if start < latest and not store._is_joined(latest):
-            # A fetched snapshot was about to take the place of what is before it.
-            store.delete_before(latest, now_ms)
+        if start < latest <= log.log_end_offset:
+            # Or a fetched snapshot was about to take the place of what is before it.
+            is_joined = store._is_joined(latest)
+            is_damaged = any(each.start_offset < latest for each in log.damage)
+            if is_damaged:
+                logger.warning(
+                    "%s: the log begins at offset %d, as the snapshot there has what is damaged before it: nothing of"
+                    " that is lost",
+                    directory,
+                    latest,
+                )
+            if is_damaged or not is_joined:
+                log.maybe_increment_log_start_offset(latest)
         return store
 
     def _is_joined(self, offset: int) -> bool:
