@@ -157,19 +157,18 @@ class PartitionStore:
             holes_below=latest,
         )
         store = cls(log)
-        if start < latest <= log.log_end_offset:
-            # Or a fetched snapshot was about to take the place of what is before it.
-            is_joined = store._is_joined(latest)
-            is_damaged = any(each.start_offset < latest for each in log.damage)
-            if is_damaged:
-                logger.warning(
-                    "%s: the log begins at offset %d, as the snapshot there has what is damaged before it: nothing of"
-                    " that is lost",
-                    directory,
-                    latest,
-                )
-            if is_damaged or not is_joined:
-                log.maybe_increment_log_start_offset(latest)
+        reaches = log.log_end_offset >= latest
+        is_joined = not reaches or start == latest or store._is_joined(latest)
+        is_damaged = any(each.start_offset < latest for each in log.damage)
+        if is_damaged and (reaches or known_end <= latest):
+            logger.warning(
+                "%s: the log begins at offset %d, as the snapshot there has what is damaged before it: nothing of that"
+                " is lost",
+                directory,
+                latest,
+            )
+        if reaches and (is_damaged or not is_joined):  # or a fetched snapshot was about to take the place
+            log.maybe_increment_log_start_offset(latest)
         return store
 
     def _is_joined(self, offset: int) -> bool:
