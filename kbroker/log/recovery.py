@@ -115,15 +115,7 @@ def load(
 
     segments, without_index = open_segments(disk, directory, names, before, segment_at)
     recovery = _Recovery(
-        disk,
-        directory,
-        segments,
-        segment_at,
-        config.index_interval_bytes,
-        known,
-        now_ms,
-        replaced,
-        segments_left,
+        disk, directory, segments, segment_at, config.index_interval_bytes, known, now_ms, replaced, segments_left
     )
     if segments:
         recovery.find_missing()

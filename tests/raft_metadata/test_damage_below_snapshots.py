@@ -29,12 +29,7 @@ def opened(disk: FakeDisk, segment_bytes: int = LARGE) -> ReplicatedLog:
     promises = PromisesFile(disk, "/data", MetaProperties("c", 1))
     offsets = [each.offset for each in snapshots.set_damaged_aside()]
     store = PartitionStore.open(
-        DIRECTORY,
-        disk,
-        segment_bytes=segment_bytes,
-        now_ms=0,
-        snapshot_offsets=offsets,
-        known_end=promises.end.offset,
+        DIRECTORY, disk, segment_bytes=segment_bytes, now_ms=0, snapshot_offsets=offsets, known_end=promises.end.offset
     )
     return ReplicatedLog(store, snapshots, promises=promises)
 
