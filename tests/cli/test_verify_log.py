@@ -11,8 +11,10 @@ import pytest
 from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
+from kbroker.raft_metadata.raft.snapshot import encode_snapshot, snapshot_file_name
 from kbroker.tools.cli import main
-from kbroker.types import TopicPartition
+from kbroker.types import OffsetAndEpoch, TopicPartition
+from kbroker.wire.records.metadata import NoOpRecord
 from tests.log.log_helpers import NOW, append
 
 
@@ -76,3 +78,16 @@ def test_a_directory_that_may_not_be_read_is_told_in_a_line(
         directory.chmod(0o700)
     told = capsys.readouterr().err.splitlines()
     assert (code, len(told)) == (1, 1) and "Permission denied" in told[0]
+
+
+def test_a_damaged_metadata_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    whole = encode_snapshot([NoOpRecord()], now_ms=0, last_contained_log_timestamp=0)
+    path = directory / snapshot_file_name(OffsetAndEpoch(7, 1))
+    path.write_bytes(whole)
+    assert main(["scrub", str(tmp_path)]) == 0
+    for damaged in (b"", whole[:-1], whole[:90] + bytes([whole[90] ^ 1]) + whole[91:]):
+        path.write_bytes(damaged)
+        assert main(["scrub", str(tmp_path)]) == 1
+        assert f"{path} is damaged: " in capsys.readouterr().out

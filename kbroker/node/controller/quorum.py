@@ -70,6 +70,8 @@ class MetadataLog:
         self._config = config
         if store is None:
             store = self._open(env, may_be_damaged)
+        self.records = store.log if isinstance(store, PartitionStore) else None
+        """The record files; None if there are none."""
         try:
             self.replicated = ReplicatedLog(store, self.snapshots, static_voters(config), self.promises)
         except FatalError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Union
 
 from kbroker.log.checkpoint_files import MetaProperties
@@ -32,6 +32,7 @@ class MemoryStore:
         self._raw: list[bytes] = []
         self._epochs = LeaderEpochs()
         self._generation = 0
+        self.on_damage: Callable[[], None] = lambda: None
 
     @property
     def log_end_offset(self) -> int:
@@ -65,6 +66,9 @@ class MemoryStore:
             size += len(self._raw[last])
             last += 1
         return b"".join(self._raw[first:last])
+
+    def doubt(self, offset: int) -> None:
+        """Memory is beyond doubt."""
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
