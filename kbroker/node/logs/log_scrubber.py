@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.log.segments.segment import Segment
     from kbroker.node.controller.metadata_plane import MetadataPlane
-    from kbroker.node.controller.metadata_snapshots import MetadataSnapshots
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
     from kbroker.types import OffsetAndEpoch
@@ -117,6 +116,7 @@ class LogScrubber:
         path = log_dir.path
         if self.progress[path].next is None:
             total = sum(segment.size for log in self._logs_in(log_dir) for segment in log.segments)
+            total += sum(log_dir.disk.size(file) for file in self._snapshots_in(log_dir).values())
             self.progress[path] = self.progress[path]._replace(
                 began_ms=self._env.wall_clock_ms(), done=0, total=total, found=0
             )
@@ -126,8 +126,7 @@ class LogScrubber:
                 await self._scrub(log_dir, log, next_[1] if next_ is not None and next_[0] == topic_partition else 0)
             if log_dir.offline is not None:
                 return
-        if self._metadata is not None and log_dir is self._log_manager.metadata_dir:
-            await self._scrub_snapshots(log_dir, self._metadata.snapshots)
+        await self._scrub_snapshots(log_dir)
         self.progress[path] = self.progress[path]._replace(next=None, ended_ms=self._env.wall_clock_ms())
         if self.progress[path].done:
             await self._keep(path)
@@ -137,6 +136,10 @@ class LogScrubber:
         logs = self._log_manager.logs_in(log_dir)
         records = self._metadata.records if self._metadata is not None else None
         return [*logs, records] if records is not None and log_dir is self._log_manager.metadata_dir else logs
+
+    def _snapshots_in(self, log_dir: LogDir) -> Mapping[OffsetAndEpoch, str]:
+        metadata = self._metadata if log_dir is self._log_manager.metadata_dir else None
+        return {} if metadata is None else metadata.snapshots.files
 
     async def _scrub(self, log_dir: LogDir, log: PartitionLog, offset: int) -> None:
         """Verify the segments of a log that hold offsets from ``offset`` on."""
@@ -191,12 +194,13 @@ class LogScrubber:
             await trio.sleep(charge / self.bytes_per_second * (10 if self._is_busy() else 1))
         return check.problem is not None and is_there()
 
-    async def _scrub_snapshots(self, log_dir: LogDir, snapshots: MetadataSnapshots) -> None:
+    async def _scrub_snapshots(self, log_dir: LogDir) -> None:
         """Verify the snapshots of the metadata log: they are batches as segments are."""
-        for snapshot_id, path in snapshots.files.items():
+        for snapshot_id, path in self._snapshots_in(log_dir).items():
+            assert self._metadata is not None
 
             def is_there(of: OffsetAndEpoch = snapshot_id) -> bool:
-                return of in snapshots.files
+                return of in self._snapshots_in(log_dir)
 
             with suppress(FileNotFoundError):  # a newer one has taken its place
                 size = await self._env.run_blocking(log_dir.disk.size, path)
@@ -204,7 +208,9 @@ class LogScrubber:
                 check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
                 if await self._has_problem(log_dir, check, is_there):
                     self._count_found(log_dir)
-                    await snapshots.replace(snapshot_id, f"at byte {check.position} of {size}: {check.problem}")
+                    await self._metadata.snapshots.replace(
+                        snapshot_id, f"at byte {check.position} of {size}: {check.problem}"
+                    )
 
     def _count_found(self, log_dir: LogDir) -> None:
         progress = self.progress[log_dir.path]
