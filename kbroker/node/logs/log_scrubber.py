@@ -202,7 +202,7 @@ class LogScrubber:
             def is_there(of: OffsetAndEpoch = snapshot_id) -> bool:
                 return of in self._snapshots_in(log_dir)
 
-            with suppress(FileNotFoundError):  # a newer one has taken its place
+            with suppress(OSError):  # a newer one has taken its place; or else the node ends when it writes the next
                 size = await self._env.run_blocking(log_dir.disk.size, path)
                 place = path, max(size, 1), 0, MAX_OFFSET  # an empty one is damaged, too
                 check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
