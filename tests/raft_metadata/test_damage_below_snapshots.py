@@ -10,6 +10,7 @@ import pytest
 from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.raft_metadata.raft.batches import encode_records
+from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
 from kbroker.raft_metadata.raft.promises import PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
@@ -28,8 +29,15 @@ def opened(disk: FakeDisk, segment_bytes: int = LARGE) -> ReplicatedLog:
     snapshots = SnapshotStore(disk, DIRECTORY)
     promises = PromisesFile(disk, "/data", MetaProperties("c", 1))
     offsets = [each.offset for each in snapshots.set_damaged_aside()]
+    election = QuorumStateFile(disk, DIRECTORY, promises).read()
     store = PartitionStore.open(
-        DIRECTORY, disk, segment_bytes=segment_bytes, now_ms=0, snapshot_offsets=offsets, known_end=promises.end.offset
+        DIRECTORY,
+        disk,
+        segment_bytes=segment_bytes,
+        now_ms=0,
+        snapshot_offsets=offsets,
+        known_end=promises.end,
+        latest_epoch=None if election is None else election.epoch,
     )
     return ReplicatedLog(store, snapshots, promises=promises)
 
@@ -58,6 +66,7 @@ def filled(segment_bytes: int = LARGE, lag: int = 4) -> FakeDisk:
     disk = FakeDisk()
     disk.make_dirs("/data")
     log = opened(disk, segment_bytes)
+    QuorumStateFile(disk, DIRECTORY, log.promises).write(ElectionState(3, leader_id=1), 1, [1])
     while log.end_offset < END:
         append(log, 1 + log.end_offset // 10)
         for each in (OLDER, LATEST):
@@ -180,3 +189,30 @@ def test_a_log_that_ends_at_its_snapshot_may_be_damaged_anywhere() -> None:
         assert again.is_whole and again.end_offset == END
         append(again, 3)
         assert content(opened(disk))[-1] == END
+
+
+def test_the_last_batch_gets_its_leader_epoch_again() -> None:
+    """No checksum covers it, and a voter that seems to know a later epoch than the others wins elections."""
+    whole = filled()
+    *_, (path, position, _, _) = places(whole)
+    for bit in range(32):
+        disk = whole.snapshot()
+        disk.flip_bit(path, 8 * (position + 12) + bit)
+        for _ in range(2):
+            log = opened(disk)
+            if log.end_offset == END:
+                assert (log.last_epoch, log.is_whole, content(log)[-1]) == (3, True, END - 2)
+            else:  # an epoch that cannot follow, or that does not bear out the one before
+                assert bit in (24, 25) and not log.is_whole
+
+
+def test_an_epoch_that_was_is_left_alone() -> None:
+    """Another broker, or a copy, may have written another end of the same offset."""
+    disk = filled()
+    log = opened(disk)
+    log.truncate_to(END - 2)
+    QuorumStateFile(disk, DIRECTORY, log.promises).write(ElectionState(9, leader_id=1), 1, [1])
+    append(log, 9)
+    assert opened(disk).end == OffsetAndEpoch(END, 9)
+    PromisesFile(disk, "/data", MetaProperties("c", 1)).accept(OffsetAndEpoch(END, 3))
+    assert opened(disk).end == OffsetAndEpoch(END, 9)

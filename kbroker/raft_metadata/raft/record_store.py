@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -22,13 +23,16 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.segment_recovery import keep_bytes
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
-from kbroker.wire.batch_header import parse_header
+from kbroker.wire.batch_header import LEADER_EPOCH_AT, parse_header
 from kbroker.wire.compression import CorruptRecord
 
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Largest batch of the metadata log (``KafkaRaftClient.MAX_BATCH_SIZE_BYTES``)."""
+
+
+_NOTHING = OffsetAndEpoch(0, 0)
 
 
 class FlushWork(Protocol):
@@ -129,13 +133,15 @@ class PartitionStore:
         segment_bytes: int,
         now_ms: int,
         snapshot_offsets: Sequence[int] = (),
-        known_end: int = 0,
+        known_end: OffsetAndEpoch = _NOTHING,
+        latest_epoch: int | None = None,
     ) -> PartitionStore:
         """Open or create the log in ``directory``. It is cut where it is torn or damaged: it never has holes.
 
         ``snapshot_offsets``: the end offsets of the snapshots. The log begins at the oldest one that its files reach,
         or at the latest if something below that is damaged or missing: nothing there is needed, and most of it is not
-        verified. ``known_end``: the end that the log had on the disk; what is torn below is damage.
+        verified. ``known_end``: the end that the log had on the disk; what is torn below is damage. No batch is of
+        a later epoch than the elections' ``latest_epoch``.
         """
         latest = snapshot_offsets[-1] if snapshot_offsets else 0
         start = latest
@@ -167,18 +173,37 @@ class PartitionStore:
             clean_shutdown=False,
             recovery_point=latest,
             log_start_offset=start,
-            high_watermark=known_end,
+            high_watermark=known_end.offset,
             holes_below=latest,
         )
         store = cls(log)
+        if latest_epoch is not None and log.log_end_offset == known_end.offset:
+            if log.leader_epochs.latest > max(known_end.epoch, latest_epoch):
+                store._correct_last_epoch(known_end.epoch)
         reaches = log.log_end_offset >= latest
         is_joined = not reaches or start == latest or store._is_joined(latest)
         is_damaged = any(each.start_offset < latest for each in log.damage)
-        if is_damaged and (reaches or known_end <= latest):
+        if is_damaged and (reaches or known_end.offset <= latest):
             store._tell_of_damage_before(latest)
         if reaches and (is_damaged or not is_joined):  # or a fetched snapshot was about to take the place
             log.maybe_increment_log_start_offset(latest)
         return store
+
+    def _correct_last_epoch(self, epoch: int) -> None:
+        """Give the last batch its leader epoch again, which no checksum covers: a voter that seems to know a later
+        epoch than the others would win elections, whatever it lacks."""
+        log = self.log
+        *_, segment = (segment for segment in log.segments if segment.size)
+        *_, (position, header) = segment.scan(0)
+        wrong = header.partition_leader_epoch
+        logger.warning(
+            "%s: the batch at %d has leader epoch %d, which never was; it is %d", segment.path, position, wrong, epoch
+        )
+        file = segment.log_file()
+        file.write_at(position + LEADER_EPOCH_AT, [struct.pack(">i", epoch)])
+        file.sync()
+        log.leader_epochs.truncate_from_end(header.base_offset)
+        log.leader_epochs.maybe_assign(epoch, header.base_offset)
 
     def _tell_of_damage_before(self, offset: int) -> None:
         logger.warning(

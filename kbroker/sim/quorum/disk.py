@@ -245,7 +245,8 @@ class FileSimDisk(SimDisk):
         self._file = QuorumStateFile(self._disk, DIRECTORY, self.promises)
         self.election = self._file.read()
         self.snapshots = SnapshotStore(self._disk, DIRECTORY)
-        self.store = FileStore(self._disk, [snapshot_id.offset for snapshot_id in self.snapshots.ids()])
+        offsets = [snapshot_id.offset for snapshot_id in self.snapshots.ids()]
+        self.store = FileStore(self._disk, offsets, self.promises.end, self.election)
 
     def end_election(self) -> None:
         if self._writing is not None:
@@ -277,9 +278,17 @@ class FileSimDisk(SimDisk):
 class FileStore(PartitionStore):
     """The node's metadata log, with what a simulation asks besides."""
 
-    def __init__(self, disk: FakeDisk, snapshot_offsets: list[int]) -> None:
+    def __init__(
+        self, disk: FakeDisk, snapshot_offsets: list[int], known_end: OffsetAndEpoch, election: ElectionState | None
+    ) -> None:
         store = PartitionStore.open(
-            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offsets=snapshot_offsets
+            DIRECTORY,
+            disk,
+            segment_bytes=SEGMENT_BYTES,
+            now_ms=0,
+            snapshot_offsets=snapshot_offsets,
+            known_end=known_end,
+            latest_epoch=None if election is None else election.epoch,
         )
         super().__init__(store.log)
         self._durable = self.log_end_offset  # what is there after a crash stays there

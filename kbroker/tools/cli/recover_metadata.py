@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             log, promises = files.replicated, files.promises
             lost = None if promises.lost is None else files.loss
-            if lost is not None and promises.is_kept_by(log.end) and arguments.source is not None:
+            if promises.is_kept_by(log.end) and arguments.source is not None:
                 log.regain()  # the copy has all that this node had
                 lost = None
             if arguments.accept_loss:
