@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from random import Random
 
 from compat_tests.damage.content import produce_content
-from compat_tests.damage.damaging import KINDS, OF_PARTITIONS, WAYS, Damage, choose_kind, damage, files_of
+from compat_tests.damage.damaging import KINDS, OF_PARTITIONS, WAYS, Damage, choose_kind, damage, files_of, snapshot_end
 from compat_tests.damage.nodes import Nodes, Reader
 from compat_tests.damage.oracle import Content, Losses, judge, losses
 from tests.patience import FACTOR, LONG
@@ -189,7 +189,8 @@ class Worker:
 
     def _check(self, result: Result, nodes: Nodes, content: Content) -> None:
         """Start the nodes and read all; whatever is wrong goes into the result."""
-        may = losses(result.damages, content, nodes.count)
+        end = snapshot_end(nodes.nodes[result.damages[0].node - 1].data_dir)
+        may = losses(result.damages, content, nodes.count, end)
         nodes.launch()
         nodes.await_ready(START_SECONDS)
         if any(node.code is None for node in nodes.nodes):

@@ -54,6 +54,12 @@ def files_of(directory: Path) -> dict[str, list[str]]:
     return found
 
 
+def snapshot_end(directory: Path) -> int:
+    """Returns the end of the newest metadata snapshot in a log directory."""
+    paths = files_of(directory).get("metadata snapshot", ())
+    return max((int(path.rsplit("/", 1)[1].split("-")[0]) for path in paths), default=0)
+
+
 def choose_kind(rng: Random, kinds: Sequence[str]) -> str:
     """Choose one of `kinds`, each as often as `KINDS` says."""
     return rng.choices(kinds, [KINDS[kind][0] for kind in kinds])[0]

@@ -69,16 +69,20 @@ class Losses:
     """The path that a node may name when it refuses to start."""
 
 
-def losses(damages: Sequence[Damage], content: Content, nodes: int) -> Losses:
-    """Returns what may be lost: of three nodes one has a whole copy, so nothing; of one what stood in these bytes."""
+def losses(damages: Sequence[Damage], content: Content, nodes: int, snapshot_end: int = 0) -> Losses:
+    """Returns what may be lost: of three nodes one has a whole copy, so nothing; of one what stood in these bytes.
+
+    Of the metadata log nothing is below `snapshot_end`, the end of the newest snapshot.
+    """
     found = Losses()
     for damage in damages:
-        if damage.lost and damage.kind in (MAY_REFUSE_ALONE if nodes == 1 else MAY_REFUSE):
+        everything = list(batches(damage.before))
+        hit = [each for each in everything if any(each.start < end and start < each.end for start, end in damage.lost)]
+        is_in_snapshot = damage.kind == "metadata log" and all(each.last < snapshot_end for each in hit)
+        if damage.lost and damage.kind in (MAY_REFUSE_ALONE if nodes == 1 else MAY_REFUSE) and not is_in_snapshot:
             found.refusal = damage.path
         if nodes > 1:
             continue
-        everything = list(batches(damage.before))
-        hit = [each for each in everything if any(each.start < end and start < each.end for start, end in damage.lost)]
         partition = damage.path.split("/")[0]
         if damage.kind == "log":
             lost = found.offsets.setdefault(partition, set())

@@ -92,6 +92,12 @@ def test_one_node_may_lose_what_stood_in_the_damaged_bytes(number: int, may_be_l
     assert losses([of_batch(number)], CONTENT, 1).offsets == {"txn-0": may_be_lost}
 
 
+def test_a_node_that_is_alone_refuses_to_start_only_for_what_no_snapshot_has() -> None:
+    path = "__cluster_metadata-0/00000000000000000000.log"
+    assert losses([of_batch(2, path)], CONTENT, 1, snapshot_end=4) == Losses()
+    assert losses([of_batch(3, path)], CONTENT, 1, snapshot_end=4).refusal == path
+
+
 def test_three_nodes_may_lose_nothing() -> None:
     may = losses([of_batch(0), of_batch(2)], CONTENT, 3)
     assert may == Losses()

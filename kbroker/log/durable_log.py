@@ -228,5 +228,11 @@ class DurableLog(LogReader):
         self._damage = note(self.disk, self.directory, [each._replace(size=0, set_aside=None) for each in other.damage])
 
     def healed(self) -> None:
-        """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``."""
-        self._damage = note(self.disk, self.directory, ())
+        """Forget the damage, durably: the log has from others what it lacked. What was set aside stays. ``OSError``.
+
+        What lies in the files before the log's start stays noted: nothing has come back there.
+        """
+        first, start = self._bases[0], self.log_start_offset
+        before = [each._replace(end_offset=min(each.end_offset, start)) for each in self._damage]
+        before = [each for each in before if first < each.end_offset and each.start_offset < each.end_offset <= start]
+        self._damage = note(self.disk, self.directory, before)

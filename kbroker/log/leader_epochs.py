@@ -172,21 +172,25 @@ def settle(
     bounds: tuple[int, int],
     directory: str,
     before_read: Callable[[], None],
+    following: Segment | None = None,
 ) -> LeaderEpochs:
     """Returns ``known`` if the batches between the ``bounds`` have these epochs in their headers; else those of the
-    batches, which are all read then, with ``before_read`` called before each piece. The segments end where they do."""
+    batches, which are all read then, with ``before_read`` called before each piece. The segments end where they do; the
+    first batch of the ``following`` one tells whether the last of them is of a later epoch than it can be."""
     if known is not None and _agree(known, segments, *bounds):
         return known
     epochs, latest = LeaderEpochs(), UNDEFINED_EPOCH
-    for segment in segments:
+    for segment in segments if following is None else (*segments, following):
         try:
             for _, header in segment.scan(0, before_read=before_read):
                 epoch = header.partition_leader_epoch
                 if known is not None and 0 <= epoch < latest:
                     return known  # epochs never go back: it is a batch that is wrong
-                if epoch > latest or 0 <= epoch < latest:
+                if (epoch > latest and segment is not following) or 0 <= epoch < latest:
                     epochs.assign(epoch, header.base_offset)
                     latest = epoch
+                if segment is following:
+                    break
         except CorruptSegment as error:
             logger.warning("%s; leader epochs after it are not known", error)
     if known is not None:

@@ -47,6 +47,7 @@ def open_log(
     clean_offset: int = 0,
     high_watermark: int = 0,
     leaves_holes: bool = False,
+    holes_below: int = -1,
     segments_left: Callable[[int], None] = lambda count: None,
 ) -> PartitionLog:
     """Open a partition's directory, or begin an empty log there if it does not exist.
@@ -54,10 +55,10 @@ def open_log(
     ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
     ``recovery_point`` is verified. ``clean_offset`` tells up to where the log may have been compacted: offsets
     may be missing between segments there. The log has reached ``high_watermark``, too. ``leaves_holes`` keeps all whole
-    batches; else the log is cut at the first damage. ``segments_left`` hears how many are still to be verified, before
-    each and at the end; an exception of its own ends the opening as a kill does. ``ApiError(INCONSISTENT_TOPIC_ID)``
-    if the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a
-    clean stop, or a message of an old format is; ``OSError``.
+    batches; else the log is cut at the first damage that does not end at ``holes_below`` or before. ``segments_left``
+    hears how many are still to be verified, before each and at the end; an exception of its own ends the opening as a
+    kill does. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another topic's data; ``CorruptCheckpoint`` if
+    ``partition.metadata`` is wrong after a clean stop, or a message of an old format is; ``OSError``.
     """
     path = os.fspath(directory)
     files = files if files is not None else OpenFiles(disk)
@@ -76,6 +77,7 @@ def open_log(
             log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
         return log
     topic_id = _agree_on_topic_id(disk, path, topic_id, clean_shutdown)
+    holes_below = recovery.MAX_OFFSET if leaves_holes else holes_below
     old_formats.upgrade(disk, path, clean_offset > 0, partial(segments_left, 0))
     producers = ProducerStateManager(topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms)
     loaded = recovery.load(
@@ -84,9 +86,8 @@ def open_log(
         path,
         config,
         producers,
-        recovery.Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark),
+        recovery.Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark, holes_below),
         now_ms=now_ms,
-        leaves_holes=leaves_holes,
         segments_left=segments_left,
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)

@@ -85,6 +85,8 @@ class Known(NamedTuple):
     clean_offset: int = 0
     """Up to where the log may have been compacted, so that offsets may be missing between its segments there."""
     high_watermark: int = 0
+    holes_below: int = -1
+    """Damage that ends at this offset or before leaves a hole; the log is cut at the first other."""
 
 
 def load(
@@ -96,13 +98,12 @@ def load(
     known: Known,
     *,
     now_ms: int,
-    leaves_holes: bool,
     segments_left: Callable[[int], None],
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
 
-    With ``leaves_holes`` all whole batches stay; else the log is cut at the first damage. ``segments_left`` hears how
-    many are still to be verified; 0 where other work takes long, which an exception of its own ends as well.
+    ``segments_left`` hears how many are still to be verified; 0 where other work takes long, which an exception of its
+    own ends as well.
     """
     before = disk.list_dir(directory)
     replaced = just_replaced(before)
@@ -114,16 +115,7 @@ def load(
 
     segments, without_index = open_segments(disk, directory, names, before, segment_at)
     recovery = _Recovery(
-        disk,
-        directory,
-        segments,
-        segment_at,
-        config.index_interval_bytes,
-        known,
-        now_ms,
-        replaced,
-        leaves_holes,
-        segments_left,
+        disk, directory, segments, segment_at, config.index_interval_bytes, known, now_ms, replaced, segments_left
     )
     if segments:
         recovery.find_missing()
@@ -160,7 +152,6 @@ class _Recovery:
         known: Known,
         now_ms: int,
         replaced: Collection[int],
-        leaves_holes: bool,
         segments_left: Callable[[int], None],
     ) -> None:
         """``replaced``: base offsets of segments that compaction had just put in place of others."""
@@ -172,7 +163,7 @@ class _Recovery:
         self._known = known
         self._now_ms = now_ms
         self._replaced = replaced
-        self._leaves_holes = leaves_holes
+        self._leaves_holes = known.holes_below == MAX_OFFSET
         self._segments_left = segments_left
         self._check = partial(segments_left, 0)
         self._known_epochs = read_epochs(disk, directory)
@@ -270,15 +261,16 @@ class _Recovery:
         first = _first_to_recover(segments, self._known.recovery_point, self._check)
         self._first_recovered = segments[first].base_offset
         # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
-        self._settle_epochs(segments[:first], self._first_recovered)
+        self._settle_epochs(segments[:first], self._first_recovered, segments[first])
         self._recover_from(first)
 
-    def _settle_epochs(self, segments: list[Segment], end: int) -> None:
+    def _settle_epochs(self, segments: list[Segment], end: int, following: Segment | None = None) -> None:
         """Have the epochs of segments that end there as the batches have them."""
         known = self._known_epochs
         if known is not None:
             known.truncate_from_end(end)
-        self.epochs = settle(known, segments, (self._known.log_start_offset, end), self._directory, self._check)
+        bounds = self._known.log_start_offset, end
+        self.epochs = settle(known, segments, bounds, self._directory, self._check, following)
         if self.epochs is not known:
             self._latest_epoch, self._epoch_start = self.epochs.latest, 0
 
@@ -317,13 +309,14 @@ class _Recovery:
                 bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch),
                 self._note,
                 partial(self._segments_left, left),
-                to_first_damage=not self._leaves_holes,
+                is_hole=partial(self._is_hole, following=following),
             )
-            self._take_out_damaged(index, found, reached)
+            self._take_out_damaged(index, found, reached, following)
             index += 1
             if following is None:
                 break
-            if (found and not self._leaves_holes) or not self._is_followed(segment, next_offset, following):
+            is_cut = bool(found) and not self._is_hole(found[-1], following)
+            if is_cut or not self._is_followed(segment, next_offset, following):
                 self._take_out(index, next_offset, "it follows the damage")
             else:
                 next_offset = max(next_offset, following)
@@ -332,17 +325,21 @@ class _Recovery:
             remove_files(self._disk, segments.pop())
         self.log_end_offset = next_offset
 
-    def _take_out_damaged(self, index: int, found: list[Damaged], reached: int) -> None:
+    def _is_hole(self, damaged: Damaged, following: int | None) -> bool:
+        """Whether damage, in a segment that is followed by one which begins there, leaves a hole and cuts nothing."""
+        end = following if damaged.end_offset is None else damaged.end_offset
+        return (MAX_OFFSET if end is None else end) <= self._known.holes_below
+
+    def _take_out_damaged(self, index: int, found: list[Damaged], reached: int, following: int | None) -> None:
         """Take damaged bytes out of a segment that was just read, or cut it there. All but a torn tail is set aside."""
         segment, size = self._segments[index], self._segments[index].size
         later = [each for each in self._segments[index + 1 :] if each.size]
-        if found and not self._leaves_holes:
-            found = [found[0]._replace(end=size, end_offset=None)]
-            reached = _end_of(later[-1], self._check) if later else reached
         for each in found:
-            end_offset, is_torn = each.end_offset, False
-            if end_offset is None and later and self._leaves_holes:
-                end_offset = self._segments[index + 1].base_offset
+            end_offset, is_torn, is_hole = each.end_offset, False, self._is_hole(each, following)
+            if later and not is_hole:
+                reached = _end_of(later[-1], self._check)
+            if end_offset is None and later and is_hole:
+                end_offset = following
             elif end_offset is None:
                 was_known = self._known.clean_shutdown or each.start_offset < self._reached
                 is_torn = each.is_torn and not was_known and not later
@@ -387,10 +384,11 @@ class _Recovery:
             reason = f"{segment.path}: it ends at offset {end}, and the next segment begins at {following}"
             self.cuts.append(reason)
             later = [each for each in self._segments if each.size and each.base_offset >= following]
-            lost_to = following if self._leaves_holes else _end_of(later[-1], self._check) if later else end
+            is_hole = following <= self._known.holes_below
+            lost_to = following if is_hole else _end_of(later[-1], self._check) if later else end
             if later:
                 self._is_missing(end, lost_to, segment, reason)
-            if not later or not self._leaves_holes:
+            if not later or not is_hole:
                 return False
         self._has_holes = True
         return True

@@ -27,15 +27,14 @@ from kbroker.log.file_names import (
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.producer_snapshot import CorruptSnapshot, decode_snapshot
+from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.sparse_index import CorruptIndex, OffsetIndex, SparseIndex, TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
-from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, check_crc, parse_header
+from kbroker.wire.batch_header import BatchHeader, Buffer
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import ControlRecordType, parse_control_record
 from kbroker.wire.record_batch import iter_records
-
-_CHUNK = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -128,42 +127,23 @@ class _Verifier:
     def batches(self, path: str, base: int, following: int | None) -> Iterator[tuple[int, BatchHeader]]:
         file = self.disk.open(path)
         size = file.size()
-        position = start = 0
-        chunk = b""
-        next_offset = base
-        while position < size:
-            at = position - start
-            try:
-                if at + HEADER_SIZE > len(chunk):
-                    chunk, start, at = file.pread(_CHUNK, position), position, 0
-                header = parse_header(chunk, at)
-                length = header.size
-                if position + length > size:
-                    raise CorruptRecord(f"a batch of {length} bytes is cut off after {size - position}")
-                if at + length > len(chunk):
-                    chunk, start, at = file.pread(max(_CHUNK, length), position), position, 0
-                check_crc(chunk, at, header)
-                if header.last_offset_delta < 0 or header.base_offset < next_offset:
-                    raise CorruptRecord(
-                        f"offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}"
-                    )
-                if header.last_offset - base > MAX_RELATIVE_OFFSET:
-                    raise CorruptRecord(f"offset {header.last_offset} is too far from the segment's {base}")
-                self.batch(base, header, chunk, at)
-            except CorruptRecord as error:
-                text = f"{path}: at byte {position} of {size}: {error}"
-                if following is None:
-                    self.report.notes.append(f"{text} (what a crash may leave; a start cuts it off)")
+        for item in walk(file, size, Bounds(base, base + MAX_RELATIVE_OFFSET, following)):
+            text = f"{path}: at byte {item.position} of {size}: "
+            if isinstance(item, Damaged):
+                if following is None and item.is_torn:
+                    self.report.notes.append(f"{text}{item.reason} (what a crash may leave; a start cuts it off)")
                 else:
-                    self.problem(text)
-                return
-            yield position, header
-            next_offset = header.next_offset
-            position += length
-            self.report.bytes += length
-            self.on_bytes(length)
+                    self.problem(text + item.reason)
+                continue
+            try:
+                self.batch(base, item.header, item.chunk, item.at)
+            except CorruptRecord as error:
+                self.problem(text + str(error))
+            yield item.position, item.header
+            self.report.bytes += item.header.size
+            self.on_bytes(item.header.size)
 
-    def batch(self, base: int, header: BatchHeader, data: bytes, at: int) -> None:
+    def batch(self, base: int, header: BatchHeader, data: Buffer, at: int) -> None:
         report = self.report
         report.batches += 1
         report.records += header.records_count

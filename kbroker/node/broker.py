@@ -473,7 +473,7 @@ class Broker:
         from kbroker.node.logs.log_scrubber import LogScrubber
 
         rate = self.config.log_scrub_bytes_per_second
-        self.log_scrubber = LogScrubber(self.env, self.log_manager, self.replica_manager, rate)
+        self.log_scrubber = LogScrubber(self.env, self.log_manager, self.replica_manager, rate, self.metadata)
         await self.log_scrubber.run()
 
     async def _open_listeners(self, services: Services, nursery: trio.Nursery) -> None:

@@ -71,6 +71,36 @@ def test_a_flipped_bit_is_an_error(segment: Path, capsys: pytest.CaptureFixture[
     assert "WRONG CHECKSUM" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("damage", ["noise", "zeros", "cut out", "a length"])
+def test_what_follows_damage_is_shown(segment: Path, capsys: pytest.CaptureFixture[str], damage: str) -> None:
+    whole = segment.read_bytes()
+    third = build_batch([Record(3, 3000, b"c", b"d")], base_offset=3)
+    _, (first, _, _, second, _) = entries(capsys, segment)
+    at, end = second["position"], len(whole)
+    middle = {
+        "noise": b"\x07" * (end - at),
+        "zeros": bytes(end - at),
+        "cut out": whole[at : at + 30],
+        "a length": whole[at : at + 8] + b"\0\0\x99\x99" + whole[at + 12 :],
+    }[damage]
+    segment.write_bytes(whole[:at] + middle + third)
+    code, found = entries(capsys, segment, "--batches")
+    assert code == 1
+    assert [entry["kind"] for entry in found] == ["batch", "error", "batch"]
+    assert (found[1]["position"], found[1]["size"]) == (at, len(middle))
+    assert f"up to {at + len(middle)} of" in found[1]["problem"] and "offsets 2 to 2 are missing" in found[1]["problem"]
+    assert (found[0], found[2]["base_offset"]) == (first, 3)
+    assert main(["dump-log", str(segment)]) == 1
+    assert f"ERROR at byte {at}: the bytes up to" in capsys.readouterr().out
+
+
+def test_a_log_that_is_there_twice(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segment.write_bytes(segment.read_bytes() * 2)
+    code, found = entries(capsys, segment, "--batches")
+    assert code == 1 and [entry["kind"] for entry in found] == ["batch", "batch", "error", "error"]
+    assert "cannot follow" in found[2]["problem"]
+
+
 def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = tmp_path / f"{100:020d}.index"
     index.write_bytes(struct.pack(">iiii", 5, 4096, 9, 8192) + bytes(16))

@@ -11,8 +11,12 @@ import pytest
 from kbroker.log import opening
 from kbroker.log.disk import OsDisk
 from kbroker.log.log_config import LogConfig
+from kbroker.raft_metadata.raft.snapshot import encode_snapshot, snapshot_file_name
 from kbroker.tools.cli import main
-from kbroker.types import TopicPartition
+from kbroker.types import OffsetAndEpoch, TopicPartition
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.records.metadata import NoOpRecord
 from tests.log.log_helpers import NOW, append
 
 
@@ -76,3 +80,34 @@ def test_a_directory_that_may_not_be_read_is_told_in_a_line(
         directory.chmod(0o700)
     told = capsys.readouterr().err.splitlines()
     assert (code, len(told)) == (1, 1) and "Permission denied" in told[0]
+
+
+def test_a_damaged_metadata_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    whole = encode_snapshot([NoOpRecord()], now_ms=0, last_contained_log_timestamp=0)
+    path = directory / snapshot_file_name(OffsetAndEpoch(7, 1))
+    path.write_bytes(whole)
+    assert main(["scrub", str(tmp_path)]) == 0
+    for damaged in (b"", whole[:-1], whole[:130] + bytes([whole[130] ^ 1]) + whole[131:]):
+        path.write_bytes(damaged)
+        assert main(["scrub", str(tmp_path)]) == 1
+        assert f"{path} is damaged: " in capsys.readouterr().out
+
+
+def test_damage_in_the_last_segment_is_told_from_a_torn_end(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sorted((log_dir / "t-1").glob("*.log"))[-1]
+    whole = path.read_bytes()
+    following = int(path.name[:20]) + len(list(walk_headers(whole)))
+    path.write_bytes(whole + batch_at(following) + batch_at(following + 1))
+    assert main(["scrub", str(log_dir / "t-1")]) == 0
+    path.write_bytes(whole + batch_at(following)[:-1])
+    assert main(["scrub", str(log_dir / "t-1")]) == 0
+    path.write_bytes(whole + b"\x07" * 99 + batch_at(following + 1))
+    capsys.readouterr()
+    assert main(["scrub", str(log_dir / "t-1")]) == 1
+    assert f"to {following + 2}," in capsys.readouterr().out, "what follows the damage is verified, too"
+
+
+def batch_at(offset: int) -> bytes:
+    return build_batch([Record(0, NOW, None, b"more")], base_offset=offset)

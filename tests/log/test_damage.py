@@ -528,3 +528,18 @@ def test_a_wrong_leader_epoch_is_noted_where_the_scrubber_sees_it(number: int, b
     told = headers[wrong if bit == 0 else wrong + 1][0]
     log.damaged(CorruptSegment(path, told, "leader epochs go back"))
     assert missing(log) == {wrong}
+
+
+def test_a_batch_of_a_later_epoch_than_it_can_be_takes_nothing_of_the_next_segment() -> None:
+    """No checksum covers a batch's leader epoch. The next segment's batches seem to be of an earlier one."""
+    disk = FakeDisk()
+    log = open_log(disk, CONFIG)
+    for number, value in VALUES:
+        append(log, [value], leader_epoch=3, timestamp=NOW + number)
+    disk.kill()
+    path, base = log.segments[-2].path, log.active_segment.base_offset
+    *_, (position, _) = walk_headers(disk.read_bytes(path))
+    disk.flip_bit(path, (position + 14) * 8)
+    again = open_log(disk, CONFIG, recovery_point=base, leaves_holes=True)
+    assert read_all(again, start=base) == VALUES[base:]
+    assert again.leader_epochs.latest == 3

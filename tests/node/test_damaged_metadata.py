@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from kbroker.wire.batch_header import walk_headers
 from tests.every_node import await_topics
 from tests.node.process_harness import ROOT
 from tests.node.test_damaged_replicas import WAYS
@@ -37,7 +38,7 @@ def says(node: ClusterNode, text: str, times: int = 1) -> bool:
 
 def make(cluster: RunningCluster, name: str) -> None:
     with cluster.client() as client:
-        made = create_topics(client, [NewTopic(name, 1, 3)])
+        made = create_topics(client, [NewTopic(name, 1, len(cluster.nodes))])
         assert not any(isinstance(result, Exception) for result in made.values()), made
 
 
@@ -92,6 +93,31 @@ def test_damaged_snapshots_are_passed_over_or_fetched_again(tmp_path: Path) -> N
         eventually(partial(says, victim, WHOLE_AGAIN), "the voter has all again", LONG)
         assert says(victim, "and fetched anew")
         assert list(victim.data_dir.glob("__cluster_metadata-0.*-stray"))
+        assert not any("Traceback" in node.log for node in cluster.nodes)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_nothing_is_lost_that_the_newest_snapshot_has(count: int, tmp_path: Path) -> None:
+    properties = {"metadata.log.max.record.bytes.between.snapshots": 1500}
+    with running_cluster(count, properties, data_dir=tmp_path) as cluster:
+        names: list[str] = []
+        victim = cluster.nodes[0]
+        while not snapshots_of(victim):
+            names.append(f"topic-{len(names)}")
+            make(cluster, names[-1])
+            await_topics(cluster, *names)
+        cluster.kill()
+        end, data = int(snapshots_of(victim)[0].name[:20]), bytearray(log_of(victim).read_bytes())
+        *_, position = (position for position, header in walk_headers(data) if header.last_offset < end)
+        data[position + 70] ^= 1
+        log_of(victim).write_bytes(data)
+        for _ in range(2):
+            start_all(cluster)
+            await_topics(cluster, *names)
+            assert says(victim, "nothing of that is lost") and not says(victim, "neither votes nor stands")
+            cluster.kill()
+        shown = recover(victim)
+        assert shown.returncode == 0 and shown.stdout.startswith("Nothing is lost."), shown.stderr
         assert not any("Traceback" in node.log for node in cluster.nodes)
 
 

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 import trio
 
+from kbroker.log.disk import OsDisk
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.scrubbing import Progress, read_progress
+from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.logs.log_scrubber import LogScrubber
+from kbroker.raft_metadata.raft.snapshot import SnapshotStore
 from kbroker.types import TopicPartition
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Node, produce_request, run, running_node
 
@@ -35,7 +39,12 @@ async def fill(node: Node, batches: int = 40) -> PartitionLog:
 
 
 def scrubber_of(
-    node: Node, rate: int = FAST, *, keep_seconds: float = 60.0, processor_seconds: Callable[[], float] = lambda: 0.0
+    node: Node,
+    rate: int = FAST,
+    metadata: MetadataPlane | None = None,
+    *,
+    keep_seconds: float = 60.0,
+    processor_seconds: Callable[[], float] = lambda: 0.0,
 ) -> LogScrubber:
     broker = node.broker
     return LogScrubber(
@@ -43,6 +52,7 @@ def scrubber_of(
         broker.log_manager,
         broker.replica_manager,
         rate,
+        metadata,
         keep_seconds=keep_seconds,
         processor_seconds=processor_seconds,
     )
@@ -175,3 +185,66 @@ def test_a_busy_node_is_scrubbed_at_a_tenth_of_the_rate(tmp_path: Path) -> None:
         assert trio.current_time() - began >= (len(log.segments) - 1) * 65536 / rate * 10
 
     scenario(tmp_path, test)
+
+
+@pytest.mark.parametrize("number", [0, 3, -1], ids=["first", "middle", "last"])
+def test_a_snapshot_takes_the_place_of_a_damaged_metadata_log(
+    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def damage(node: Node) -> None:
+        for topic in ("first", "second"):
+            await node.create_topic(topic)
+        records = node.broker.metadata.records
+        assert records is not None
+        path = Path(records.segments[0].path)
+        content = bytearray(path.read_bytes())
+        position, header = list(walk_headers(content))[number]
+        content[position + 70] ^= 1
+        path.write_bytes(content)
+        with caplog.at_level(logging.WARNING):
+            progress = await until(scrubber_of(node, metadata=node.broker.metadata), lambda each: each.ended_ms > 0)
+        assert progress.found == 1
+        while records.is_damaged:
+            await trio.sleep(0.01)
+        assert records.log_start_offset > header.last_offset
+        assert "nothing of that is lost" in caplog.text
+        (aside,) = path.parent.glob("*.set-aside")
+        assert aside.read_bytes() == content[position : position + header.size]
+        await node.create_topic("third")
+
+    scenario(tmp_path, damage)
+
+    async def again(node: Node) -> None:
+        assert sorted(node.broker.metadata.image.topics.by_name) == ["first", "second", "third"]
+
+    scenario(tmp_path, again)
+
+
+@pytest.mark.parametrize("which", [0, -1], ids=["older", "newest"])
+@pytest.mark.parametrize("size", [0, 50, None], ids=["emptied", "cut", "flipped"])
+def test_a_damaged_snapshot_is_written_anew(tmp_path: Path, which: int, size: int | None) -> None:
+    async def test(node: Node) -> None:
+        metadata = node.broker.metadata
+        for topic in ("first", "second"):
+            await node.create_topic(topic)
+            await metadata.snapshots.write()
+        path = Path([*metadata.snapshots.files.values()][which])
+        content = bytearray(path.read_bytes())
+        content[90] ^= 1
+        path.write_bytes(content[:size])
+        scrubber = scrubber_of(node, metadata=metadata)
+        assert (await until(scrubber, lambda progress: progress.ended_ms > 0)).found == 1
+        aside = path.with_name(path.name + ".set-aside")
+        newest = Path([*metadata.snapshots.files.values()][-1])
+        while not (newest.exists() and aside.exists()):
+            await trio.sleep(0.01)
+        assert aside.read_bytes() == content[:size]
+        store = SnapshotStore(OsDisk(), str(path.parent))
+        assert [len(store.read(snapshot_id).records) > 0 for snapshot_id in store.ids() if snapshot_id.offset]
+
+    scenario(tmp_path, test)
+
+    async def again(node: Node) -> None:
+        assert sorted(node.broker.metadata.image.topics.by_name) == ["first", "second"]
+
+    scenario(tmp_path, again)

@@ -137,6 +137,35 @@ def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("number", [0, 1, -1], ids=["first", "middle", "last"])
+def test_a_leader_whose_log_is_damaged_has_a_snapshot_for_whoever_was_away(tmp_path: Path, number: int) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, log_scrub_bytes_per_second="0") as cluster:
+            await cluster.start(1, 2, 3)
+            away = await cluster.await_leader() % 3 + 1
+            await cluster.stop(away)
+            leader = await cluster.await_leader()
+            before = cluster.nodes[leader].metadata.image.offset
+            names = ["first", "second", "third"]
+            for name in names:
+                await cluster.node(leader).create_topic(name)
+            await cluster.topics_everywhere(names)
+            records = cluster.nodes[leader].metadata.records
+            assert records is not None
+            path = Path(records.active_segment.path)
+            content = bytearray(path.read_bytes())
+            lacking = [position for position, header in walk_headers(content) if header.base_offset > before]
+            content[lacking[number] + 70] ^= 1
+            path.write_bytes(content)
+            await cluster.start(away)
+            await cluster.topics_everywhere(names)
+            assert cluster.nodes[leader].metadata.is_leader
+            await cluster.node(leader).create_topic("fourth")
+            await cluster.topics_everywhere([*names, "fourth"])
+
+    run(main)
+
+
 def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kbroker.log.disk import DiskFile, ReadOnlyDisk
+from kbroker.log.segments.batch_walk import Bounds, Damaged, Whole, walk
 from kbroker.types import Uuid, uuid_to_str
-from kbroker.wire.batch_header import BatchHeader, TimestampType, check_crc, parse_header
+from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, TimestampType, check_crc, parse_header
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import Record, iter_records
 from kbroker.wire.schema import is_hidden
 
 Entry = dict[str, Any]
 
-_MAX_BATCH = 1 << 30
+_CHUNK = 1 << 20
+_MAX_OFFSET = 2**63 - 1
 
 
 def read_entries(path: Path, *, records: bool = True) -> Iterator[Entry]:
@@ -69,28 +72,42 @@ def _error(position: int, problem: str) -> Entry:
 
 def _log(path: Path, *, records: bool = True) -> Iterator[Entry]:
     topic = re.sub(r"-\d+(\.[0-9a-f]{32}-delete)?$", "", path.absolute().parent.name)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        position = 0
-        while position < size:
-            head = file.read(12)
-            length = struct.unpack(">i", head[8:12])[0] if len(head) == 12 else 0
-            if not any(head):
-                yield _error(position, "zeros up to the end, as in a segment that was preallocated")
-                return
-            if length < 49 or length > _MAX_BATCH or position + 12 + length > size:
-                yield _error(position, f"no whole batch: {size - position} bytes left, length field {length}")
-                return
-            data = head + file.read(length)
+    file = ReadOnlyDisk().open(str(path))
+    size = file.size()
+
+    def shown(position: int, header: BatchHeader, data: bytes, problem: str | None = None) -> Iterator[Entry]:
+        yield _batch(position, header, data) | ({} if problem is None else {"kind": "error", "problem": problem})
+        if records:
+            yield from _records(topic, position, header, data)
+
+    for item in walk(file, size, Bounds(0, _MAX_OFFSET, epoch=None)):
+        if isinstance(item, Whole):
+            yield from shown(item.position, item.header, bytes(item.chunk[item.at : item.at + item.header.size]))
+            continue
+        position, problem = item.position, item.reason
+        while position < item.end:  # what seems to be a batch is shown, too
             try:
-                header = parse_header(data)
-            except WireError as error:
-                yield _error(position, str(error))
-                return
-            yield _batch(position, header, data)
-            if records:
-                yield from _records(topic, position, header, data)
-            position += 12 + length
+                header = parse_header(file.pread(HEADER_SIZE, position))
+            except WireError:
+                break
+            if position + header.size > item.end:
+                break
+            yield from shown(position, header, file.pread(header.size, position), problem)
+            position, problem = position + header.size, f"it follows damage at byte {item.position}"
+        if position < item.end:
+            yield _no_batch(file, item, position, size)
+
+
+def _no_batch(file: DiskFile, item: Damaged, position: int, size: int) -> Entry:
+    """Bytes from ``position`` to the next whole batch."""
+    problem = f"the bytes up to {item.end} of {size} are no batch"
+    if item.end == size and not any(any(file.pread(_CHUNK, at)) for at in range(position, size, _CHUNK)):
+        problem = "zeros up to the end, as in a segment that was preallocated"
+    elif position == item.position:
+        problem += f": {item.reason}"
+    if item.end_offset is not None and item.end_offset > item.start_offset:
+        problem += f"; offsets {item.start_offset} to {item.end_offset - 1} are missing"
+    return _error(position, problem) | {"size": item.end - position}
 
 
 def _batch(position: int, header: BatchHeader, data: bytes) -> Entry:

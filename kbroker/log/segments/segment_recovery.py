@@ -38,25 +38,28 @@ def recover_segment(
     note_batch: Callable[[BatchHeader], None],
     before_read: Callable[[], None],
     *,
-    to_first_damage: bool,
+    is_hole: Callable[[Damaged], bool],
 ) -> tuple[int, list[Damaged], int]:
-    """Verify every batch and build the indexes anew, up to the first damage or around all of it.
+    """Verify every batch and build the indexes anew, around the damage that ``is_hole``, and up to the first other.
 
     ``before_read`` is called before each piece of the file is read; an exception of its own leaves the segment as a
     kill does. Returns the offset after the last batch that was indexed (``bounds.next_offset`` if there is none), what
-    is damaged, for the caller to take out, and the offset after the last whole batch.
+    is to be taken out, by the caller, and the offset after the last whole batch.
     """
     next_offset = reached = bounds.next_offset
     found: list[Damaged] = []
+    is_cut = False
     segment.begin_rebuild()
     segment.txn_index.reset()
     if segment.size:
         for item in walk(segment.log_file(), segment.size, bounds, before_read=before_read):
             if isinstance(item, Damaged):
-                found.append(item)
+                if not is_cut:
+                    is_cut = not is_hole(item)
+                    found.append(item._replace(end=segment.size, end_offset=None) if is_cut else item)
                 continue
             reached = item.header.next_offset
-            if not (found and to_first_damage):
+            if not is_cut:
                 note_batch(item.header)
                 segment.note_batch(item.position, item.header)
                 next_offset = reached

@@ -110,6 +110,8 @@ class MetadataPlane:
             if failure is None:
                 raise
             raise failure from error
+        self.records = files.records
+        """The record files of the metadata log; None if there are none."""
         self._early_credentials: EarlyCredentials | None = None
         self._is_loaded = False
         self._when_loaded: list[Callable[[], None]] = []

@@ -1,9 +1,13 @@
-"""Writes snapshots of the metadata (KIP-630, KIP-876), each of which takes the place of the log before it."""
+"""Writes snapshots of the metadata (KIP-630, KIP-876), each of which takes the place of the log before it.
+
+So one is written, too, when the log or a snapshot is found damaged while the node runs: the image in memory has all.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
@@ -41,6 +45,7 @@ class MetadataSnapshots:
         self._last_at = 0.0
         self._wanted = False
         self._alarm = Alarm()
+        log.on_damage(self._on_damage)
         self.latest_bytes = 0
         """Size of the last snapshot that was written here, and when (ms since 1970), for metrics."""
         self.latest_ms: int | None = None
@@ -50,6 +55,21 @@ class MetadataSnapshots:
         if self._log.bytes_seen - self._bytes_at_last >= self._max_bytes_between:
             self._wanted = True
             self._alarm.ring()
+
+    def _on_damage(self) -> None:
+        self._wanted = self._images.image.offset >= 0  # else the next one does as well
+        self._alarm.ring()
+
+    @property
+    def files(self) -> Mapping[OffsetAndEpoch, str]:
+        """The snapshots and their paths, oldest first."""
+        return {snapshot_id: self._store.path(snapshot_id) for snapshot_id in self._store.ids()}
+
+    async def replace(self, damaged: OffsetAndEpoch, reason: str) -> None:
+        """Set a damaged snapshot aside, and write a new one. Nothing is done before there is an image."""
+        if self._images.image.offset >= 0:
+            await self._env.run_blocking(self._store.set_aside, damaged, reason)
+            self._on_damage()
 
     async def run(self) -> None:
         """Write those that are wanted or due, until cancelled."""
@@ -72,7 +92,7 @@ class MetadataSnapshots:
         timestamp = self._images.last_timestamp
         snapshot_id = OffsetAndEpoch(image.offset + 1, image.epoch)
         self._bytes_at_last, self._last_at, self._wanted = log.bytes_seen, self._env.now(), False
-        if snapshot_id in store.ids():
+        if snapshot_id in store.ids() and not log.damage:
             return snapshot_id
         now_ms = self._env.wall_clock_ms()
         kraft_version, voters = log.kraft_version_at(image.offset), log.voters.at(image.offset)

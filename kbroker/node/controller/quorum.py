@@ -68,13 +68,15 @@ class MetadataLog:
         self.quorum_file = QuorumStateFile(disk, self.directory, self.promises)
         self._disk = disk
         self._config = config
+        self.election = self.quorum_file.read()
         if store is None:
             store = self._open(env, may_be_damaged)
+        self.records = store.log if isinstance(store, PartitionStore) else None
+        """The record files; None if there are none."""
         try:
             self.replicated = ReplicatedLog(store, self.snapshots, static_voters(config), self.promises)
         except FatalError as error:
             raise FatalError(f"{self.directory}: {error}") from None
-        self.election = self.quorum_file.read()
         try:
             self._check_promises(may_be_damaged)
         except BaseException:
@@ -103,7 +105,8 @@ class MetadataLog:
                 segment_bytes=self._config.metadata_log_segment_bytes,
                 now_ms=env.wall_clock_ms(),
                 snapshot_offsets=[snapshot_id.offset for snapshot_id in ids],
-                known_end=self.promises.end.offset,
+                known_end=self.promises.end,
+                latest_epoch=None if self.election is None or may_be_damaged else self.election.epoch,
             )
 
         ids = self.snapshots.set_damaged_aside()
@@ -116,9 +119,8 @@ class MetadataLog:
         if self._is_only_voter(static_voters(self._config)) and not may_be_damaged:
             raise _lost(self.directory, reason)
         # Nothing of it can be used. It stays beside, and the others have it all.
-        election = self.quorum_file.read()
-        if election is not None:
-            self.promises.vote(election, self.promises.voters)
+        if self.election is not None:
+            self.promises.vote(self.election, self.promises.voters)
         aside = f"{self.directory}.{env.rng.randbytes(16).hex()}{STRAY_SUFFIX}"
         logger.warning("%s: %s; it is set aside as %s, and fetched anew", self.directory, reason, aside)
         self._disk.rename(self.directory, aside)

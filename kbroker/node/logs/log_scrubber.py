@@ -9,23 +9,28 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.log.disk import OsDisk
+from kbroker.log.recovery import MAX_OFFSET
 from kbroker.log.scrubbing import Progress, SegmentCheck, read_progress, write_progress
 from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
     from kbroker.log.manager import LogManager
     from kbroker.log.partition_log import PartitionLog
     from kbroker.log.segments.segment import Segment
+    from kbroker.node.controller.metadata_plane import MetadataPlane
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
+    from kbroker.types import OffsetAndEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +54,19 @@ class LogScrubber:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         bytes_per_second: int,
+        metadata: MetadataPlane | None = None,
         *,
         round_seconds: float = 7 * 24 * 3600,
         keep_seconds: float = LOOK_SECONDS,
         processor_seconds: Callable[[], float] | None = None,
     ) -> None:
-        """``round_seconds``: between the beginnings of two rounds over a log dir. ``keep_seconds``: between two times
-        that progress is written down. ``processor_seconds``: those that the node has used."""
+        """``metadata``: their log and its snapshots are verified, too. ``round_seconds``: between the beginnings of two
+        rounds over a log dir. ``keep_seconds``: between two times that progress is written down.
+        ``processor_seconds``: those that the node has used."""
         self._env = env
         self._log_manager = log_manager
         self._replica_manager = replica_manager
+        self._metadata = metadata
         self.bytes_per_second = bytes_per_second
         self._keep_seconds = keep_seconds
         self._round_ms = int(round_seconds * 1000)
@@ -83,12 +91,13 @@ class LogScrubber:
     async def run(self) -> None:
         """Scrub until cancelled."""
         disk = self._env.disk
-        for log_dir in self._log_manager.log_dirs:
+        log_dirs = self._log_manager.locked()
+        for log_dir in log_dirs:
             self.bytes[log_dir.path] = 0
             self.progress[log_dir.path] = await self._env.run_blocking(read_progress, disk, log_dir.path)
         while True:
             self._asked = trio.Event()
-            for log_dir in self._log_manager.log_dirs:
+            for log_dir in log_dirs:
                 if log_dir.offline is None and (self._is_due(log_dir) or log_dir.path in self._wanted):
                     self._under_way = log_dir.path
                     self._wanted.discard(log_dir.path)
@@ -106,26 +115,37 @@ class LogScrubber:
         """A round over a log dir from where it stands, to its end unless the dir fails."""
         path = log_dir.path
         if self.progress[path].next is None:
-            total = sum(segment.size for log in self._log_manager.logs_in(log_dir) for segment in log.segments)
+            total = sum(segment.size for log in self._logs_in(log_dir) for segment in log.segments)
+            total += sum(log_dir.disk.size(file) for file in self._snapshots_in(log_dir).values())
             self.progress[path] = self.progress[path]._replace(
                 began_ms=self._env.wall_clock_ms(), done=0, total=total, found=0
             )
-        logs = sorted(self._log_manager.logs_in(log_dir), key=lambda log: log.topic_partition)
-        for log in logs:
+        for log in sorted(self._logs_in(log_dir), key=lambda log: log.topic_partition):
             topic_partition, next_ = log.topic_partition, self.progress[path].next
             if next_ is None or next_[0] <= topic_partition:
                 await self._scrub(log_dir, log, next_[1] if next_ is not None and next_[0] == topic_partition else 0)
             if log_dir.offline is not None:
                 return
+        await self._scrub_snapshots(log_dir)
         self.progress[path] = self.progress[path]._replace(next=None, ended_ms=self._env.wall_clock_ms())
         if self.progress[path].done:
             await self._keep(path)
             logger.info("%s is scrubbed: %.1f MB were read", path, self.progress[path].done / 1e6)
 
+    def _logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
+        logs = self._log_manager.logs_in(log_dir)
+        records = self._metadata.records if self._metadata is not None else None
+        return [*logs, records] if records is not None and log_dir is self._log_manager.metadata_dir else logs
+
+    def _snapshots_in(self, log_dir: LogDir) -> Mapping[OffsetAndEpoch, str]:
+        metadata = self._metadata if log_dir is self._log_manager.metadata_dir else None
+        return {} if metadata is None else metadata.snapshots.files
+
     async def _scrub(self, log_dir: LogDir, log: PartitionLog, offset: int) -> None:
         """Verify the segments of a log that hold offsets from ``offset`` on."""
         path = log_dir.path
-        while log_dir.offline is None and self._log_manager.log_of(log.topic_partition) is log:
+        is_metadata = log.topic_partition.topic == METADATA_TOPIC
+        while log_dir.offline is None and (is_metadata or self._log_manager.log_of(log.topic_partition) is log):
             segments = log.segments
             index = bisect_left([segment.base_offset for segment in segments], offset)
             if index >= len(segments):
@@ -147,29 +167,54 @@ class LogScrubber:
                 await self._keep(path)
 
     async def _verify(self, log_dir: LogDir, log: PartitionLog, segment: Segment) -> None:
-        env, path, generation = self._env, log_dir.path, log.generation
+        generation = log.generation
         following = log.segments.index(segment) + 1
         end_offset = log.segments[following].base_offset if following < len(log.segments) else log.log_end_offset
         place = segment.path, segment.size, segment.base_offset, end_offset
-        check = await env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
-        while not check.is_done:
+        check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
+
+        def is_there() -> bool:  # or it was cut, replaced or deleted meanwhile
+            return log.generation == generation and segment in log.segments
+
+        if await self._has_problem(log_dir, check, is_there):
+            found = CorruptSegment(segment.path, check.position, str(check.problem))
+            if log.damaged(found).code != ErrorCode.CORRUPT_MESSAGE:  # or all is whole there by now
+                self._count_found(log_dir)
+
+    async def _has_problem(self, log_dir: LogDir, check: SegmentCheck, is_there: Callable[[], bool]) -> bool:
+        """Verify a file, a step at a time; whether something is wrong while it ``is_there``."""
+        path = log_dir.path
+        while not check.is_done and is_there():
             before = check.position
-            batches = await env.run_long(check.step)
-            if log.generation != generation or segment not in log.segments:
-                return  # it was cut, replaced or deleted meanwhile
-            if check.problem is not None:
-                self._found(log_dir, log, CorruptSegment(segment.path, check.position, check.problem))
+            batches = await self._env.run_long(check.step)
             read = check.position - before
             self.bytes[path] += read
             self.progress[path] = self.progress[path]._replace(done=self.progress[path].done + read)
             charge = max(read, LEAST, batches * LEAST_BATCH)
             await trio.sleep(charge / self.bytes_per_second * (10 if self._is_busy() else 1))
+        return check.problem is not None and is_there()
 
-    def _found(self, log_dir: LogDir, log: PartitionLog, found: CorruptSegment) -> None:
-        """Have the log note damage, unless all is whole there by now."""
-        if log.damaged(found).code != ErrorCode.CORRUPT_MESSAGE:
-            progress = self.progress[log_dir.path]
-            self.progress[log_dir.path] = progress._replace(found=progress.found + 1)
+    async def _scrub_snapshots(self, log_dir: LogDir) -> None:
+        """Verify the snapshots of the metadata log: they are batches as segments are."""
+        for snapshot_id, path in self._snapshots_in(log_dir).items():
+            assert self._metadata is not None
+
+            def is_there(of: OffsetAndEpoch = snapshot_id) -> bool:
+                return of in self._snapshots_in(log_dir)
+
+            with suppress(OSError):  # a newer one has taken its place; or else the node ends when it writes the next
+                size = await self._env.run_blocking(log_dir.disk.size, path)
+                place = path, max(size, 1), 0, MAX_OFFSET  # an empty one is damaged, too
+                check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
+                if await self._has_problem(log_dir, check, is_there):
+                    self._count_found(log_dir)
+                    await self._metadata.snapshots.replace(
+                        snapshot_id, f"at byte {check.position} of {size}: {check.problem}"
+                    )
+
+    def _count_found(self, log_dir: LogDir) -> None:
+        progress = self.progress[log_dir.path]
+        self.progress[log_dir.path] = progress._replace(found=progress.found + 1)
 
     def _is_busy(self) -> bool:
         """Whether the node has used much processor time since the last call."""

@@ -30,13 +30,15 @@ class QuorumReplicaProgress:
     fetched in this epoch. It goes back if the replica has lost its disk.
     """
 
-    __slots__ = ("_leader_end_at_last_fetch", "end_offset", "key", "last_caught_up_ms", "last_fetch_ms")
+    __slots__ = ("_leader_end_at_last_fetch", "end_offset", "given_offset", "key", "last_caught_up_ms", "last_fetch_ms")
 
     def __init__(self, key: ReplicaKey) -> None:
         self.key = key
         self.end_offset = -1
         self.last_fetch_ms = -1
         self.last_caught_up_ms = -1
+        self.given_offset = -1
+        """The offset of the records that it was given last."""
         self._leader_end_at_last_fetch = -1
 
     def on_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:

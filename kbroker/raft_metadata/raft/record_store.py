@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kbroker.errors import ApiError, FatalError
@@ -20,14 +21,18 @@ from kbroker.log.disk import Disk
 from kbroker.log.file_names import LOG_SUFFIX
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.segments.segment_recovery import keep_bytes
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
-from kbroker.wire.batch_header import parse_header
+from kbroker.wire.batch_header import LEADER_EPOCH_AT, parse_header
 from kbroker.wire.compression import CorruptRecord
 
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """Largest batch of the metadata log (``KafkaRaftClient.MAX_BATCH_SIZE_BYTES``)."""
+
+
+_NOTHING = OffsetAndEpoch(0, 0)
 
 
 class FlushWork(Protocol):
@@ -38,8 +43,15 @@ class FlushWork(Protocol):
     def end(self) -> None: ...
 
 
+class DamagedLog(FatalError):
+    """Records of the metadata log that were to be read are damaged."""
+
+
 class RecordStore(Protocol):
     """The batches of the metadata log, as a partition log or a double of it keeps them."""
+
+    on_damage: Callable[[], None]
+    """Called when damage was found while the log is in use; it is part of ``damage`` by then."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -52,7 +64,7 @@ class RecordStore(Protocol):
 
     @property
     def damage(self) -> Sequence[Damage]:
-        """The places where the log was found damaged and cut; until :meth:`healed`."""
+        """The places where the log was found damaged; until :meth:`healed`, or until the log begins behind them."""
         ...
 
     def healed(self) -> None: ...
@@ -63,6 +75,10 @@ class RecordStore(Protocol):
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds ``offset``; at least one if there is any."""
+        ...
+
+    def doubt(self, offset: int) -> None:
+        """Have what is read at ``offset`` verified once more."""
         ...
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
@@ -105,6 +121,8 @@ class PartitionStore:
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self.on_damage: Callable[[], None] = lambda: None
+        log.on_damage = lambda _: self.on_damage()
 
     @classmethod
     def open(
@@ -115,13 +133,15 @@ class PartitionStore:
         segment_bytes: int,
         now_ms: int,
         snapshot_offsets: Sequence[int] = (),
-        known_end: int = 0,
+        known_end: OffsetAndEpoch = _NOTHING,
+        latest_epoch: int | None = None,
     ) -> PartitionStore:
         """Open or create the log in ``directory``. It is cut where it is torn or damaged: it never has holes.
 
         ``snapshot_offsets``: the end offsets of the snapshots. The log begins at the oldest one that its files reach,
-        and below the latest nothing is verified, as nothing there is needed. ``known_end``: the end that the log had on
-        the disk; what is torn below is damage.
+        or at the latest if something below that is damaged or missing: nothing there is needed, and most of it is not
+        verified. ``known_end``: the end that the log had on the disk; what is torn below is damage. No batch is of
+        a later epoch than the elections' ``latest_epoch``.
         """
         latest = snapshot_offsets[-1] if snapshot_offsets else 0
         start = latest
@@ -153,13 +173,45 @@ class PartitionStore:
             clean_shutdown=False,
             recovery_point=latest,
             log_start_offset=start,
-            high_watermark=known_end,
+            high_watermark=known_end.offset,
+            holes_below=latest,
         )
         store = cls(log)
-        if start < latest and not store._is_joined(latest):
-            # A fetched snapshot was about to take the place of what is before it.
-            store.delete_before(latest, now_ms)
+        if latest_epoch is not None and log.log_end_offset == known_end.offset:
+            if log.leader_epochs.latest > max(known_end.epoch, latest_epoch):
+                store._correct_last_epoch(known_end.epoch)
+        reaches = log.log_end_offset >= latest
+        is_joined = not reaches or start == latest or store._is_joined(latest)
+        is_damaged = any(each.start_offset < latest for each in log.damage)
+        if is_damaged and (reaches or known_end.offset <= latest):
+            store._tell_of_damage_before(latest)
+        if reaches and (is_damaged or not is_joined):  # or a fetched snapshot was about to take the place
+            log.maybe_increment_log_start_offset(latest)
         return store
+
+    def _correct_last_epoch(self, epoch: int) -> None:
+        """Give the last batch its leader epoch again, which no checksum covers: a voter that seems to know a later
+        epoch than the others would win elections, whatever it lacks."""
+        log = self.log
+        *_, segment = (segment for segment in log.segments if segment.size)
+        *_, (position, header) = segment.scan(0)
+        wrong = header.partition_leader_epoch
+        logger.warning(
+            "%s: the batch at %d has leader epoch %d, which never was; it is %d", segment.path, position, wrong, epoch
+        )
+        file = segment.log_file()
+        file.write_at(position + LEADER_EPOCH_AT, [struct.pack(">i", epoch)])
+        file.sync()
+        log.leader_epochs.truncate_from_end(header.base_offset)
+        log.leader_epochs.maybe_assign(epoch, header.base_offset)
+
+    def _tell_of_damage_before(self, offset: int) -> None:
+        logger.warning(
+            "%s: the log begins at offset %d, as the snapshot there has what is damaged before it: nothing of that is"
+            " lost",
+            self.log.directory,
+            offset,
+        )
 
     def _is_joined(self, offset: int) -> bool:
         """Whether each segment that begins at ``offset`` or below goes on where the one before it ends."""
@@ -200,7 +252,10 @@ class PartitionStore:
         try:
             return bytes(self.log.read_bytes(offset, max_bytes, max_offset=self.log.log_end_offset))
         except ApiError as error:
-            raise FatalError(f"the metadata log is damaged at or after offset {offset}: {error.message}") from error
+            raise DamagedLog(f"the metadata log is damaged at or after offset {offset}: {error.message}") from error
+
+    def doubt(self, offset: int) -> None:
+        self.log.doubt(offset)
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         return self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset)
@@ -218,6 +273,13 @@ class PartitionStore:
 
     def delete_before(self, offset: int, now_ms: int) -> None:
         log = self.log
+        damage = [each for each in log.damage if each.is_in_log and each.end_offset <= offset]
+        for each in damage:
+            segment = next(segment for segment in log.segments if segment.path == each.path(log.directory))
+            place, offsets = (each.position, each.position + each.size), (each.start_offset, each.end_offset)
+            keep_bytes(log.disk, segment, *place, offsets, each.reason, now_ms, lambda: None)
+        if damage:
+            self._tell_of_damage_before(offset)
         log.maybe_increment_log_start_offset(offset)
         if log.active_segment.base_offset < offset:
             log.roll(now_ms)

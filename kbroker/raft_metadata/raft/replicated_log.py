@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from kbroker.errors import FatalError
@@ -170,6 +170,10 @@ class ReplicatedLog:
             promises.is_damaged = False
             promises.lose(found)
 
+    def on_damage(self, callback: Callable[[], None]) -> None:
+        """Call ``callback()`` when damage was found while the log is in use: a snapshot is to take its place."""
+        self._store.on_damage = callback
+
     def regain(self) -> None:
         """The log has all again that was lost. Durable on return."""
         self.promises.regain(self.end)
@@ -288,8 +292,12 @@ class ReplicatedLog:
 
     # Reading
 
+    def doubt(self, offset: int) -> None:
+        """Have what is read at ``offset`` verified once more."""
+        self._store.doubt(offset)
+
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset``; at least one if there is any."""
+        """Whole batches from the one that holds ``offset``; at least one if there is any. :class:`DamagedLog`."""
         return self._store.read(offset, max_bytes)
 
     def read(self, start: int, end: int) -> Iterator[MetadataBatch]:
@@ -346,7 +354,11 @@ class ReplicatedLog:
         self._ids = self._snapshots.ids()
         if snapshot_id not in self._ids or snapshot_id.offset < self.start_offset:
             return  # a fetched one has overtaken it
-        kept = max((other for other in self._ids if other < snapshot_id), default=OffsetAndEpoch(self.start_offset, 0))
+        kept = max((other for other in self._ids if other < snapshot_id), default=snapshot_id)
+        if self._store.damage:
+            kept = snapshot_id
+        elif kept == snapshot_id and not self.start_offset:
+            kept = OffsetAndEpoch(0, 0)
         # The log goes before the older snapshots: whatever the moment of a crash, a snapshot meets the log's start.
         self._store.delete_before(kept.offset, now_ms)
         self._forget_snapshots_before(kept)

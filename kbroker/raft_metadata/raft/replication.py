@@ -19,6 +19,7 @@ from kbroker.raft_metadata.raft.messages import (
     SnapshotChunk,
 )
 from kbroker.raft_metadata.raft.quorum_state import QuorumRole, SnapshotFetch
+from kbroker.raft_metadata.raft.record_store import DamagedLog
 from kbroker.raft_metadata.raft.state import RaftState
 from kbroker.raft_metadata.raft.types import BOOTSTRAP_SNAPSHOT
 from kbroker.types import OffsetAndEpoch
@@ -83,7 +84,7 @@ class RaftReplication:
             if leader.on_fetch(request.replica, request.offset, log.end_offset, now_ms):
                 self.on_leader_high_watermark(now_ms)
             if request.offset < log.end_offset:
-                records = log.read_bytes(request.offset, request.max_bytes)
+                records = self._read(leader, request)
         return FetchResult(
             ErrorCode.NONE,
             *state.header(),
@@ -93,6 +94,21 @@ class RaftReplication:
             snapshot_id=snapshot_id,
             records=records,
         )
+
+    def _read(self, leader: LeaderState, request: Fetch) -> bytes:
+        """Records for a follower. None where they are damaged: a snapshot is about to take the place of what is
+        committed, and the follower asks again."""
+        log, progress = self._state.log, leader.progress(request.replica)
+        if progress is not None:
+            if progress.given_offset == request.offset:
+                log.doubt(request.offset)  # it may have refused them
+            progress.given_offset = request.offset
+        try:
+            return log.read_bytes(request.offset, request.max_bytes)
+        except DamagedLog:
+            if request.offset >= leader.high_watermark:
+                raise
+            return b""
 
     def _validate(self, offset: int, epoch: int) -> tuple[OffsetAndEpoch | None, OffsetAndEpoch | None]:
         """Compare a follower's log, which ends at ``offset`` with ``epoch``, to this one.

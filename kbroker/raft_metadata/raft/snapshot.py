@@ -152,10 +152,18 @@ class SnapshotStore:
                 logs = [os.path.join(self.directory, name) for name in names if name.endswith(".log")]
                 if not ids and not any(map(self._disk.size, logs)):
                     raise CorruptSnapshot(f"{error}; {_FORMAT_ANEW}") from error
-                logger.warning("%s; it is set aside as %s", error, os.path.basename(path) + SET_ASIDE_SUFFIX)
-                self._disk.rename(path, path + SET_ASIDE_SUFFIX)
-                self._disk.sync_dir(self.directory)
+                self._set_aside(path, error)
         return ids
+
+    def set_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
+        """Rename a snapshot that is damaged. Blocks."""
+        path = self.path(snapshot_id)
+        self._set_aside(path, CorruptSnapshot(f"{path} is damaged: {reason}"))
+
+    def _set_aside(self, path: str, error: CorruptSnapshot) -> None:
+        logger.warning("%s; it is set aside as %s", error, os.path.basename(path) + SET_ASIDE_SUFFIX)
+        self._disk.rename(path, path + SET_ASIDE_SUFFIX)
+        self._disk.sync_dir(self.directory)
 
     def ids(self) -> list[OffsetAndEpoch]:
         """The ids of the snapshots, oldest first."""

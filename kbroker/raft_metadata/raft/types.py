@@ -66,7 +66,11 @@ class LogView(Protocol):
         ...
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds ``offset``; at least one if there is any."""
+        """Whole batches from the one that holds ``offset``; at least one if there is any. ``DamagedLog``."""
+        ...
+
+    def doubt(self, offset: int) -> None:
+        """Have what is read at ``offset`` verified once more."""
         ...
 
     def read_snapshot(self, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes] | None:

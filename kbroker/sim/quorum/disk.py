@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Union
 
 from kbroker.log.checkpoint_files import MetaProperties
@@ -32,6 +32,7 @@ class MemoryStore:
         self._raw: list[bytes] = []
         self._epochs = LeaderEpochs()
         self._generation = 0
+        self.on_damage: Callable[[], None] = lambda: None
 
     @property
     def log_end_offset(self) -> int:
@@ -65,6 +66,9 @@ class MemoryStore:
             size += len(self._raw[last])
             last += 1
         return b"".join(self._raw[first:last])
+
+    def doubt(self, offset: int) -> None:
+        """Memory is beyond doubt."""
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
@@ -241,7 +245,8 @@ class FileSimDisk(SimDisk):
         self._file = QuorumStateFile(self._disk, DIRECTORY, self.promises)
         self.election = self._file.read()
         self.snapshots = SnapshotStore(self._disk, DIRECTORY)
-        self.store = FileStore(self._disk, [snapshot_id.offset for snapshot_id in self.snapshots.ids()])
+        offsets = [snapshot_id.offset for snapshot_id in self.snapshots.ids()]
+        self.store = FileStore(self._disk, offsets, self.promises.end, self.election)
 
     def end_election(self) -> None:
         if self._writing is not None:
@@ -273,9 +278,17 @@ class FileSimDisk(SimDisk):
 class FileStore(PartitionStore):
     """The node's metadata log, with what a simulation asks besides."""
 
-    def __init__(self, disk: FakeDisk, snapshot_offsets: list[int]) -> None:
+    def __init__(
+        self, disk: FakeDisk, snapshot_offsets: list[int], known_end: OffsetAndEpoch, election: ElectionState | None
+    ) -> None:
         store = PartitionStore.open(
-            DIRECTORY, disk, segment_bytes=SEGMENT_BYTES, now_ms=0, snapshot_offsets=snapshot_offsets
+            DIRECTORY,
+            disk,
+            segment_bytes=SEGMENT_BYTES,
+            now_ms=0,
+            snapshot_offsets=snapshot_offsets,
+            known_end=known_end,
+            latest_epoch=None if election is None else election.epoch,
         )
         super().__init__(store.log)
         self._durable = self.log_end_offset  # what is there after a crash stays there

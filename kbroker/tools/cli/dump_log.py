@@ -115,6 +115,8 @@ def _batch_text(entry: Entry) -> str:
     words += [name for name in ("transactional", "control") if entry[name]]
     if not entry["crc_ok"]:
         words.append("WRONG CHECKSUM")
+    elif entry["kind"] == "error":
+        words.append(f"ERROR: {entry['problem']}")
     return "  ".join(words)
 
 

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             log, promises = files.replicated, files.promises
             lost = None if promises.lost is None else files.loss
-            if lost is not None and promises.is_kept_by(log.end) and arguments.source is not None:
+            if promises.is_kept_by(log.end) and arguments.source is not None:
                 log.regain()  # the copy has all that this node had
                 lost = None
             if arguments.accept_loss:
@@ -74,6 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown_vote:
         print("Nobody knows in which epochs this voter has voted.")
     if goes_on:
+        if lost is None and not unknown_vote:
+            print("Nothing is lost.")
         print(f"The metadata log goes on at offset {end}.")
         return 0
     print("Take a copy (--from DIR), or go on without what is lost (--accept-loss). Nothing is changed yet.")

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kbroker.errors import FatalError
+from kbroker.log.disk import ReadOnlyDisk
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.verification import PartitionReport, verify_partition
 from kbroker.tools.cli.progress import progress
+from kbroker.types import METADATA_TOPIC
 
 DETAILS = "A DIR is a log dir or the directory of one partition. The exit code is 1 if something is damaged."
 
@@ -39,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         for directory in directories:
             try:
                 report = verify_partition(directory, records=arguments.records, on_bytes=shown.add)
+                report.problems += _damaged_snapshots(directory)
             except OSError as error:
                 raise FatalError(f"cannot read {directory}: {error.strerror}") from error
             damaged += bool(report.problems)
@@ -53,6 +56,20 @@ def run(arguments: argparse.Namespace) -> int:
             f" {damaged or 'none'} damaged"
         )
     return 1 if damaged else 0
+
+
+def _damaged_snapshots(directory: str) -> Iterator[str]:
+    """The problems of the snapshots in the directory of the metadata log."""
+    if os.path.basename(directory) != f"{METADATA_TOPIC}-0":
+        return
+    from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotStore  # the scrub of a topic needs none
+
+    snapshots = SnapshotStore(ReadOnlyDisk(), directory)
+    for snapshot_id in snapshots.ids():
+        try:
+            snapshots.read(snapshot_id)
+        except CorruptSnapshot as error:
+            yield str(error)
 
 
 def _expand(paths: Sequence[Path]) -> Iterator[str]:

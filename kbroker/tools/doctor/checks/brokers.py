@@ -142,8 +142,8 @@ def bad_disk(facts: Facts) -> Iterator[Finding]:
                     f"broker {broker.id}, {each.path}",
                     f"Broker {broker.id}: the latest scrub of {each.path} has found {each.scrub_found} damaged places.",
                     "DescribeLogDirs says so; the broker's log names the files.",
-                    "What other replicas have heals by itself. Look at the disk (smartctl, the system's log) before it"
-                    " damages more, and see with kbroker scrub whether it does.",
+                    "The metadata, and what other replicas have, heals by itself. Look at the disk (smartctl, the"
+                    " system's log) before it damages more, and see with kbroker scrub whether it does.",
                 )
 
 
