@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.errors import FatalError
-from kbroker.tools.cli.child import module_command
+from kbroker.tools.cli.child import ended, module_command
 from kbroker.tools.cli.cluster_plan import (
     DEFAULT_PORT,
     HOST,
@@ -196,10 +196,10 @@ class Supervisor:
             if self._stopping:
                 node.enter(State.STOPPED)
                 if code and (node.has_served or code != -signal.SIGTERM):  # one that was starting had nothing to save
-                    self._notify(f"node {node.plan.node_id} did not stop cleanly: {_ended(code)}")
+                    self._notify(f"node {node.plan.node_id} did not stop cleanly: {ended(code)}")
                     self.failed = True
                 return
-            node.how = _ended(code)
+            node.how = ended(code)
             was_serving = node.state is State.SERVING
             node.enter(State.DEAD)
             words = node.last_words()
@@ -407,13 +407,3 @@ class Supervisor:
     def _table(self) -> Table:
         now = time.monotonic()
         return table([row(node, self.cluster, now) for node in self.nodes], caption(self.cluster))
-
-
-def _ended(code: int) -> str:
-    """An exit code in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
