@@ -111,7 +111,8 @@ def _addresses(properties: Mapping[str, str], core: int) -> dict[str, tuple[str,
     taken = {port for _, port in found.values()}
     own = {name: found[name] for name in _brokers(properties)}
     for name in _HTTP:
-        own |= {name: address for address in _entries(properties, name).values()}
+        for address in _entries(properties, name).values():
+            own[name] = address
     taken |= {port for _, port in own.values()}
     for _ in range(core - 1):
         for name, (host, port) in own.items():

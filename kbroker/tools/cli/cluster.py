@@ -1,4 +1,7 @@
-"""``kbroker cluster``: the brokers, the features, the quorum of controllers, the APIs, the log directories."""
+"""``kbroker cluster``: the brokers, the features, the quorum of controllers, the APIs, the log directories.
+
+What changes brokers is in `cluster_nodes`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kbroker.tools.cli import cluster_nodes as nodes
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, not_negative, report_failures
 from kbroker.tools.cli.parser import Action
 from kbroker.types import uuid_to_str
@@ -361,5 +365,15 @@ ACTIONS = {
     "health": Action(
         "tell whether a node serves, by the exit code: for health checks of containers", _health_arguments, _health
     ),
+    "processes": Action(
+        "show the nodes that kbroker start --cores runs on this machine", nodes.processes_arguments, nodes.processes
+    ),
+    "restart": Action(
+        "restart the nodes of kbroker start --cores one by one, while all replicas are in sync",
+        nodes.restart_arguments,
+        nodes.restart,
+    ),
+    "drain": Action("move all partitions away from a broker", nodes.drain_arguments, nodes.drain, nodes.DRAIN_DETAILS),
+    "unregister": Action("forget a broker that does not come back", nodes.unregister_arguments, nodes.unregister),
     "log-dirs": Action("show log directories, their sizes and the free space", _log_dirs_arguments, _log_dirs),
 }

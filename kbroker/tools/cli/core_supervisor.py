@@ -24,6 +24,8 @@ from kbroker.tools.cli.cluster_plan import READY
 
 STOP_SECONDS: Final = 8.0
 """The time that nodes may take to stop before they are killed."""
+FIRST_PAUSE: Final = 1.0
+"""Seconds between a node's second death and its start, doubled with each one more; after its first there are none."""
 TRIES: Final = 5
 """A node that dies so often within `TRIES_SECONDS` is given up."""
 TRIES_SECONDS: Final = 60.0
@@ -66,15 +68,18 @@ class CoreNode:
 class CoreSupervisor:
     """The nodes of a machine, the first of which has the controller."""
 
-    def __init__(self, nodes: Sequence[CoreNode], directory: Path, *, until_eof: bool = False) -> None:
+    def __init__(
+        self, nodes: Sequence[CoreNode], directory: Path, *, until_eof: bool = False, pause: float = FIRST_PAUSE
+    ) -> None:
         """``directory`` gets the state file. ``until_eof``: stop when standard input ends."""
         self.nodes = nodes
+        self._pause = pause
         self._state_file = directory / STATE_FILE
         self._until_eof = until_eof
         self._code = 0
         self._announced = False
         self._phases: list[list[CoreNode]] | None = None
-        """The nodes that are to be stopped after those that are stopping, in their order; None until there is reason."""
+        """The nodes that are to be stopped after those that are stopping, in order; None while all are to run."""
         self._stopping: list[CoreNode] = []
         self._kill_at = 0.0
         self._selector = selectors.DefaultSelector()
@@ -153,7 +158,7 @@ class CoreSupervisor:
             print(READY, " ".join(",".join(addresses) for addresses in listeners), flush=True)
 
     def _reap(self) -> None:
-        """Take note of ended processes, also of those that a node has left behind, where this is a container's first."""
+        """Take note of ended processes; in a container also of those that a node has left behind."""
         running = {node.process.pid: node for node in self.nodes if node.process is not None and node.is_running}
         while True:
             try:
@@ -192,7 +197,7 @@ class CoreSupervisor:
         now = time.monotonic()
         node.deaths = [*(each for each in node.deaths if each > now - TRIES_SECONDS), now]
         if len(node.deaths) < TRIES:
-            pause = 2.0 ** (len(node.deaths) - 2) if len(node.deaths) > 1 else 0.0
+            pause = self._pause * 2 ** (len(node.deaths) - 2) if len(node.deaths) > 1 else 0.0
             node.due = now + pause
             log.error("node %d died: %s; it is started again in %g s", node.node_id, ended(code), pause)
             return

@@ -10,11 +10,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from kbroker.config import BrokerConfig
-from kbroker.config.cores import DIRECTORY, core_properties, node_id
+from kbroker.config.cores import DIRECTORY, core_properties
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.errors import FatalError
 
@@ -105,7 +106,8 @@ def _partitions(directory: str) -> int:
     from kbroker.types import METADATA_TOPIC
 
     try:
-        found = [parse_log_dir_name(name) for name in os.listdir(directory)]
+        with os.scandir(directory) as entries:
+            found = [parse_log_dir_name(entry.name) for entry in entries if entry.is_dir()]
     except OSError:
         return 0
     return sum(each is not None and each.topic != METADATA_TOPIC for each in found)
@@ -132,7 +134,7 @@ def run_machine(
         BrokerConfig.from_properties(core_properties(properties, core, cores, machine)) for core in range(1, cores + 1)
     ]
     check_left_cores(arguments, configs[0])
-    if code := _in_a_child(lambda: (format_first(configs[0]), _format_others(configs))):
+    if code := _in_a_child(partial(_format_all, configs, format_first)):
         return code
     from kbroker.tools.cli.child import module_command
     from kbroker.tools.cli.core_supervisor import CoreNode, CoreSupervisor
@@ -168,7 +170,7 @@ def _chosen_ports(config: BrokerConfig, cores: int) -> dict[str, str]:
     return found
 
 
-def _in_a_child(work: Callable[[], object]) -> int:
+def _in_a_child(work: Callable[[], None]) -> int:
     """Do something that imports much in a process of its own; its exit code, after it has told of an error."""
     pid = os.fork()
     if pid == 0:
@@ -186,8 +188,9 @@ def _in_a_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _format_others(configs: Sequence[BrokerConfig]) -> None:
-    """Format the directories of the nodes after the first, which need what that one has: the id of the cluster."""
+def _format_all(configs: Sequence[BrokerConfig], format_first: Callable[[BrokerConfig], None]) -> None:
+    """Make all directories ready: those after the first node's need what that one has, the id of the cluster."""
+    format_first(configs[0])
     from kbroker.log.checkpoint_files import node_meta_properties
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs

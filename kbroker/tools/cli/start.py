@@ -25,6 +25,7 @@ from kbroker.tools.cli.cores import (
     check_left_cores,
     is_first,
     is_machine,
+    other_properties,
     own_properties,
     run_machine,
 )
@@ -210,6 +211,7 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
         )
     config = BrokerConfig.from_properties(own_properties(arguments, properties))
     if console is not None:
+        console = console._replace(others=other_properties(arguments, properties))
         console.check(config)
     check_left_cores(arguments, config)
     if is_first(arguments):
