@@ -329,6 +329,19 @@ def test_a_container_has_cores(tmp_path: Path) -> None:
     assert running.log.count("Kafka Server started") == 1, "what others wait for is said once"
 
 
+def test_machines_of_a_cluster_have_no_two_replicas_of_a_partition(tmp_path: Path) -> None:
+    port = str(free_ports(5, in_row=True)[0])
+    with machine(tmp_path, "-n", "2", "--cores", "2", "--data", "data", "--port", port, command="up") as running:
+        first, second = running.await_ready()
+        assert int(second.rpartition(":")[2]) == int(port) + 2
+        assert sorted(create(first, "t", 4, replicas=2).values()) == [1, 2, 3, 4]
+        topic = AdminClient({"bootstrap.servers": first}).list_topics("t", timeout=LONG).topics["t"]
+        machines = [{(replica - 1) // 2 for replica in each.replicas} for each in topic.partitions.values()]
+        assert machines == [{0, 1}] * 4
+        assert running.finish() == 0
+    assert "ON ONE MACHINE" not in (tmp_path / "data" / "node-1.log").read_text()
+
+
 SUPERVISED = """
 import pathlib, sys
 from kbroker.tools.cli.core_supervisor import CoreNode, CoreSupervisor

@@ -206,6 +206,8 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     console = _console_of(arguments) if is_first(arguments) else None
     properties = load_properties(arguments)
     if is_machine(arguments):
+        if beside is not None:
+            raise UsageError("--cores: what is done beside a node is done beside one")
         return run_machine(
             arguments, properties, format_first=partial(_format, arguments), until_eof=arguments.until_eof
         )

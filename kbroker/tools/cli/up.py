@@ -25,6 +25,7 @@ from kbroker.tools.cli.cluster_plan import (
     with_explorers,
 )
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
+from kbroker.tools.cli.cores import core_count
 from kbroker.tools.cli.data_owners import is_cluster
 from kbroker.tools.cli.start import add_overrides, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
@@ -69,6 +70,13 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``up``."""
     parser.add_argument("-n", "--nodes", type=positive, default=3, metavar="COUNT", help="how many (default 3)")
     parser.add_argument(
+        "--cores",
+        type=core_count,
+        default=1,
+        metavar="N",
+        help="have each stand for a machine with N nodes in one rack",
+    )
+    parser.add_argument(
         "--port",
         type=not_negative,
         default=DEFAULT_PORT,
@@ -106,9 +114,14 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the cluster until SIGTERM or SIGINT."""
     data = arguments.data or _default_data(arguments.secure)
-    secure = secure_setup(data, arguments.nodes, wanted=arguments.secure)
+    secure = secure_setup(data, arguments.nodes, cores=arguments.cores, wanted=arguments.secure)
     plans = plan_cluster(
-        arguments.nodes, data, port=arguments.port, properties=parse_overrides(arguments.override), secure=secure
+        arguments.nodes,
+        data,
+        port=arguments.port,
+        cores=arguments.cores,
+        properties=parse_overrides(arguments.override),
+        secure=secure,
     )
     if arguments.explorer is not None:
         plans = with_explorers(plans, arguments.explorer)
