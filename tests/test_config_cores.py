@@ -21,7 +21,7 @@ STOCK = {
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
     "log.dirs": "/tmp/kraft-combined-logs",
 }
-"""What Apache Kafka's config/server.properties says."""
+"""The listeners and directories of Apache Kafka's config/server.properties."""
 
 
 def nodes(properties: dict[str, str], cores: int) -> list[BrokerConfig]:

@@ -46,7 +46,8 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
     command.chmod(0o755)
-    port, explorer = free_ports(2)
+    port, _ = free_ports(2, in_row=True)  # a page has a second node
+    [explorer] = free_ports(1)
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),

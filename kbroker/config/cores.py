@@ -105,8 +105,8 @@ def _brokers(properties: Mapping[str, str]) -> list[str]:
 
 
 def _addresses(properties: Mapping[str, str], core: int) -> dict[str, tuple[str, int]]:
-    """Where the node ``core`` listens: each of its ports is the next after that of the node before it which the
-    properties do not name and no node before it has."""
+    """The addresses that the node ``core`` listens at, by name: each port is the next one after that of the node before
+    which neither the properties name nor a node before has."""
     found = _entries(properties, "listeners", _DEFAULT_LISTENERS)
     taken = {port for _, port in found.values()}
     own = {name: found[name] for name in _brokers(properties)}

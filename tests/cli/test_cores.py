@@ -117,7 +117,7 @@ def create(bootstrap: str, name: str, partitions: int, replicas: int = 1) -> dic
 
 
 def records(bootstrap: str, topic: str, partitions: int, least: int) -> list[bytes]:
-    """What is in a topic, at least so many records."""
+    """The records of a topic, at least so many."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     found: list[bytes] = []

@@ -42,7 +42,7 @@ def _directory_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """What the supervisor of a directory's nodes says of them; ``FatalError`` if none runs."""
+    """The state file of a directory's supervisor; ``FatalError`` if none runs."""
     try:
         state: dict[str, Any] = json.loads((directory / STATE_FILE).read_text())
         os.kill(state["pid"], 0)
