@@ -78,7 +78,7 @@ def machine(
             stderr=log,
             text=True,
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": ROOT} | (environment or {}),
+            env={**os.environ, "PYTHONPATH": ROOT, **(environment or {})},
         )
     assert process.stdout is not None
     try:

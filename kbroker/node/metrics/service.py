@@ -39,7 +39,7 @@ Send = Callable[[str], Awaitable[None]]
 class MetricsPage:
     """Writes the metrics of a node in a dialect."""
 
-    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics, others: Sequence[QuorumVoter]) -> None:
+    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics, others: Sequence[QuorumVoter] = ()) -> None:
         """``others``: ids and addresses of pages that this one shows, too."""
         self._node = broker
         self._metrics = metrics

@@ -121,8 +121,8 @@ def _state_of(directory: Path, number: int) -> dict[str, Any]:
 
 
 def _await_health(arguments: argparse.Namespace) -> None:
-    from kbroker.tools.cli.cluster import health_problems
     from kbroker.tools.diagnosis.asking import ask_cluster
+    from kbroker.tools.diagnosis.cluster import health_problems
 
     told: list[str] = []
 
