@@ -222,6 +222,10 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> Non
         children = psutil.Process(running.process.pid).children()
         running.process.kill()
         assert not psutil.wait_procs(children, timeout=LONG)[1]
+        assert (tmp_path / "data" / "kbroker-cores.json").exists()
+        assert "no nodes of" in command("cluster", "processes", str(tmp_path / "data")).stderr, (
+            "what is left says nothing"
+        )
     assert running.log.count("has stopped\n") == 2, "in good order"
 
 
@@ -253,6 +257,8 @@ def test_the_way_to_more_cores_and_back(tmp_path: Path) -> None:
     with machine(tmp_path, *options) as running:
         running.await_ready()
         plan = command("cluster", "drain", "2", "-b", first, "--dry-run").stdout
+        moves = json.loads(command("cluster", "drain", "2", "-b", first, "--dry-run", "--json").stdout)["moves"]
+        assert list(moves.values()) == [{"before": [2], "after": [1]}] * plan.count("\n")
         assert len(re.findall("^new-[01]: 2 -> 1$", plan, re.MULTILINE)) == 1, plan
         done = command("cluster", "drain", "2", "-b", first, "--yes")
         count = plan.count("\n")
@@ -264,8 +270,8 @@ def test_the_way_to_more_cores_and_back(tmp_path: Path) -> None:
         assert running.await_ready() == [first]
         assert sorted(records(first, "new", 2, 2)) == [b"0", b"1"]
         assert records(first, "old", 2, 1) == [b"kept"]
-        done = command("cluster", "unregister", "2", "-b", first, "--yes")
-        assert done.stdout == "broker 2 is not registered any more\n", done.stderr
+        done = command("cluster", "unregister", "2", "-b", first, "--yes", "--json")
+        assert json.loads(done.stdout) == {"unregistered": 2}, done.stderr
         assert running.finish() == 0
 
 
@@ -278,8 +284,10 @@ def test_nodes_are_shown_and_restarted_one_by_one(tmp_path: Path) -> None:
         told = command("cluster", "restart", str(tmp_path / "data"), "-b", first)
         assert told.stdout == "node 2 was restarted\nnode 1 was restarted\n", told.stderr
         assert before.isdisjoint({running.pid(1), running.pid(2)})
+        told = command("cluster", "restart", str(tmp_path / "data"), "-b", first, "--node", "2", "--json")
+        assert json.loads(told.stdout) == {"restarted": [2]}, told.stderr
         table = command("cluster", "processes", str(tmp_path / "data")).stdout
-        assert len(re.findall(r"serving +2 ", table)) == 2, table
+        assert re.findall(r"serving +([0-9]+) ", table) == ["2", "3"], table
         assert running.finish() == 0
     assert "died" not in running.log
     told = command("cluster", "processes", str(tmp_path / "data"))
@@ -308,6 +316,33 @@ def test_one_page_has_the_metrics_of_all_nodes(tmp_path: Path) -> None:
             assert 'other_node_up{node="1",other="2"} 0' in page()
         finally:
             os.kill(running.pid(2), signal.SIGCONT)
+        assert running.finish() == 0
+
+
+def test_a_stock_file_works_as_it_is(tmp_path: Path) -> None:
+    port = free_ports(3, in_row=True)[0]
+    (tmp_path / "server.properties").write_text(
+        f"""
+        process.roles=broker,controller
+        node.id=1
+        controller.quorum.bootstrap.servers=localhost:{port + 1}
+        listeners=PLAINTEXT://:{port},CONTROLLER://:{port + 1}
+        advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:{port + 1}
+        controller.listener.names=CONTROLLER
+        log.dirs={tmp_path / "data"}
+        offsets.topic.replication.factor=1
+        """
+    )
+    words = ["--cores", "2", "-c", "server.properties"]
+    with machine(tmp_path, *words) as running:
+        assert running.process.wait(LONG) == 1
+    assert (
+        running.log == f"kbroker: no meta.properties in {tmp_path / 'data'}: format the node first (kbroker format)\n"
+    )
+    assert command("format", "-t", "c", "--standalone", "-c", str(tmp_path / "server.properties")).returncode == 0
+    with machine(tmp_path, *words) as running:
+        assert running.await_ready() == [f"localhost:{port}", f"localhost:{port + 2}"], "the controller has the next"
+        assert sorted(create(f"localhost:{port}", "t", 2).values()) == [1, 2]
         assert running.finish() == 0
 
 

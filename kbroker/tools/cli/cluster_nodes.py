@@ -9,9 +9,11 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kbroker.base.file_lock import try_lock
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, not_negative
 from kbroker.tools.cli.core_supervisor import STATE_FILE
@@ -43,14 +45,13 @@ def _directory_argument(parser: argparse.ArgumentParser) -> None:
 
 def read_state(directory: Path) -> dict[str, Any]:
     """The state file of a directory's supervisor; ``FatalError`` if none runs."""
-    try:
-        state: dict[str, Any] = json.loads((directory / STATE_FILE).read_text())
-        os.kill(state["pid"], 0)
-    except PermissionError:
-        return state  # another user's
-    except (OSError, ValueError):
-        raise FatalError(f"no nodes of {directory} are run by kbroker start --cores") from None
-    return state
+    for _ in range(5):  # it may be replaced meanwhile
+        with suppress(OSError), (directory / STATE_FILE).open() as file:
+            state: dict[str, Any] = json.load(file)
+            if not try_lock(file.fileno()):
+                return state
+        time.sleep(0.02)
+    raise FatalError(f"no nodes of {directory} are run by kbroker start --cores")
 
 
 def processes(arguments: argparse.Namespace) -> int:
@@ -86,19 +87,24 @@ def restart_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=float, default=600.0, metavar="SECONDS", help="for all replicas to be in sync (default 600)"
     )
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def restart(arguments: argparse.Namespace) -> int:
     """Restart a machine's nodes, the one with the controller last; each once all replicas are in sync."""
+    from kbroker.tools.cli.output import print_json
+
     ids = [node["id"] for node in read_state(arguments.directory)["nodes"]]
     if unknown := set(arguments.node or ()) - set(ids):
         raise FatalError(f"node {min(unknown)} is none of {arguments.directory}: there are {', '.join(map(str, ids))}")
     _await_health(arguments)
-    for number in [*ids[1:], ids[0]]:
-        if arguments.node is None or number in arguments.node:
-            _restart_one(arguments, _state_of(arguments.directory, number))
+    wanted = [number for number in (*ids[1:], ids[0]) if arguments.node is None or number in arguments.node]
+    for number in wanted:
+        _restart_one(arguments, _state_of(arguments.directory, number))
+        if not arguments.json:
             print(f"node {number} was restarted", flush=True)
+    if arguments.json:
+        print_json({"restarted": wanted})
     return 0
 
 
@@ -153,7 +159,7 @@ def drain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("broker", type=not_negative, metavar="BROKER", help="id of the broker that is to have nothing")
     parser.add_argument("--dry-run", action="store_true", help="only show where everything would go")
     add_yes(parser)
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 DRAIN_DETAILS: Final = f"""\
@@ -190,6 +196,7 @@ def drain(arguments: argparse.Namespace) -> int:
     from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
     from kbroker.client.nodes import describe_cluster
     from kbroker.client.topics import list_topics
+    from kbroker.tools.cli.output import print_json
 
     broker: int = arguments.broker
     with cluster(arguments) as client:
@@ -203,15 +210,20 @@ def drain(arguments: argparse.Namespace) -> int:
             for each in topic.partitions
         }
         plan = plan_drain(replicas, racks, broker)
-        if arguments.dry_run:
-            for partition, after in plan.items():
-                before = ",".join(map(str, replicas[partition]))
-                print(f"{partition}: {before} -> {','.join(map(str, after))}")
+        moves = {str(each): {"before": list(replicas[each]), "after": after} for each, after in plan.items()}
+        if arguments.dry_run and not arguments.json:
+            for name, move in moves.items():
+                print(f"{name}: {' -> '.join(','.join(map(str, side)) for side in move.values())}")
+        elif arguments.dry_run:
+            print_json({"broker": broker, "drained": False, "moves": moves})
         elif confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
             cordon = [ConfigChange(CORDONED, Operation.SET, "*")]
             alter_configs(client, ResourceType.BROKER, str(broker), cordon)
             _carry_out(client, plan)
-            print(f"broker {broker} has nothing any more: {len(plan)} partitions were moved")
+            if arguments.json:
+                print_json({"broker": broker, "drained": True, "moves": moves})
+            else:
+                print(f"broker {broker} has nothing any more: {len(plan)} partitions were moved")
     return 0
 
 
@@ -238,7 +250,7 @@ def unregister_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``unregister``."""
     parser.add_argument("broker", type=not_negative, metavar="BROKER", help="id of a broker that does not come back")
     add_yes(parser)
-    add_cluster_arguments(parser, json=False)
+    add_cluster_arguments(parser)
 
 
 def unregister(arguments: argparse.Namespace) -> int:
@@ -246,6 +258,7 @@ def unregister(arguments: argparse.Namespace) -> int:
     from kbroker.client.cluster import refuse
     from kbroker.client.nodes import describe_cluster
     from kbroker.client.topics import list_topics
+    from kbroker.tools.cli.output import print_json
     from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
     broker: int = arguments.broker
@@ -266,5 +279,8 @@ def unregister(arguments: argparse.Namespace) -> int:
             complain(f"replicas of {len(left)} topics are on broker {broker}, {left[0]}'s among them")
         if confirm_change(f"Forget broker {broker}?", client, arguments):
             client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
-            print(f"broker {broker} is not registered any more")
+            if arguments.json:
+                print_json({"unregistered": broker})
+            else:
+                print(f"broker {broker} is not registered any more")
     return 0

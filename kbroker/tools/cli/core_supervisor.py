@@ -17,8 +17,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
+from kbroker.base.file_lock import try_lock
 from kbroker.tools.cli.child import ended
 from kbroker.tools.cli.cluster_plan import READY
 
@@ -75,6 +76,8 @@ class CoreSupervisor:
         self.nodes = nodes
         self._pause = pause
         self._state_file = directory / STATE_FILE
+        self._state: TextIO | None = None
+        """The state file, once it is written: open, as its lock says that this process lives."""
         self._until_eof = until_eof
         self._code = 0
         self._announced = False
@@ -103,8 +106,10 @@ class CoreSupervisor:
                 key.data()
             self._reap()
             self._go_on_stopping()
-        with suppress(OSError):
-            self._state_file.unlink()
+        if self._state is not None:
+            with suppress(OSError):
+                self._state_file.unlink()
+            self._state.close()
         return self._code
 
     def _seconds_to_wait(self) -> float | None:
@@ -125,9 +130,13 @@ class CoreSupervisor:
         node.starts += 1
         # Its standard input ends with this process, however that ends, and with it the node. A session of its own:
         # Ctrl-C is for this process, which stops the nodes in order.
-        node.process = subprocess.Popen(
-            node.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        try:
+            node.process = subprocess.Popen(
+                node.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:  # no memory, or too many processes
+            self._on_death(node, error.strerror or str(error))
+            return
         assert node.process.stdout is not None
         self._selector.register(node.process.stdout, selectors.EVENT_READ, lambda: self._read(node))
         self._write_state()
@@ -191,15 +200,15 @@ class CoreSupervisor:
             log.error("node %d did not start: %s; the others are stopped", node.node_id, ended(code))
             self._stop(code)
         else:
-            self._on_death(node, code)
+            self._on_death(node, ended(code))
 
-    def _on_death(self, node: CoreNode, code: int) -> None:
+    def _on_death(self, node: CoreNode, how: str) -> None:
         now = time.monotonic()
         node.deaths = [*(each for each in node.deaths if each > now - TRIES_SECONDS), now]
         if len(node.deaths) < TRIES:
             pause = self._pause * 2 ** (len(node.deaths) - 2) if len(node.deaths) > 1 else 0.0
             node.due = now + pause
-            log.error("node %d died: %s; it is started again in %g s", node.node_id, ended(code), pause)
+            log.error("node %d died: %s; it is started again in %g s", node.node_id, how, pause)
             return
         self._code = self._code or 1
         if node is self.nodes[0]:
@@ -272,7 +281,13 @@ class CoreSupervisor:
         }
         new = self._state_file.with_suffix(".tmp")
         try:
-            new.write_text(json.dumps(document))
+            file = new.open("w")
+            try_lock(file.fileno())
+            file.write(json.dumps(document))
+            file.flush()
             new.replace(self._state_file)
+            if self._state is not None:
+                self._state.close()
+            self._state = file
         except OSError as error:
             print(f"kbroker: cannot write {self._state_file}: {error.strerror}", file=sys.stderr, flush=True)

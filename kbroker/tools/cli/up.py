@@ -55,6 +55,9 @@ With three nodes or more a topic has three replicas (default.replication.factor=
 acknowledged with acks=all is on two of them (min.insync.replicas=2): any node may be killed. The
 first three are the controllers.
 
+With --cores 2 each is a machine with two nodes, of one rack: DIR/node-1 has node 1 and, in core2, node 2;
+DIR/node-3 is the next machine's. A machine's nodes that die are started again.
+
 With --secure, DIR/security gets a certificate authority, certificates, users with random passwords, and
 client properties: client.properties (for programs: all topics, groups and transactional ids) and
 admin.properties (everything), and both as librdkafka has them; kbroker user and kbroker acl add others.
