@@ -18,6 +18,8 @@
                              a node with its page of metrics, and one without, in place of Apache Kafka
     python -m benchmarks --with explorer --rounds 9 --only requests
                              a node that `kbroker watch` looks at, and one without an explorer
+    python -m benchmarks --with cores --rounds 3 --only 'produce-*' --only 'consume-*'
+                             a node for each of two cores, and one node, in place of Apache Kafka
 
 Needs Java 17 and Maven for Apache Kafka and the Java clients, and a C compiler for figures that the client does
 not bound. Give it a quiet machine: both brokers and the load share its processors.

@@ -305,13 +305,19 @@ class WatchedKbroker(Kbroker):
         super().halt()
 
 
+class CoresKbroker(Kbroker):
+    """kbroker with a node for each of two cores; clients are told of the first."""
+
+    options = ("--cores", "2")
+
+
 class PlainKbroker(Kbroker):
     """The same without, as what it is compared with."""
 
     name = "before"
 
 
-ADDITIONS: dict[str, type[Kbroker]] = {"metrics": MeasuredKbroker, "explorer": WatchedKbroker}
+ADDITIONS: dict[str, type[Kbroker]] = {"metrics": MeasuredKbroker, "explorer": WatchedKbroker, "cores": CoresKbroker}
 """Nodes with an addition that is off by default, by the words of the option ``--with``."""
 KINDS: dict[str, type[Server]] = {"kbroker": Kbroker, "apache": Apache}
 

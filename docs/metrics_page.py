@@ -39,6 +39,11 @@ Rates and means (`..._rate`, `..._avg`) are those since the last scrape: of seve
 Counters begin at 0 with the node. A Fetch is counted as `Fetch` and as `FetchConsumer` or `FetchFollower`.
 The dialect `confluent` has the names of labels in lower case, as Confluent's rules do.
 
+With `kbroker start --cores` the page of the first node has the values of all nodes of the machine, with a label
+`node` that is a node's id: scrape that page alone. A node that does not answer within five seconds is left out, and
+`kbroker_other_node_up` is 0 for it. `?alone=1` has the first node's own, without the label, as `kbroker top` takes it;
+the others' own pages are at the ports after it.
+
 Published dashboards also select by the labels of the place that they were made for, such as a namespace of
 Kubernetes. [Jobs for Prometheus](works_with.md#prometheus) that add them are among the recipes.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
+from kbroker.config.cores import core_properties
 from kbroker.config.environment import property_name
 from kbroker.config.listeners import METRICS_LISTENER, http_address
 from kbroker.config.properties import read_properties_file
@@ -72,6 +73,19 @@ def test_the_compose_file_sets_properties_that_exist() -> None:
         assert voters == list(enumerate(services, 1))
         for number, service in enumerate(services, 1):
             assert f'"--broker", "{number}"' in of_service(service), "each node's health check asks for that node"
+
+
+def test_the_ports_that_a_machine_with_cores_advertises_are_published() -> None:
+    found = variables(block("environment:", of_service("cores")))
+    assert found["KBROKER_CORES"] == "2"
+    properties = container_properties(found)
+    nodes = [BrokerConfig.from_properties(core_properties(properties, core, 2, "cores")) for core in (1, 2)]
+    ports = [
+        [(own.port, told.port) for own, told in zip(each.broker_listeners, each.advertised_listeners, strict=True)]
+        for each in nodes
+    ]
+    assert ports == [[(19092, 19092), (9092, 9492)], [(19093, 19093), (9093, 9493)]]
+    assert "${CORES_PORT:-9492}-${CORES_LAST_PORT:-9493}:9092-9093" in of_service("cores")
 
 
 @pytest.mark.parametrize("service", SECURE)

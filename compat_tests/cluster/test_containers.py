@@ -29,9 +29,9 @@ from compat_tests.cluster.moments import Moment, read_moments
 from compat_tests.groups.conftest import OPTIONS
 from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError
-from kbroker.tools.cli.cluster import health_problems
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.diagnosis.asking import ask_cluster
+from kbroker.tools.diagnosis.cluster import health_problems
 from tests.patience import LONG, SHORT
 
 ROOT = Path(__file__).resolve().parents[2]

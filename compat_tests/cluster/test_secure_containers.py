@@ -25,9 +25,9 @@ from kbroker.client.security import ClientSecurity
 from kbroker.config.properties import parse_properties
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.security.sasl.jaas import parse_jaas
-from kbroker.tools.cli.cluster import health_problems
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.diagnosis.asking import ask_cluster
+from kbroker.tools.diagnosis.cluster import health_problems
 from tests.patience import LONG
 
 NODES = ("secure-1", "secure-2", "secure-3")

@@ -11,6 +11,7 @@ from kbroker.config.definition import InvalidConfig
 from kbroker.config.listeners import (
     EXPLORER_LISTENER,
     METRICS_LISTENER,
+    OTHER_METRICS,
     SERVED_PROTOCOLS,
     Listener,
     QuorumVoter,
@@ -161,6 +162,9 @@ def _judge_others(raw: Mapping[str, str]) -> tuple[dict[str, Any], Mapping[str, 
         if name in raw:
             http_address(raw, name)
             others.remove(name)
+    if OTHER_METRICS in raw:
+        parse_voters(raw[OTHER_METRICS].split(","), OTHER_METRICS)
+        others.remove(OTHER_METRICS)
     others = [name for name in others if name not in of_security]
     keys = {name: absent_key(name) for name in others}
     otherwise = set_otherwise(raw, others)

@@ -18,6 +18,8 @@ METRICS_LISTENER: Final = "prometheus.metrics.reporter.listener"
 """The property that asks for metrics; the name and the form are those of Strimzi's Metrics Reporter."""
 EXPLORER_LISTENER: Final = "kbroker.explorer.listener"
 """The property that asks for the protocol explorer. DescribeConfigs shows neither: to Kafka they are not a node's."""
+OTHER_METRICS: Final = "kbroker.metrics.others"
+"""Pages of metrics of other nodes, as ``id@host:port``, that a node's own page shows, too."""
 LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.")
 """Begins the name of a property that is for one listener."""
 
@@ -124,14 +126,14 @@ def parse_host_port(property_name: str, entry: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def parse_voters(entries: Iterable[str]) -> list[QuorumVoter]:
-    """``controller.quorum.voters``."""
+def parse_voters(entries: Iterable[str], name: str = "controller.quorum.voters") -> list[QuorumVoter]:
+    """``controller.quorum.voters``, or another property of its form."""
     voters: list[QuorumVoter] = []
     for entry in entries:
         node_id, at, address = entry.partition("@")
         if not at or not node_id.isascii() or not node_id.isdigit():
-            raise FatalError(f"controller.quorum.voters: {entry!r} is not of the form id@host:port")
-        host, port = parse_host_port("controller.quorum.voters", address)
+            raise FatalError(f"{name}: {entry!r} is not of the form id@host:port")
+        host, port = parse_host_port(name, address)
         voters.append(QuorumVoter(int(node_id), host, port))
     return voters
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER, http_address
+from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER, OTHER_METRICS, http_address, parse_voters
 from kbroker.errors import FatalError
 from kbroker.value_types import NamedTuple
 
@@ -184,7 +184,8 @@ def make_metrics(config: BrokerConfig, env: Env, node: MeasuredNode) -> MetricsS
         return None
     from kbroker.node.metrics.service import MetricsService
 
-    return MetricsService(address, env, node)
+    others = parse_voters(filter(None, config.raw.get(OTHER_METRICS, "").split(",")), OTHER_METRICS)
+    return MetricsService(address, env, node, others)
 
 
 def make_explorer(config: BrokerConfig, env: Env, node: ObservedNode) -> ExplorerService | None:

@@ -240,6 +240,13 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
     "min.insync.replicas leaves no room": ("min-isr", with_topics(topic("t", min_insync_replicas="3"))),
     "min.insync.replicas over the default": ("min-isr", with_configuration(values={"min.insync.replicas": "2"})),
     "one replica": ("single-copy", with_topics(topic("t", replicas=(2,), min_insync_replicas="1"))),
+    "two replicas on one machine": (
+        "racks",
+        with_cluster(
+            brokers=(broker(1, rack="a"), broker(2, rack="a"), broker(3, rack="b")),
+            topics=(topic("t", replicas=(1, 2), min_insync_replicas="1"),),
+        ),
+    ),
     "more default replicas than brokers": ("replication-factor", with_configs(default_replication_factor="5")),
     "few replicas of offsets": (
         "internal-topics",
@@ -340,6 +347,18 @@ def test_nothing_is_wrong_with_what_is_sound() -> None:
 
 def test_kbroker_alone_creates_internal_topics_with_one_replica() -> None:
     assert found(replace(SOUND, cluster=KBROKER_ALONE)) == {}
+
+
+def test_the_nodes_of_one_machine_are_one_place_for_replicas() -> None:
+    """A second replica there would be away with the first."""
+
+    def on(*hosts: str) -> Facts:
+        node = KBROKER_ALONE.brokers[0]
+        nodes = (replace(node, id=i, rack="m", listener=listener(i, host)) for i, host in enumerate(hosts, 1))
+        return replace(SOUND, cluster=replace(KBROKER_ALONE, brokers=tuple(nodes)))
+
+    assert found(on("kafka-1", "kafka-1")) == {}
+    assert "single-copy" in found(on("kafka-1", "kafka-2"))
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -115,6 +115,20 @@ def test_placement_spreads_over_racks_and_brokers(seed: int) -> None:
     assert len(leaders) == 6
 
 
+@pytest.mark.parametrize(("machines", "cores", "factor"), [(1, 3, 1), (2, 2, 1), (2, 2, 2), (3, 2, 3), (4, 2, 3)])
+@pytest.mark.parametrize("seed", range(5))
+def test_leaders_are_spread_over_cores_and_machines_alike(machines: int, cores: int, factor: int, seed: int) -> None:
+    """Each of as many partitions as there are nodes has another leader, and no replica beside another one's machine."""
+    count = machines * cores
+    nodes = [UsableBroker(i, f"machine{i // cores}", False) for i in range(count)]
+    placements = place_replicas(nodes, 5 * count, factor, random.Random(seed))
+    assert all(len({replica // cores for replica in replicas}) == factor for replicas in placements)
+    for first in range(0, len(placements), count):
+        assert sorted(replicas[0] for replicas in placements[first : first + count]) == list(range(count))
+    held = Counter(replica for replicas in placements for replica in replicas)
+    assert max(held.values()) - min(held.values()) <= 2 * factor
+
+
 def test_an_eligible_replica_leads_again_when_it_is_back() -> None:
     """A controlled shutdown of Apache Kafka leaves an eligible leader behind (KIP-966)."""
     h = Harness()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.context import Services
+from kbroker.raft_metadata.image import is_one_machine
 from kbroker.raft_metadata.topics import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -87,14 +88,17 @@ _INTERNAL_TOPICS = {
 
 def _affordable(services: Services, topic: str, replication_factor: int) -> int:
     """The factor that the topic's property says (KIP-115); of a node that is alone and was told none, one that it has.
+    The nodes of one machine (``--cores``) are as one.
 
     With Kafka's default of 3 no group on a single node would find its coordinator; Kafka's own examples and images
     lower the property there. A value in the node's file is kept to. In a cluster it is right to refuse: the topic would
     keep too few replicas for good, only because some nodes had not started yet.
     """
-    if _FACTORS[topic] in services.config.raw or not services.metadata.is_alone:
+    image = services.metadata.image
+    is_machine = is_one_machine(image.brokers.values()) and len(image.controllers) == 1
+    if _FACTORS[topic] in services.config.raw or not (is_machine or services.metadata.is_alone):
         return replication_factor
-    return max(1, min(replication_factor, len(services.metadata.image.alive_brokers())))
+    return 1 if is_machine else max(1, min(replication_factor, len(image.alive_brokers())))
 
 
 async def ensure_internal_topic(services: Services, name: str) -> TopicImage:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import trio
 
+from kbroker.config.listeners import QuorumVoter
 from kbroker.node.metrics.figures import PAUSE, Figures
 from kbroker.node.metrics.node_figures import NodeFigures
 from kbroker.node.metrics.node_metrics import NodeMetrics
 from kbroker.node.peers.http_server import Exchange, HttpServer
-from kbroker.observe.metrics import exposition
+from kbroker.observe.metrics import exposition, families
 from kbroker.observe.metrics.dialect import Dialect
 from kbroker.observe.metrics.exposition import CONTENT_TYPE
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+OTHER_SECONDS = 5.0
+"""The time that another node's page may take."""
+
 LINES = 256
 """Lines of a piece."""
 
@@ -33,16 +39,34 @@ Send = Callable[[str], Awaitable[None]]
 class MetricsPage:
     """Writes the metrics of a node in a dialect."""
 
-    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics) -> None:
+    def __init__(self, broker: MeasuredNode, metrics: NodeMetrics, others: Sequence[QuorumVoter] = ()) -> None:
+        """``others``: ids and addresses of pages that this one shows, too."""
         self._node = broker
         self._metrics = metrics
         self._figures = NodeFigures(broker, metrics)
+        self._others = others
 
-    async def write(self, dialect: Dialect, send: Send) -> None:
-        """Hand the page's text to ``send``, piece by piece."""
+    async def write(self, dialect: Dialect, send: Send, *, is_part: bool = False, alone: bool = False) -> None:
+        """Hand the page's text to ``send``, piece by piece; with a label of this node if it ``is_part`` of another's.
+
+        ``alone``: without other nodes' pages.
+        """
         piece: list[str] = []
         figures = await self._figures.look(dialect)
-        for text in self._lines(dialect, figures):
+        lines = self._lines(dialect, figures)
+        others: exposition.Others | None = None
+        if self._others and not alone:
+            pages = await self._ask_others(dialect)
+            up = [((str(number),), float(bool(page))) for number, page in pages.items()]
+            head = exposition.head(families.OTHER_UP, dialect)
+            lines = chain((head, *exposition.lines(families.OTHER_UP, dialect, up)), lines)
+            others = exposition.by_family(pages.values())
+        if is_part or others is not None:
+            node = str(self._node.config.node_id)
+            lines = (exposition.labelled(text, node) for text in lines)
+        if others is not None:
+            lines = exposition.joined(lines, others)
+        for text in lines:
             if not text:
                 await trio.lowlevel.checkpoint()
                 continue
@@ -52,6 +76,27 @@ class MetricsPage:
                 piece.clear()
         if piece:
             await send("".join(piece))
+
+    async def _ask_others(self, dialect: Dialect) -> dict[int, str]:
+        """The pages of the other nodes by their ids, empty if one does not answer."""
+        pages = dict.fromkeys((other.node_id for other in self._others), "")
+
+        async def ask(other: QuorumVoter) -> None:
+            request = f"GET /metrics?part=1&dialect={dialect} HTTP/1.0\r\n\r\n"
+            data = b""
+            with trio.move_on_after(OTHER_SECONDS), suppress(OSError, trio.BrokenResourceError):
+                async with await trio.open_tcp_stream(other.host, other.port) as stream:
+                    await stream.send_all(request.encode())
+                    async for piece in stream:
+                        data += piece
+                head, _, body = data.partition(b"\r\n\r\n")
+                if b" 200 " in head.partition(b"\r\n")[0]:
+                    pages[other.node_id] = body.decode()
+
+        async with trio.open_nursery() as nursery:
+            for other in self._others:
+                nursery.start_soon(ask, other)
+        return pages
 
     def _lines(self, dialect: Dialect, figures: Figures) -> Iterator[str]:
         """The page's lines; an empty one where others are to have a turn."""
@@ -89,14 +134,15 @@ class MetricsServer(HttpServer):
     async def _answer(self, exchange: Exchange, target: str) -> None:
         url = urlsplit(target)
         if url.path == "/metrics":
-            wanted = parse_qs(url.query).get("dialect", [Dialect.STRIMZI])[-1]
+            query = parse_qs(url.query)
+            wanted = query.get("dialect", [Dialect.STRIMZI])[-1]
             try:
                 dialect = Dialect(wanted)
             except ValueError:
                 await exchange.answer(400, f"there is no dialect {wanted[:40]!r}; there are {', '.join(Dialect)}\n")
                 return
             await exchange.begin(200, CONTENT_TYPE)
-            await self._page.write(dialect, exchange.send)
+            await self._page.write(dialect, exchange.send, is_part="part" in query, alone="alone" in query)
             await exchange.end()
         elif url.path == "/health":
             progress = self._progress()
@@ -111,11 +157,13 @@ class MetricsServer(HttpServer):
 class MetricsService:
     """``bind`` it before the node's parts are made, ``show`` it when they are there, and ``start`` it to measure."""
 
-    def __init__(self, address: tuple[str, int], env: Env, node: MeasuredNode) -> None:
-        """``address`` is that of the page."""
+    def __init__(
+        self, address: tuple[str, int], env: Env, node: MeasuredNode, others: Sequence[QuorumVoter] = ()
+    ) -> None:
+        """``address`` is that of the page, ``others`` are ids and addresses of pages that it shows, too."""
         self.counts = NodeMetrics(env)
         self._node = node
-        page = MetricsPage(node, self.counts)
+        page = MetricsPage(node, self.counts, others)
         self._server = MetricsServer(address, page, unready=self._unready, progress=self._progress)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from math import nan
 from typing import Final
@@ -58,3 +59,40 @@ def lines(family: Family, dialect: Dialect, samples: Iterable[Sample]) -> Iterat
             continue
         values, value = sample
         yield line(name, [(label, text) for label, text in zip(labels, values, strict=True) if text], value)
+
+
+_VALUE = re.compile(r"^(?!#)([\w:]+)(\{?)", re.MULTILINE)
+_HELP: Final = "# HELP "
+_BLOCK = re.compile(f"^{_HELP}", re.MULTILINE)
+
+Others = dict[str, list[str]]
+"""Pages of other nodes by the names of families: the lines before the values, then the values of each page."""
+
+
+def labelled(text: str, node: str) -> str:
+    """Lines of a page with the label ``node`` on each value."""
+    return _VALUE.sub(lambda found: f'{found[1]}{{node="{node}"{"," if found[2] else "}"}', text)
+
+
+def by_family(pages: Iterable[str]) -> Others:
+    """Pages of other nodes, taken apart for ``joined``."""
+    found: Others = {}
+    for page in pages:
+        for block in _BLOCK.split(page)[1:]:
+            head_end = block.find("\n", block.find("\n") + 1) + 1
+            name = block.partition(" ")[0]
+            found.setdefault(name, [_HELP + block[:head_end]]).append(block[head_end:])
+    return found
+
+
+def joined(own: Iterable[str], others: Others) -> Iterator[str]:
+    """A page's lines and those of other pages, all values of a family together. ``others`` is used up."""
+    name = ""
+    for text in own:
+        if text.startswith(_HELP):
+            yield from others.pop(name, ())[1:]
+            name = text.split(" ", 3)[2]
+        yield text
+    yield from others.pop(name, ())[1:]
+    for rest in others.values():
+        yield from rest

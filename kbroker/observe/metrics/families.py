@@ -197,6 +197,12 @@ UNCLEANABLE = mbean(
 UNCLEANABLE_BYTES = mbean(
     "log/LogCleanerManager/uncleanable-bytes", Kind.GAUGE, "Bytes of these logs (KIP-346).", LOG_DIR
 )
+OTHER_UP = own(
+    "kbroker_other_node_up",
+    Kind.GAUGE,
+    "1 if another node of the machine has shown its metrics on this page, 0 if it has not answered (`--cores`).",
+    ("other",),
+)
 SCRUBBED = own("kbroker_log_scrubbed_bytes_total", Kind.COUNTER, "Bytes of logs that the scrubber has read.", LOG_DIR)
 SCRUB_PROGRESS = own(
     "kbroker_log_scrub_progress",

@@ -127,7 +127,7 @@ class UsableBroker(NamedTuple):
 
 
 class _BrokerRing:
-    """Brokers of one kind in one rack; each epoch (partition) starts one further and gives each broker once."""
+    """Brokers of one kind in one rack; each epoch (partition) gives each broker once."""
 
     def __init__(self) -> None:
         self.brokers: list[int] = []
@@ -140,14 +140,15 @@ class _BrokerRing:
             self.brokers.sort()
             self._offset = rng.randrange(len(self.brokers))
 
-    def next(self, epoch: int) -> int:
+    def next(self, epoch: int, *, turns: bool) -> int:
+        """The next broker, -1 if there is none. With ``turns`` an epoch starts one further than the one before."""
         count = len(self.brokers)
         if not count:
             return -1
         if self._epoch != epoch:
             self._epoch = epoch
             self._index = 0
-            self._offset = (self._offset + 1) % count
+            self._offset = (self._offset + turns) % count
         if self._index >= count:
             return -1
         broker = self.brokers[(self._index + self._offset) % count]
@@ -160,9 +161,14 @@ class _Rack:
         self.fenced = _BrokerRing()
         self.unfenced = _BrokerRing()
 
-    def next(self, epoch: int) -> int:
-        broker = self.unfenced.next(epoch)
-        return broker if broker >= 0 else self.fenced.next(epoch)
+    def lead(self, epoch: int) -> int:
+        # A turn with each leader: Kafka's, which come with each partition, leave half of the brokers without leaders
+        # where a rack has two and there are two racks.
+        return self.unfenced.next(epoch, turns=True)
+
+    def follow(self, epoch: int) -> int:
+        broker = self.unfenced.next(epoch, turns=False)
+        return broker if broker >= 0 else self.fenced.next(epoch, turns=True)
 
 
 def place_replicas(
@@ -204,7 +210,7 @@ def place_replicas(
         first = offset
         replicas: list[int] = []
         while True:
-            leader = racks[names[first]].unfenced.next(epoch)
+            leader = racks[names[first]].lead(epoch)
             if leader >= 0:
                 replicas.append(leader)
                 break
@@ -215,7 +221,7 @@ def place_replicas(
             if index == skip_once:
                 skip_once = -1  # the leader's rack has had its turn in this round
             else:
-                follower = racks[names[index]].next(epoch)
+                follower = racks[names[index]].follow(epoch)
                 if follower >= 0:
                     replicas.append(follower)
             index = (index + 1) % len(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
@@ -14,7 +15,7 @@ from kbroker.raft_metadata.controller.view import (
     ControllerView,
     too_many_records,
 )
-from kbroker.raft_metadata.image import ConfigResource, PartitionImage, ResourceType, partition_record
+from kbroker.raft_metadata.image import ConfigResource, PartitionImage, ResourceType, is_one_machine, partition_record
 from kbroker.raft_metadata.topics import (
     NewPartitions,
     NewTopic,
@@ -25,6 +26,8 @@ from kbroker.raft_metadata.topics import (
 from kbroker.types import Uuid, random_uuid
 from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import RemoveTopicRecord, TopicRecord
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN_TOPIC_ID_MESSAGE = "This server does not host this topic ID."
 """Kafka's standard text, which DeleteTopics passes on."""
@@ -79,6 +82,12 @@ def create_topics(
         if len(records) > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
             raise too_many_records()
         results[topic.name] = created
+        if created.replication_factor > 1 and not validate_only and is_one_machine(view.image.brokers.values()):
+            logger.warning(
+                "topic %s has %d replicas, and ALL OF THEM ARE ON ONE MACHINE: its death takes them all",
+                topic.name,
+                created.replication_factor,
+            )
     return ControllerResult(results, [] if validate_only else records)
 
 

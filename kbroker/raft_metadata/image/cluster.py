@@ -114,6 +114,12 @@ class BrokerImage:
         return not self.log_dirs or directory in self.log_dirs
 
 
+def is_one_machine(brokers: Iterable[BrokerImage]) -> bool:
+    """Whether all of these are nodes of one machine: of one rack that is named, and with the same hosts."""
+    places = {(broker.rack, frozenset(each.host for each in broker.endpoints.values())) for broker in brokers}
+    return len(places) == 1 and None not in next(iter(places))
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerImage:
     """A registered controller (quorum node)."""

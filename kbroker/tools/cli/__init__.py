@@ -28,7 +28,9 @@ COMMANDS = {
     "replay": Command("kbroker.tools.cli.replay", "send records of a topic to another once more, at a pace"),
     "group": Command("kbroker.tools.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
     "txn": Command("kbroker.tools.cli.txn", "list and describe transactions, abort one that hangs", actions=True),
-    "cluster": Command("kbroker.tools.cli.cluster", "show brokers, features, the quorum, directories", actions=True),
+    "cluster": Command(
+        "kbroker.tools.cli.cluster", "show brokers, the quorum, directories; drain, restart", actions=True
+    ),
     "config": Command(
         "kbroker.tools.cli.config", "show and change configs of topics, brokers and groups", actions=True
     ),

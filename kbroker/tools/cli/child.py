@@ -51,3 +51,15 @@ def running_kbroker(
                 process.wait(stop_seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def ended(code: int) -> str:
+    """An exit code in words."""
+    import signal
+
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

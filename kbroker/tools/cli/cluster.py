@@ -1,17 +1,20 @@
-"""``kbroker cluster``: the brokers, the features, the quorum of controllers, the APIs, the log directories."""
+"""``kbroker cluster``: the brokers, the features, the quorum of controllers, the APIs, the log directories.
+
+What changes brokers is in `cluster_nodes`.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from kbroker.tools.cli import cluster_nodes as nodes
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, not_negative, report_failures
 from kbroker.tools.cli.parser import Action
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
-    from kbroker.tools.diagnosis.facts import ClusterView
     from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse
 
 
@@ -301,29 +304,11 @@ def _health_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(timeout=5.0)
 
 
-_OF_COMPLETE: Final = ("fenced-broker", "offline-partitions", "under-min-isr", "under-replicated")
-
-
-def health_problems(view: ClusterView, *, broker: int | None = None, complete: bool = False) -> list[str]:
-    """Returns what keeps a node that has answered from serving; with ``complete``, also what the cluster lacks."""
-    from kbroker.tools.diagnosis.cluster import findings
-
-    found = [
-        each.text
-        for each in findings(view)
-        if each.kind == "controller-quorum"
-        or (complete and each.kind in _OF_COMPLETE)
-        or (each.kind == "fenced-broker" and each.about == f"broker {broker}")
-    ]
-    if broker is not None and broker not in {each.id for each in view.brokers}:
-        found.append(f"broker {broker} is not registered")
-    return found
-
-
 def _health(arguments: argparse.Namespace) -> int:
     from kbroker.client.topics import leaderless, under_replicated
     from kbroker.tools.cli.output import print_json
     from kbroker.tools.diagnosis.asking import ask_cluster
+    from kbroker.tools.diagnosis.cluster import health_problems
 
     with cluster(arguments, task="asking the cluster") as client:
         view = ask_cluster(client)
@@ -361,5 +346,15 @@ ACTIONS = {
     "health": Action(
         "tell whether a node serves, by the exit code: for health checks of containers", _health_arguments, _health
     ),
+    "processes": Action(
+        "show the nodes that kbroker start --cores runs on this machine", nodes.processes_arguments, nodes.processes
+    ),
+    "restart": Action(
+        "restart the nodes of kbroker start --cores one by one, while all replicas are in sync",
+        nodes.restart_arguments,
+        nodes.restart,
+    ),
+    "drain": Action("move all partitions away from a broker", nodes.drain_arguments, nodes.drain, nodes.DRAIN_DETAILS),
+    "unregister": Action("forget a broker that does not come back", nodes.unregister_arguments, nodes.unregister),
     "log-dirs": Action("show log directories, their sizes and the free space", _log_dirs_arguments, _log_dirs),
 }

@@ -45,6 +45,8 @@ class NodePlan:
     controller_port: int | None
     directory: Path
     properties: Mapping[str, str]
+    cores: int = 1
+    """Nodes of this one's machine, with ids and ports in a row: a machine is one process for who started it."""
 
     @property
     def address(self) -> str:
@@ -68,7 +70,8 @@ class NodePlan:
 
     def command_of(self, module: str, *first: str) -> list[str]:
         """The ``command`` of another module that takes the options of ``kbroker start`` after ``first``."""
-        return [*module_command(module), *first, "-c", str(self.properties_file), "--until-eof"]
+        cores = ["--cores", str(self.cores)] if self.cores > 1 else []
+        return [*module_command(module), *first, *cores, "--until-eof", "-c", str(self.properties_file)]
 
 
 def cluster_properties(count: int) -> dict[str, str]:
@@ -92,46 +95,54 @@ def plan_cluster(
     data: Path,
     *,
     port: int = DEFAULT_PORT,
+    cores: int = 1,
     properties: Mapping[str, str] | None = None,
     secure: SecureSetup | None = None,
 ) -> list[NodePlan]:
     """Nodes 1 to ``count``: clients at ``port`` and the ports after it, controllers at those after them.
 
-    ``port`` 0 takes free ones. ``properties`` go to every node, over what is chosen here. Without ``secure`` the
-    listeners are plain.
+    With ``cores`` each stands for a machine with so many nodes. ``port`` 0 takes free ones. ``properties`` go to every
+    node, over what is chosen here. Without ``secure`` the listeners are plain.
     """
     if count < 1:
         raise UsageError(f"a cluster needs at least one node, not {count}")
     controllers = min(count, MOST_CONTROLLERS)
-    ports = free_ports(count + controllers) if port == 0 else list(range(port, port + count + controllers))
+    total = count * cores + controllers
+    ports = free_ports(total, in_row=cores > 1) if port == 0 else list(range(port, port + total))
     if ports[-1] > 65535:
-        raise UsageError(f"--port {port}: {count} nodes need {len(ports)} ports from it on, and 65535 is the last")
+        raise UsageError(
+            f"--port {port}: {count * cores} nodes need {len(ports)} ports from it on, and 65535 is the last"
+        )
     # Static voters: their ports may be others at every start.
-    voters = ",".join(f"{index + 1}@{HOST}:{ports[count + index]}" for index in range(controllers))
+    of_controllers = ports[count * cores :]
+    voters = ",".join(f"{index * cores + 1}@{HOST}:{of_controllers[index]}" for index in range(controllers))
     plans = []
     for index in range(count):
-        directory = node_directory(data, index + 1)
+        node_id, own_port = index * cores + 1, ports[index * cores]
+        directory = node_directory(data, node_id)
         is_controller = index < controllers
-        listeners = f"{'PLAINTEXT' if secure is None else 'SASL_SSL'}://{HOST}:{ports[index]}"
+        listeners = f"{'PLAINTEXT' if secure is None else 'SASL_SSL'}://{HOST}:{own_port}"
         if is_controller:
-            listeners += f",CONTROLLER://{HOST}:{ports[count + index]}"
+            listeners += f",CONTROLLER://{HOST}:{of_controllers[index]}"
         plans.append(
             NodePlan(
-                node_id=index + 1,
-                port=ports[index],
-                controller_port=ports[count + index] if is_controller else None,
+                node_id=node_id,
+                port=own_port,
+                controller_port=of_controllers[index] if is_controller else None,
                 directory=directory,
                 properties={
                     "process.roles": "broker,controller" if is_controller else "broker",
-                    "node.id": str(index + 1),
+                    "node.id": str(node_id),
                     "listeners": listeners,
                     "controller.listener.names": "CONTROLLER",
                     "controller.quorum.voters": voters,
                     "log.dirs": str(directory.absolute()),
                     **cluster_properties(count),
-                    **({} if secure is None else secure.node_properties(index + 1)),
+                    **({"broker.rack": f"machine-{index + 1}"} if cores > 1 else {}),
+                    **({} if secure is None else secure.node_properties(node_id)),
                     **(properties or {}),
                 },
+                cores=cores,
             )
         )
     return plans
@@ -142,14 +153,14 @@ def node_directory(data: Path, node_id: int) -> Path:
     return data / f"node-{node_id}"
 
 
-def secure_setup(data: Path, count: int, *, wanted: bool) -> SecureSetup | None:
+def secure_setup(data: Path, count: int, *, cores: int = 1, wanted: bool) -> SecureSetup | None:
     """The parts of a secure cluster of ``count`` nodes, if one is ``wanted``.
 
     :class:`FatalError` if the directory is another command's, or has another kind of cluster, or one that runs.
     """
     from kbroker.tools.cli.data_owners import SECURITY, check_for_cluster
 
-    check_for_cluster(data, (node_directory(data, index + 1) for index in range(count)), secure=wanted)
+    check_for_cluster(data, (node_directory(data, index * cores + 1) for index in range(count)), secure=wanted)
     if not wanted:
         return None
     from kbroker.tools.cli.secure_setup import SecureSetup
@@ -159,12 +170,13 @@ def secure_setup(data: Path, count: int, *, wanted: bool) -> SecureSetup | None:
 
 def with_explorers(plans: Sequence[NodePlan], port: int) -> list[NodePlan]:
     """The same nodes with explorers at ``port`` and the ports after it, or free ones for 0. Tells how to watch them."""
-    ports = free_ports(len(plans)) if port == 0 else range(port, port + len(plans))
+    count = sum(plan.cores for plan in plans)
+    ports = free_ports(count, in_row=count > len(plans)) if port == 0 else range(port, port + count)
     addresses = [f"{HOST}:{each}" for each in ports]
     print(f"kbroker: to watch the nodes: kbroker watch -b {','.join(addresses)}", file=sys.stderr, flush=True)
     return [
         replace(plan, properties={**plan.properties, EXPLORER_LISTENER: f"http://{address}"})
-        for plan, address in zip(plans, addresses, strict=True)
+        for plan, address in zip(plans, addresses[:: plans[0].cores], strict=True)
     ]
 
 

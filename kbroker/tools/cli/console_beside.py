@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -45,6 +45,8 @@ class ConsoleBeside(NamedTuple):
     """Client properties for a node whose listeners all ask who comes, or have TLS."""
     anybody_may_change_everything: bool = False
     """Whether writes are allowed beyond the loopback interface although nobody signs in."""
+    others: Sequence[Mapping[str, str]] = ()
+    """The properties of the machine's other nodes."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleBeside:
@@ -114,8 +116,11 @@ class ConsoleBeside(NamedTuple):
             command.append("--anybody-may-change-everything")
         explorer = http_address(config.raw, EXPLORER_LISTENER)
         if explorer is not None and broker.explorer_port is not None:
-            command += ["--explorer", _address(_reachable(explorer[0]), broker.explorer_port)]
-        for directory in config.log_dirs:
+            explorers = [_address(_reachable(explorer[0]), broker.explorer_port)]
+            found = (http_address(each, EXPLORER_LISTENER) for each in self.others)
+            explorers += [_address(_reachable(each[0]), each[1]) for each in found if each is not None]
+            command += ["--explorer", ",".join(explorers)]
+        for directory in (*config.log_dirs, *(path for each in self.others for path in each["log.dirs"].split(","))):
             command += ["--data", str(directory)]
         for name in _names(self.host):
             command += ["--allow-host", _address(name, self.port)]

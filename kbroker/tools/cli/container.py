@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +22,17 @@ from kbroker.config.environment import (
 )
 from kbroker.errors import FatalError
 from kbroker.tools.cli.config_warnings import warn_about
+from kbroker.tools.cli.cores import (
+    add_core_arguments,
+    check_left_cores,
+    is_first,
+    is_machine,
+    own_properties,
+    run_machine,
+)
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
 from kbroker.tools.cli.kafka_opts import with_java_options
-from kbroker.tools.cli.start import add_overrides, parse_overrides, serve, set_up_logging
+from kbroker.tools.cli.start import add_overrides, name_logs, parse_overrides, serve, set_up_logging
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
 SECRETS: Final = Path("/etc/kafka/secrets")
@@ -68,6 +77,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``container``."""
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="Kafka's server.properties")
     add_overrides(parser, "set a property, over file and environment")
+    add_core_arguments(parser, default=os.environ.get("KBROKER_CORES"))
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -92,10 +102,20 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(format_properties(properties, "What kbroker container makes of file and environment."), end="")
         return 0
-    config = BrokerConfig.from_properties(with_provided(properties))
-    warn_about(config)
-    _format(config, cluster_id_of(os.environ) or CONTAINER_CLUSTER_ID)
-    return serve(config, on_ready=lambda: _tell_ready(config))
+    properties = with_provided(properties)
+    if is_machine(arguments):
+        return run_machine(arguments, properties, format_first=_format)
+    config = BrokerConfig.from_properties(own_properties(arguments, properties))
+    check_left_cores(arguments, config)
+    if is_first(arguments):
+        warn_about(config)
+    _format(config)
+    name_logs(arguments, config)
+    return serve(
+        config,
+        until_eof=arguments.core is not None,
+        on_ready=partial(_tell_ready, config) if is_first(arguments) else lambda: None,
+    )
 
 
 def _tell_ready(config: BrokerConfig) -> None:
@@ -123,7 +143,8 @@ def container_properties(
     return properties or dict(DEFAULTS)
 
 
-def _format(config: BrokerConfig, cluster_id: str) -> None:
+def _format(config: BrokerConfig) -> None:
+    cluster_id = cluster_id_of(os.environ) or CONTAINER_CLUSTER_ID
     import random
     import time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _EXAMPLES: Final = {
-    "start": ("", "--port 9192 --data-dir ./data --console"),
+    "start": ("--cores auto", "--port 9192 --data-dir ./data --console"),
     "up": ("--console", "-n 5 --secure"),
     "faults": ("'delay Produce seconds=2 topic=orders'", "-n 3 'kill 2'"),
     "container": ("--print", "-c server.properties"),
@@ -39,6 +39,10 @@ _EXAMPLES: Final = {
     "cluster quorum": ("", "--json"),
     "cluster api-versions": ("", "--broker 1"),
     "cluster health": ("", "--broker 1 --complete"),
+    "cluster processes": ("", "/var/lib/kafka/data --json"),
+    "cluster restart": ("", "/var/lib/kafka/data --node 2"),
+    "cluster drain": ("2 --dry-run", "2 --yes"),
+    "cluster unregister": ("2", "2 --yes"),
     "cluster log-dirs": ("", "--topic orders"),
     "config describe": ("topic orders --all --docs", "broker 1"),
     "config set": ("topic orders retention.ms=7d max.message.bytes=5MiB", "broker default log.cleaner.threads=2"),

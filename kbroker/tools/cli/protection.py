@@ -17,6 +17,7 @@ READING: Final = frozenset(
         "cluster features",
         "cluster health",
         "cluster log-dirs",
+        "cluster processes",
         "cluster quorum",
         "completion",
         "config describe",

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,15 @@ from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
+from kbroker.tools.cli.cores import (
+    add_core_arguments,
+    check_left_cores,
+    is_first,
+    is_machine,
+    other_properties,
+    own_properties,
+    run_machine,
+)
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +54,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="Kafka's server.properties; without it, a development node on 127.0.0.1:9092",
     )
     add_overrides(parser, "set a property, over the file's")
+    add_core_arguments(parser)
     parser.add_argument("--port", type=int, metavar="PORT", help="port of the development node (0 picks a free one)")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="data directory of the development node (default ./kbroker-data)"
@@ -154,25 +165,24 @@ _COLLECT_AFTER = 20_000
 """Objects that may be made before the youngest are looked through for cycles."""
 
 
-def load_config(arguments: argparse.Namespace) -> BrokerConfig:
-    """The configuration that the command line asks for."""
+def load_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    """The properties that the command line asks for, as those of one node."""
     overrides = parse_overrides(arguments.override)
     if arguments.metrics is not None:
-        overrides[METRICS_LISTENER] = _http_address(arguments.metrics)
+        overrides = {METRICS_LISTENER: _http_address(arguments.metrics)} | overrides
     if arguments.explorer is not None:
-        overrides[EXPLORER_LISTENER] = _http_address(arguments.explorer)
+        overrides = {EXPLORER_LISTENER: _http_address(arguments.explorer)} | overrides
     if arguments.config is None:
         properties = development_properties(
             arguments.data_dir or "kbroker-data", 9092 if arguments.port is None else arguments.port
         )
-        return BrokerConfig.from_properties(with_controller_listener(properties | overrides))
+        return with_controller_listener(properties | overrides)
     for option, value in (("--port", arguments.port), ("--data-dir", arguments.data_dir)):
         if value is not None:
             raise UsageError(f"{option} is for the development node; with --config use -o NAME=VALUE")
     from kbroker.tools.cli.kafka_opts import with_java_options
 
-    properties = with_java_options(read_properties_file(arguments.config) | overrides, os.environ)
-    return BrokerConfig.from_properties(with_provided(properties))
+    return with_provided(with_java_options(read_properties_file(arguments.config) | overrides, os.environ))
 
 
 def _http_address(text: str) -> str:
@@ -193,18 +203,35 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     set_up_logging(arguments.log_level)
     if arguments.audit_log is not None:
         set_up_audit_log(arguments.audit_log)
-    console = _console_of(arguments)
-    config = load_config(arguments)
+    console = _console_of(arguments) if is_first(arguments) else None
+    properties = load_properties(arguments)
+    if is_machine(arguments):
+        if beside is not None:
+            raise UsageError("--cores: what is done beside a node is done beside one")
+        return run_machine(
+            arguments, properties, format_first=partial(_format, arguments), until_eof=arguments.until_eof
+        )
+    config = BrokerConfig.from_properties(own_properties(arguments, properties))
     if console is not None:
+        console = console._replace(others=other_properties(arguments, properties))
         console.check(config)
-    from kbroker.tools.cli.config_warnings import warn_about
+    check_left_cores(arguments, config)
+    if is_first(arguments):
+        from kbroker.tools.cli.config_warnings import warn_about
 
-    warn_about(config, chosen_here=() if arguments.config else development_properties())
+        warn_about(config, chosen_here=() if arguments.config else development_properties())
+    _format(arguments, config)
+    name_logs(arguments, config)
+    until_eof = arguments.until_eof or arguments.core is not None
+    return serve(config, until_eof=until_eof, beside=beside, console=console)
+
+
+def _format(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+    """Make the directories of a development node ready; others are formatted by their users."""
     if arguments.config is None:
         from kbroker.tools.cli.storage import format_if_needed
 
         format_if_needed(config)
-    return serve(config, until_eof=arguments.until_eof, beside=beside, console=console)
 
 
 def _console_of(arguments: argparse.Namespace) -> ConsoleBeside | None:
@@ -243,8 +270,15 @@ def serve(
     return 0
 
 
-def _formatter() -> logging.Formatter:
-    return logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+def _formatter(node: str = "") -> logging.Formatter:
+    return logging.Formatter(f"%(asctime)s.%(msecs)03d %(levelname)s {node}%(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+
+
+def name_logs(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+    """Have each line of the log name the node, where it is one of several."""
+    if arguments.core is not None:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(_formatter(f"[node {config.node_id}] "))
 
 
 def set_up_audit_log(path: Path) -> None:

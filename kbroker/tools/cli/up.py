@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.errors import FatalError
-from kbroker.tools.cli.child import module_command
+from kbroker.tools.cli.child import ended, module_command
 from kbroker.tools.cli.cluster_plan import (
     DEFAULT_PORT,
     HOST,
@@ -25,6 +25,7 @@ from kbroker.tools.cli.cluster_plan import (
     with_explorers,
 )
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
+from kbroker.tools.cli.cores import core_count
 from kbroker.tools.cli.data_owners import is_cluster
 from kbroker.tools.cli.start import add_overrides, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
@@ -54,6 +55,9 @@ With three nodes or more a topic has three replicas (default.replication.factor=
 acknowledged with acks=all is on two of them (min.insync.replicas=2): any node may be killed. The
 first three are the controllers.
 
+With --cores 2 each is a machine with two nodes, of one rack: DIR/node-1 has node 1 and, in core2, node 2;
+DIR/node-3 is the next machine's. A machine's nodes that die are started again.
+
 With --secure, DIR/security gets a certificate authority, certificates, users with random passwords, and
 client properties: client.properties (for programs: all topics, groups and transactional ids) and
 admin.properties (everything), and both as librdkafka has them; kbroker user and kbroker acl add others.
@@ -68,6 +72,13 @@ node did not start, or died."""
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``up``."""
     parser.add_argument("-n", "--nodes", type=positive, default=3, metavar="COUNT", help="how many (default 3)")
+    parser.add_argument(
+        "--cores",
+        type=core_count,
+        default=1,
+        metavar="N",
+        help="have each stand for a machine with N nodes in one rack",
+    )
     parser.add_argument(
         "--port",
         type=not_negative,
@@ -106,9 +117,14 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the cluster until SIGTERM or SIGINT."""
     data = arguments.data or _default_data(arguments.secure)
-    secure = secure_setup(data, arguments.nodes, wanted=arguments.secure)
+    secure = secure_setup(data, arguments.nodes, cores=arguments.cores, wanted=arguments.secure)
     plans = plan_cluster(
-        arguments.nodes, data, port=arguments.port, properties=parse_overrides(arguments.override), secure=secure
+        arguments.nodes,
+        data,
+        port=arguments.port,
+        cores=arguments.cores,
+        properties=parse_overrides(arguments.override),
+        secure=secure,
     )
     if arguments.explorer is not None:
         plans = with_explorers(plans, arguments.explorer)
@@ -196,10 +212,10 @@ class Supervisor:
             if self._stopping:
                 node.enter(State.STOPPED)
                 if code and (node.has_served or code != -signal.SIGTERM):  # one that was starting had nothing to save
-                    self._notify(f"node {node.plan.node_id} did not stop cleanly: {_ended(code)}")
+                    self._notify(f"node {node.plan.node_id} did not stop cleanly: {ended(code)}")
                     self.failed = True
                 return
-            node.how = _ended(code)
+            node.how = ended(code)
             was_serving = node.state is State.SERVING
             node.enter(State.DEAD)
             words = node.last_words()
@@ -407,13 +423,3 @@ class Supervisor:
     def _table(self) -> Table:
         now = time.monotonic()
         return table([row(node, self.cluster, now) for node in self.nodes], caption(self.cluster))
-
-
-def _ended(code: int) -> str:
-    """An exit code in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

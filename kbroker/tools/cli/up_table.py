@@ -9,6 +9,8 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from kbroker.tools.diagnosis.facts import ReplicaCounts
+
 if TYPE_CHECKING:
     import trio
     from rich.table import Table
@@ -67,9 +69,11 @@ _STYLES: Final = {State.SERVING: "green", State.DEAD: "bold red", State.STOPPED:
 
 def row(node: Node, cluster: ClusterView | None, now: float) -> tuple[list[str], str]:
     """A node's line of the table, and its style."""
-    told = None if cluster is None else cluster.counts.get(node.plan.node_id)
+    ids = range(node.plan.node_id, node.plan.node_id + node.plan.cores)
+    counts = [] if cluster is None else [cluster.counts[each] for each in ids if each in cluster.counts]
+    told = ReplicaCounts(*map(sum, zip(*counts, strict=True))) if counts else None
     state, style = node.state.value, _STYLES.get(node.state, "yellow")
-    is_fenced = cluster is not None and told is not None and node.plan.node_id not in cluster.alive
+    is_fenced = cluster is not None and told is not None and not set(ids) <= cluster.alive
     if node.state is State.SERVING and told is not None and (is_fenced or told.out_of_sync):
         style = "yellow"
         state = "fenced" if is_fenced else state
@@ -79,7 +83,7 @@ def row(node: Node, cluster: ClusterView | None, now: float) -> tuple[list[str],
     if node.plan.controller_port is not None:
         role = "active" if cluster is not None and cluster.controller == node.plan.node_id else "voter"
     cells = [
-        str(node.plan.node_id),
+        str(node.plan.node_id) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}",
         node.plan.address,
         str(node.pid or "-"),
         state,

@@ -142,3 +142,20 @@ def transactions(view: ClusterView) -> Iterator[Finding]:
 
 
 RULES: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (controllers, brokers, replication, transactions)
+
+
+_OF_COMPLETE: Final = ("fenced-broker", "offline-partitions", "under-min-isr", "under-replicated")
+
+
+def health_problems(view: ClusterView, *, broker: int | None = None, complete: bool = False) -> list[str]:
+    """Returns what keeps a node that has answered from serving; with ``complete``, also what the cluster lacks."""
+    found = [
+        each.text
+        for each in findings(view)
+        if each.kind == "controller-quorum"
+        or (complete and each.kind in _OF_COMPLETE)
+        or (each.kind == "fenced-broker" and each.about == f"broker {broker}")
+    ]
+    if broker is not None and broker not in {each.id for each in view.brokers}:
+        found.append(f"broker {broker} is not registered")
+    return found

@@ -110,6 +110,7 @@ class BrokerFacts:
     features: tuple[Feature, ...] = ()
     newest_own_record: int | None = None
     """The latest timestamp, of the broker's own clock, among the records that it has written into internal topics."""
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,12 @@ class ClusterFacts:
         known = [broker.listener for broker in self.brokers if broker.listener is not None]
         seen = {(each.host, each.port) for each in known}
         return (*known, *(each for each in self.bootstrap if (each.host, each.port) not in seen))
+
+    @property
+    def machines(self) -> int:
+        """The number of machines that can fail by themselves. Brokers of one rack and host are on one (``--cores``)."""
+        hosts = {each.id: "" if each.listener is None else each.listener.host for each in self.brokers}
+        return len({each.id if each.rack is None else (each.rack, hosts[each.id]) for each in self.brokers})
 
     @property
     def throttled_ms(self) -> int:

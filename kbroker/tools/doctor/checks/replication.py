@@ -81,7 +81,7 @@ def min_isr(facts: Facts) -> Iterator[Finding]:
 @check("single-copy", "A topic has one replica in a cluster of several brokers", see="replication")
 def single_copy(facts: Facts) -> Iterator[Finding]:
     """Report topics that are away, or lost, with one node; internal ones have a check of their own."""
-    if facts.cluster is None or len(facts.cluster.brokers) < 2:
+    if facts.cluster is None or facts.cluster.machines < 2:
         return
     single = [
         topic.name
@@ -96,6 +96,29 @@ def single_copy(facts: Facts) -> Iterator[Finding]:
             " records are lost.",
             f"The metadata lists one replica, and there are {len(facts.cluster.brokers)} brokers.",
             "Create topics with --replicas 3; an existing one gets more by kafka-reassign-partitions.",
+        )
+
+
+@check("racks", "Two replicas of a partition are in one rack, although there are others", see="replication")
+def racks(facts: Facts) -> Iterator[Finding]:
+    """Report topics that one rack, which may be one machine, takes more of than it has to."""
+    rack_of = {broker.id: broker.rack for broker in facts.brokers}
+    count = len(set(rack_of.values()))
+    wrong = [
+        topic.name
+        for topic in facts.topics
+        if any(
+            len({rack_of.get(broker) for broker in each.replicas}) < min(count, len(each.replicas))
+            for each in topic.description.partitions
+        )
+    ]
+    if count > 1 and wrong:
+        yield Finding(
+            Severity.WARNING,
+            _names(wrong),
+            f"{_names(wrong)}: two replicas of a partition are in one rack, and fail together.",
+            f"The metadata names their brokers, which are in {count} racks.",
+            "Move one of them to another rack by kafka-reassign-partitions, or on the topic's page of kbroker console.",
         )
 
 
@@ -126,19 +149,19 @@ def internal_topics(facts: Facts) -> Iterator[Finding]:
     cluster = facts.cluster
     if cluster is None or not cluster.brokers:
         return
-    count = len(cluster.brokers)
+    count, machines = len(cluster.brokers), min(cluster.machines, 3)
     there = {topic.name: topic for topic in facts.topics}
     for name, (key, fails) in INTERNAL.items():
         topic = there.get(name)
         if topic is not None:
             fewest = min((len(each.replicas) for each in topic.description.partitions), default=0)
-            if 0 < fewest < min(count, 3):
+            if 0 < fewest < machines:
                 yield Finding(
                     Severity.WARNING,
                     f"topic {name}",
                     f"{name} has {_replicas(fewest)}, and there {_are(count)}: {fails} while one of them is down.",
                     "The metadata lists its replicas.",
-                    f"Give it {min(count, 3)} replicas by kafka-reassign-partitions, and set {key} for new clusters.",
+                    f"Give it {machines} replicas by kafka-reassign-partitions, and set {key} for new clusters.",
                 )
             continue
         factors = [number_of(broker.configs, key) for broker in cluster.brokers]
@@ -154,10 +177,10 @@ def internal_topics(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_lowered(cluster: ClusterFacts) -> bool:
-    """Whether internal topics get fewer replicas by themselves: on a node of kbroker that is alone."""
+    """Whether internal topics get fewer replicas by themselves: on a machine with kbroker that is alone."""
     is_kbroker = all(broker.is_kbroker for broker in cluster.brokers)
     voters = 0 if cluster.quorum is None else cluster.quorum.voters
-    return is_kbroker and len(cluster.brokers) == 1 and voters <= 1
+    return is_kbroker and cluster.machines == 1 and voters <= 1
 
 
 @check(

@@ -163,7 +163,7 @@ class ClusterLook:
         self, pool: ThreadPoolExecutor, listeners: dict[ClusterBroker, ListenerFacts | None]
     ) -> tuple[BrokerFacts, ...]:
         def ask(broker: ClusterBroker) -> BrokerFacts:
-            found = BrokerFacts(broker.id, broker.fenced, listeners[broker])
+            found = BrokerFacts(broker.id, broker.fenced, listeners[broker], rack=broker.rack)
             return self._ask_broker(found) if broker.id in self._reached else found
 
         return tuple(pool.map(ask, listeners))

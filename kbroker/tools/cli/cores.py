@@ -1,0 +1,210 @@
+"""``--cores``: a node for each core of the machine, run by one supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kbroker.config import BrokerConfig
+from kbroker.config.cores import DIRECTORY, core_properties
+from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
+from kbroker.errors import FatalError
+
+_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
+_MOST: Final = 256
+
+
+def add_core_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """The option ``--cores``, and ``--core``, by which the supervisor tells a node which it is."""
+    parser.add_argument(
+        "--cores",
+        type=core_count,
+        default=default,
+        metavar="N",
+        help="run a node for each of N cores of this machine; auto: for each that this process may use",
+    )
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
+
+
+def core_count(text: str) -> int:
+    """``3``, or ``auto`` for all."""
+    if text.strip().lower() == "auto":
+        return usable_processors()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MOST):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_MOST}, or auto")
+    return int(text)
+
+
+def usable_processors(quota: Path = _QUOTA) -> int:
+    """The processors that this process may use: those it may run on, and no more than its container may use up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        limit, period = quota.read_text().split()
+        return max(1, min(count, math.ceil(int(limit) / int(period))))
+    except (OSError, ValueError):  # there is none, or it is "max"
+        return count
+
+
+def own_properties(arguments: argparse.Namespace, properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of the node that the command line asks for: those of a file are one node's."""
+    if arguments.cores is None:
+        return dict(properties)
+    return core_properties(properties, arguments.core or 1, arguments.cores, socket.gethostname())
+
+
+def other_properties(arguments: argparse.Namespace, properties: Mapping[str, str]) -> list[dict[str, str]]:
+    """The properties of the machine's other nodes, for the first one; else none."""
+    if arguments.core != 1:
+        return []
+    machine = socket.gethostname()
+    return [core_properties(properties, each, arguments.cores, machine) for each in range(2, arguments.cores + 1)]
+
+
+def is_machine(arguments: argparse.Namespace) -> bool:
+    """Whether there are several nodes to start, and this process is none of them."""
+    return arguments.cores is not None and arguments.cores > 1 and arguments.core is None
+
+
+def is_first(arguments: argparse.Namespace) -> bool:
+    """Whether this process is the machine's first node, or its only one."""
+    return arguments.core in (None, 1)
+
+
+def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+    """``FatalError`` if there are partitions of nodes that would not be started: they would be away."""
+    if arguments.core is not None:
+        return
+    cores = arguments.cores or 1
+    for log_dir in config.log_dirs:
+        try:
+            names = os.listdir(log_dir)
+        except OSError:
+            continue  # the node says so
+        found = {int(match[1]): name for name in names if (match := DIRECTORY.fullmatch(name))}
+        for core in sorted(core for core in found if core > cores):
+            count = _partitions(os.path.join(log_dir, found[core]))
+            if count:
+                number = config.node_id + core - 1
+                raise FatalError(
+                    f"{os.path.join(log_dir, found[core])} has {count} partitions of node {number}, which --cores"
+                    f" {cores} does not start: start with --cores {max(found)}, and move them away by kbroker cluster"
+                    f" drain {number}"
+                )
+
+
+def _partitions(directory: str) -> int:
+    from kbroker.log.log_dir import parse_log_dir_name
+    from kbroker.types import METADATA_TOPIC
+
+    try:
+        with os.scandir(directory) as entries:
+            found = [parse_log_dir_name(entry.name) for entry in entries if entry.is_dir()]
+    except OSError:
+        return 0
+    return sum(each is not None and each.topic != METADATA_TOPIC for each in found)
+
+
+def run_machine(
+    arguments: argparse.Namespace,
+    properties: Mapping[str, str],
+    *,
+    format_first: Callable[[BrokerConfig], None],
+    until_eof: bool = False,
+) -> int:
+    """Run a node for each core until SIGTERM or SIGINT; the exit code.
+
+    ``format_first`` makes the directories of the first node ready, if that is wanted.
+    """
+    cores, machine = arguments.cores, socket.gethostname()
+    config = BrokerConfig.from_properties(properties)
+    if not config.is_broker:
+        raise FatalError("--cores: this node is a controller alone, which has one core")
+    chosen = _chosen_ports(config, cores)
+    properties = {**properties, **chosen}
+    configs = [
+        BrokerConfig.from_properties(core_properties(properties, core, cores, machine)) for core in range(1, cores + 1)
+    ]
+    check_left_cores(arguments, configs[0])
+    if code := _in_a_child(partial(_format_all, configs, format_first)):
+        return code
+    from kbroker.tools.cli.child import module_command
+    from kbroker.tools.cli.core_supervisor import CoreNode, CoreSupervisor
+
+    words = [*module_command("kbroker"), *sys.argv[1:], "--cores", str(cores)]
+    for name, value in chosen.items():
+        words += ["-o", f"{name}={value}"]
+    nodes = [CoreNode(each.node_id, [*words, "--core", str(core)]) for core, each in enumerate(configs, 1)]
+    return CoreSupervisor(nodes, Path(configs[0].log_dirs[0]), until_eof=until_eof).run()
+
+
+def _chosen_ports(config: BrokerConfig, cores: int) -> dict[str, str]:
+    """Ports in the place of 0, for a machine whose nodes have to find one another, also when one starts again."""
+    from kbroker.tools.cli.cluster_plan import free_ports
+
+    found: dict[str, str] = {}
+    if any(listener.port == 0 for listener in config.listeners):
+        controllers = config.controller_listener_names
+        own = [
+            each
+            if each.port
+            else each._replace(port=free_ports(1 if each.name in controllers else cores, in_row=True)[0])
+            for each in config.listeners
+        ]
+        found["listeners"] = ",".join(map(str, own))
+        for old, new in zip(config.listeners, own, strict=True):
+            if old.port == 0 and new.name == controllers[0] and not config.controller_quorum_voters:
+                found["controller.quorum.bootstrap.servers"] = str(new).partition("://")[2]
+    for name in (METRICS_LISTENER, EXPLORER_LISTENER):
+        address = config.raw.get(name, "").rstrip("/")
+        if address.endswith(":0"):
+            found[name] = f"{address[:-1]}{free_ports(cores, in_row=True)[0]}"
+    return found
+
+
+def _in_a_child(work: Callable[[], None]) -> int:
+    """Do something that imports much in a process of its own; its exit code, after it has told of an error."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except FatalError as error:
+            from kbroker.tools.cli.common import complain
+
+            complain(str(error))
+            code = error.exit_code
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _format_all(configs: Sequence[BrokerConfig], format_first: Callable[[BrokerConfig], None]) -> None:
+    """Make all directories ready: those after the first node's need what that one has, the id of the cluster."""
+    format_first(configs[0])
+    from kbroker.log.checkpoint_files import node_meta_properties
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.storage import format_log_dirs
+
+    disk = OsDisk()
+    known = node_meta_properties(disk, configs[0].metadata_log_dir, configs[0].log_dirs)
+    for config in configs[1:]:
+        format_log_dirs(
+            disk,
+            config.log_dirs,
+            config.metadata_log_dir,
+            node_id=config.node_id,
+            cluster_id=known.cluster_id,
+            rng=random.SystemRandom(),
+            now_ms=time.time_ns() // 1_000_000,
+            ignore_formatted=True,
+        )
