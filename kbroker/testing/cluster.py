@@ -33,6 +33,8 @@ from kbroker.testing.access import Accessible, ClientAccess, secure_access
 from kbroker.testing.broker import _text
 from kbroker.testing.cluster_node import START_SECONDS, ClusterNode, until
 from kbroker.testing.link import OWN_CLIENT_ID
+from kbroker.testing.parameters import Index, Seconds
+from kbroker.testing.verbs import ClockSeen, NodeAction, NodeSeen, NotThere, Verbs
 from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ _ANSWER_SECONDS = 120.0
 T = TypeVar("T")
 
 
-class RunningCluster(Accessible):
+class RunningCluster(Accessible, Verbs):
     """Several nodes on this machine, for the length of a ``with`` block.
 
     ``properties`` are Kafka's, for every node, over those of a cluster in which one node of three may be lost. ``port``

@@ -21,7 +21,7 @@ from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import add_overrides, parse_overrides, set_up_logging
 
 _POLL_SECONDS = 0.5
-_ERRORS = (ValueError, ApiError, TimeoutError, RuntimeError, FatalError)
+_ERRORS = (ValueError, LookupError, ApiError, TimeoutError, RuntimeError, FatalError)
 
 DETAILS = f"""\
 What is to go wrong is told by LINEs, before the node is ready, and by lines on standard input, at any

@@ -9,10 +9,10 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.base import collector
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kbroker.handlers.registration import Preload
     from kbroker.node.broker import Broker
+    from kbroker.runtime.env import Env
     from kbroker.tools.cli.console_beside import ConsoleBeside
 
 STOP_SECONDS = 5.0
@@ -91,11 +92,46 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
     )
+    add_control_arguments(parser)
+    parser.add_argument(
+        "--control-config",
+        type=Path,
+        metavar="FILE",
+        help="client properties by which the control comes in, where no listener is PLAINTEXT",
+    )
     parser.add_argument(
         "--until-eof",
         action="store_true",
         help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
     )
+
+
+def add_control_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of what ``kbroker.testing`` does over HTTP; ``is_controlled`` tells whether any is given."""
+    parser.add_argument(
+        "--control",
+        nargs="?",
+        const="9494",
+        metavar="[HOST:]PORT",
+        help="serve faults, clocks and waits for tests, as JSON: on 127.0.0.1 unless a host is given, port 9494",
+    )
+    parser.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="FILE",
+        help="who asks the control shows the token that this file has; needed beyond the loopback interface",
+    )
+    parser.add_argument(
+        "--faults", type=Path, metavar="FILE", help="begin with the faults in this file, a line each as for kbroker faults"
+    )
+
+
+def is_controlled(arguments: argparse.Namespace) -> bool:
+    """Whether a test is to reach into the node."""
+    for name in ("control_token_file", "control_config"):
+        if arguments.control is None and getattr(arguments, name, None) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --control")
+    return arguments.control is not None or arguments.faults is not None
 
 
 def development_properties(data_dir: str = "kbroker-data", port: int = 9092) -> dict[str, str]:
@@ -181,8 +217,21 @@ def _http_address(text: str) -> str:
     return f"http://{host if colon else '127.0.0.1'}:{port}"
 
 
-Beside = Callable[..., Awaitable[object]]
-"""A Trio task that runs beside a node (``kbroker.testing``). It is given the node, which starts once the task has."""
+class Beside(Protocol):
+    """A test that reaches into a node of its own process (``kbroker.testing``)."""
+
+    @property
+    def trio_clock(self) -> trio.abc.Clock:
+        """The clock that the node's Trio runs on."""
+
+    def env(self) -> Env:
+        """The world of the node."""
+
+    def check(self, config: BrokerConfig) -> None:
+        """``UsageError`` if the node as it is configured is none that the test can reach."""
+
+    async def run(self, node: Broker, task_status: trio.TaskStatus[None]) -> None:
+        """Run beside the node, which starts once this has."""
 
 
 def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
@@ -194,9 +243,13 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     if arguments.audit_log is not None:
         set_up_audit_log(arguments.audit_log)
     console = _console_of(arguments)
+    if beside is None and is_controlled(arguments):
+        # By its name: tests stand above the command, and are imported by none that does without.
+        beside = importlib.import_module("kbroker.testing.control.started").StartedNode.of(arguments)
     config = load_config(arguments)
-    if console is not None:
-        console.check(config)
+    for other in (console, beside):
+        if other is not None:
+            other.check(config)
     from kbroker.tools.cli.config_warnings import warn_about
 
     warn_about(config, chosen_here=() if arguments.config else development_properties())
@@ -234,7 +287,8 @@ def serve(
 
     try:
         with quiet_exit():
-            trio.run(_serve, config, until_eof, beside, console, on_ready)
+            clock = None if beside is None else beside.trio_clock
+            trio.run(_serve, config, until_eof, beside, console, on_ready, clock=clock)
     except FatalError as error:
         message = without_values(str(error), config.raw.values())
         if message == str(error):
@@ -276,10 +330,11 @@ def set_up_logging(level: str) -> None:
 def ready_line(broker: Broker, config: BrokerConfig) -> str:
     """``kbroker ready: HOST:PORT ...``: where clients of this machine find each broker listener."""
     listeners = config.broker_listeners or config.controller_listeners
-    return f"kbroker ready: {' '.join(_reachable(*broker.ports[each.name]) for each in listeners)}"
+    return f"kbroker ready: {' '.join(reachable(*broker.ports[each.name]) for each in listeners)}"
 
 
-def _reachable(host: str, port: int) -> str:
+def reachable(host: str, port: int) -> str:
+    """``host:port`` by which a client of this machine reaches an address that is bound."""
     if host in ("0.0.0.0", "::", ""):
         host = "localhost"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -309,9 +364,9 @@ async def _serve(
             await nursery.start(_await_signal, stop)
             if until_eof:
                 nursery.start_soon(await_end_of_input, stop)
-            broker = Broker(config, RealEnv())
+            broker = Broker(config, RealEnv() if beside is None else beside.env())
             if beside is not None:
-                await besides.start(beside, broker)
+                await besides.start(beside.run, broker)
             serves = trio.Event()
             nursery.start_soon(_collect_in_a_long_start, serves)
             await nursery.start(broker.run)
