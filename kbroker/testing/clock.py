@@ -5,15 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from math import inf
-from typing import TYPE_CHECKING
 
 import trio
 
 from kbroker.runtime.env import RealEnv
 from kbroker.testing.verbs import ClockSeen
-
-if TYPE_CHECKING:
-    from kbroker.node.broker import Broker
 
 _QUIET_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0
@@ -31,6 +27,15 @@ class MovedClock(trio.abc.Clock):
     def stands(self) -> bool:
         """Whether it stands still, until it is moved or goes on."""
         return self._stands_at is not None
+
+    @property
+    def state(self) -> tuple[float, float | None]:
+        """The seconds that it is ahead, and where it stands if it does: the same in all processes of a machine."""
+        return self.ahead, self._stands_at
+
+    @state.setter
+    def state(self, state: tuple[float, float | None]) -> None:
+        self.ahead, self._stands_at = state
 
     def stop(self) -> None:
         """Have it stand still."""
@@ -54,9 +59,9 @@ class MovedClock(trio.abc.Clock):
         """Seconds that it is ahead of the machine's."""
         return self.ahead if self._stands_at is None else self._stands_at - time.perf_counter()
 
-    def seen_by(self, node: Broker) -> ClockSeen:
+    def seen(self) -> ClockSeen:
         """It, and the wall clock of a node that goes by it."""
-        return ClockSeen(self.stands, self.moved(), node.env.wall_clock_ms())
+        return ClockSeen(self.stands, self.moved(), MovedEnv(self).wall_clock_ms())
 
     def start_clock(self) -> None:
         """Nothing has to be started."""
@@ -82,12 +87,11 @@ class MovedEnv(RealEnv):
         return super().wall_clock_ms() + int(self._clock.moved() * 1000)
 
 
-async def advance(clock: MovedClock, seconds: float) -> None:
-    """Move the clock of this event loop ahead, and let everything that is due be done.
+async def settle() -> None:
+    """Let everything be done that is due by the clock of this event loop, which has been moved.
 
     Deadlines are looked at once, after the jump: what happens every minute happens once, however far it goes.
     """
-    clock.move(seconds)
     threads = trio.to_thread.current_default_thread_limiter()
     deadline = time.perf_counter() + _LONGEST_THREAD_SECONDS
     while True:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,9 +36,10 @@ from kbroker.testing.cluster_node import START_SECONDS, ClusterNode, until
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.testing.parameters import Index, Seconds
 from kbroker.testing.verbs import ClockSeen, NodeAction, NodeSeen, NotThere, Verbs
-from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
+from kbroker.tools.cli.cluster_plan import plan_another, plan_cluster, prepare, secure_setup
 
 if TYPE_CHECKING:
+    from kbroker.testing.clock import MovedClock
     from kbroker.testing.faults import Faults
     from kbroker.tools.cli.secure_setup import SecureSetup
 
@@ -79,9 +81,17 @@ class RunningCluster(Accessible, Verbs):
         except BaseException:
             self._remove_data()
             raise
-        self.nodes: Sequence[ClusterNode] = [ClusterNode(plan, self._faults_of) for plan in plans]
-        """The nodes in the order of their ids: node 1 is ``nodes[0]``."""
+        self._plans = plans
+        self._nodes = [ClusterNode(plan, self._faults_of) for plan in plans]
+        self._changing = threading.RLock()
+        """Held while nodes are started or ended by their ids, and while clocks are moved."""
         self._faults: Faults | None = None
+        self._moved: MovedClock | None = None
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """The nodes in the order of their ids: node 1 is ``nodes[0]``."""
+        return self._nodes
 
     @property
     def bootstrap_servers(self) -> str:
@@ -95,7 +105,7 @@ class RunningCluster(Accessible, Verbs):
             from kbroker.testing.cluster_faults import ClusterHost
             from kbroker.testing.faults import Faults
 
-            self._faults = Faults(ClusterHost(self, self.nodes))
+            self._faults = Faults(ClusterHost(self, self._nodes))
         return self._faults
 
     def _faults_of(self, node: ClusterNode) -> Faults:
@@ -164,6 +174,93 @@ class RunningCluster(Accessible, Verbs):
             node._signal(signal.SIGKILL)
         for node in self.nodes:
             node.kill()
+
+    # --- Verbs ------------------------------------------------------------------------------------------------------
+
+    is_cluster = True
+
+    @property
+    def nodes_seen(self) -> list[NodeSeen]:
+        """The nodes, whether they run or not."""
+        return [node.seen for node in self._nodes]
+
+    def faults_of(self, node: int) -> Faults:
+        """The faults of one node; ``NotThere``."""
+        return self._node_named(node).faults
+
+    def _node_named(self, node_id: int) -> ClusterNode:
+        try:
+            return self.node(node_id)
+        except KeyError:
+            raise NotThere(f"there is no node {node_id}") from None
+
+    def change_node(self, node: Index, action: NodeAction) -> NodeSeen:
+        """Do to a node what ``action`` says (:meth:`Verbs.change_node`)."""
+        chosen = self._node_named(node)
+        with self._changing:
+            chosen.change(action)
+        return chosen.seen
+
+    def add_node(self) -> NodeSeen:
+        """Add a node, a broker only, and return once it serves and all nodes know it."""
+        with self._changing:
+            plan = plan_another(self._plans, self.data_dir, self._secure)
+            prepare([*self._plans, plan], self._secure)
+            node = ClusterNode(plan, self._faults_of)
+            node._clock = None if self._moved is None else self._moved.state
+            for fault in self.faults.active:
+                if fault.is_of(self.faults):
+                    node._add_fault(fault)
+            self._plans.append(plan)
+            self._nodes.append(node)
+            node.start()
+            self.await_unfenced()
+        return node.seen
+
+    def advance(self, seconds: Seconds) -> None:
+        """Move the clocks of all nodes ahead; return once they have done what was due by then.
+
+        Sessions of brokers with their controller end by a jump that is longer than them: it returns once all nodes that
+        run are admitted again, and every partition has a leader where there had been one.
+        """
+        if seconds < 0:
+            raise ValueError("the clocks of a cluster go ahead only")
+        self._set_clocks(lambda clock: clock.move(seconds))
+        self.await_unfenced()
+
+    def stop_clock(self) -> None:
+        """Have the clocks of all nodes stand (:meth:`Verbs.stop_clock`)."""
+        self._set_clocks(lambda clock: clock.stop())
+
+    def start_clock(self) -> None:
+        """Have the clocks go on from where they stand."""
+        self._set_clocks(lambda clock: clock.go_on())
+
+    @property
+    def clock(self) -> ClockSeen:
+        """The clocks of the nodes."""
+        return self._moved_clock().seen()
+
+    def _moved_clock(self) -> MovedClock:
+        if self._moved is None:
+            from kbroker.testing.clock import MovedClock
+
+            self._moved = MovedClock()
+        return self._moved
+
+    def _set_clocks(self, change: Callable[[MovedClock], None]) -> None:
+        """Have all nodes go by a clock that is changed here; return once they have done what is due by then."""
+        with self._changing:
+            clock = self._moved_clock()
+            change(clock)
+            for wait in [node._set_clock(clock.state) for node in self._nodes]:
+                wait()
+
+    def _reset_nodes(self, timeout: float) -> None:
+        with self._changing:
+            if self._moved is not None and self._moved.stands:
+                self.start_clock()
+            self.heal()
 
     # --- Asking -----------------------------------------------------------------------------------------------------
 

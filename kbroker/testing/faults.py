@@ -170,6 +170,10 @@ class Fault:
             if not self._changed.wait_for(lambda: len(self._injections) >= hits, timeout):
                 raise TimeoutError(f"{self} acted on {self.hits} requests in {timeout:g} s, not {hits}")
 
+    def is_of(self, faults: Faults) -> bool:
+        """Whether it is one of these themselves, and not of one node of their cluster."""
+        return self._faults is faults
+
     def undo(self) -> None:
         """Let requests pass again. What is delayed or held goes on at once. Does nothing the second time."""
         self._faults._remove(self)

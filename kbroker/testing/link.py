@@ -98,7 +98,10 @@ class Link:
 
     def call(self, what: str, timeout: float = CALL_SECONDS, /, **arguments: object) -> Value:
         """The node's answer, or the error that it raises. LinkClosed when it is gone, TimeoutError without one."""
-        number = self.post(what, **arguments)
+        return self.reply_to(self.post(what, **arguments), what, timeout)
+
+    def reply_to(self, number: int, what: str, timeout: float = CALL_SECONDS) -> Value:
+        """The answer to what was posted under this number; errors as from ``call``."""
         with self._changed:
             if not self._changed.wait_for(lambda: number in self._replies or self._closed, timeout):
                 raise TimeoutError(f"the node did not answer {what} within {timeout:g} s")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 import trio
 
 from kbroker.errors import FatalError
-from kbroker.testing.clock import MovedClock, MovedEnv, advance
+from kbroker.testing.clock import MovedClock, MovedEnv, settle
 from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.start import run
@@ -69,7 +69,7 @@ class Remote:
                         self._waiting.pop(message["reply"]).set()
                     elif message["what"] == "begin":
                         task_status.started()
-                    elif message["what"] in ("act", "advance"):
+                    elif message["what"] in ("act", "clock"):
                         nursery.start_soon(self._answer, message)
                     else:  # in their order
                         await self._answer(message)
@@ -94,16 +94,9 @@ class Remote:
             case "metadata_offset":
                 return self._node.metadata.image.offset
             case "clock":
-                seen = self._clock.seen_by(self._node)
-                return [seen.stands, seen.ahead, seen.wall_clock_ms]
-            case "advance":
-                await advance(self._clock, cast("float", call["with"]["seconds"]))
-                return None
-            case "stop_clock":
-                self._clock.stop()
-                return None
-            case "start_clock":
-                self._clock.go_on()
+                ahead, stands_at = cast("list[float]", call["with"]["state"])
+                self._clock.state = ahead, stands_at
+                await settle()
                 return None
             case "topic_id":
                 topic = self._node.metadata.image.topics.by_name.get(cast("str", call["with"]["topic"]))

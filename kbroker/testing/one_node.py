@@ -98,10 +98,15 @@ class OneNode(Verbs):
         """
         if seconds < 0:
             raise ValueError("the clocks of a broker go ahead only")
-        from kbroker.testing.clock import advance
+        from kbroker.testing.clock import settle
 
         clock = self._moved_clock()
-        self.in_broker_async(lambda node: advance(clock, seconds))
+
+        async def advance(node: Broker) -> None:
+            clock.move(seconds)
+            await settle()
+
+        self.in_broker_async(advance)
 
     def stop_clock(self) -> None:
         clock = self._moved_clock()
@@ -113,7 +118,7 @@ class OneNode(Verbs):
 
     @property
     def clock(self) -> ClockSeen:
-        return self.in_broker(self._moved_clock().seen_by)
+        return self._moved_clock().seen()
 
     def _moved_clock(self) -> MovedClock:
         if self._clock is None:
