@@ -20,7 +20,7 @@ from kbroker.client.topics import (
 )
 from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.errors import ErrorCode
-from kbroker.testing.verbs import CannotNow, GroupSeen, LagSeen, LeaderSeen, NotThere, ResetDone
+from kbroker.testing.seen import CannotNow, GroupSeen, LagSeen, LeaderSeen, NotThere, ResetDone
 from kbroker.tools.diagnosis.log_gaps import LogGaps, Spot
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import trio
 
     from kbroker.client.security import ClientSecurity
+    from kbroker.testing.clock import MovedClock
     from kbroker.testing.rules import GivenRules
     from kbroker.testing.security import BrokerSecurity, Protocol
 

@@ -9,7 +9,7 @@ from math import inf
 import trio
 
 from kbroker.runtime.env import RealEnv
-from kbroker.testing.verbs import ClockSeen
+from kbroker.testing.seen import ClockSeen
 
 _QUIET_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0

@@ -35,7 +35,8 @@ from kbroker.testing.broker import _text
 from kbroker.testing.cluster_node import START_SECONDS, ClusterNode, until
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.testing.parameters import Index, Seconds
-from kbroker.testing.verbs import ClockSeen, NodeAction, NodeSeen, NotThere, Verbs
+from kbroker.testing.seen import ClockSeen, NodeAction, NodeSeen, NotThere
+from kbroker.testing.verbs import Verbs
 from kbroker.tools.cli.cluster_plan import plan_another, plan_cluster, prepare, secure_setup
 
 if TYPE_CHECKING:
@@ -138,6 +139,11 @@ class RunningCluster(Accessible, Verbs):
                 self._secure.grant(client)
         return self
 
+    @property
+    def secure_setup(self) -> SecureSetup | None:
+        """The certificates and users of a secure cluster."""
+        return self._secure
+
     def _access(self, user: str | None, mechanism: str) -> ClientAccess | None:
         return None if self._secure is None else secure_access(self._secure, user, mechanism)
 
@@ -211,6 +217,7 @@ class RunningCluster(Accessible, Verbs):
             for fault in self.faults.active:
                 if fault.is_of(self.faults):
                     node._add_fault(fault)
+            node._tell = self.request_log.add if self.request_log.is_on else None
             self._plans.append(plan)
             self._nodes.append(node)
             node.start()
@@ -255,6 +262,19 @@ class RunningCluster(Accessible, Verbs):
             change(clock)
             for wait in [node._set_clock(clock.state) for node in self._nodes]:
                 wait()
+
+    def record_requests(self, on: bool = True) -> None:
+        """Record the requests of all clients at all nodes (:meth:`Verbs.record_requests`)."""
+        log = self.request_log
+        with self._changing:
+            log.clear()
+            log.is_on = on
+            for node in self._nodes:
+                node._observe(log.add if on else None)
+
+    def _await_requests(self) -> None:
+        for node in self._nodes:
+            node._metadata_offset()  # what it has told before it answers this is here then
 
     def _reset_nodes(self, timeout: float) -> None:
         with self._changing:

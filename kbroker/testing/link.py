@@ -1,7 +1,8 @@
 """Calls and replies about faults between a test's process and the nodes of its cluster, both ways.
 
 One socket for each life of a node, one JSON object a line: ``{"call": 3, "what": "add", "with": {...}}``, then
-``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. ``{"what": "begin"}`` has no reply.
+``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. What has no ``call`` has no reply:
+``{"what": "begin"}``, and the requests that a node tells of.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class Link:
                         self._take(message)
                     else:
                         value = self._answer(message["what"], message["with"])
-                        self._write({"reply": message["call"], "value": value})
+                        if "call" in message:
+                            self._write({"reply": message["call"], "value": value})
         except (OSError, LinkClosed, ValueError):
             pass  # the end of the node, perhaps in the middle of a line
         with self._changed:

@@ -93,6 +93,9 @@ class Remote:
                 return None
             case "metadata_offset":
                 return self._node.metadata.image.offset
+            case "observe":
+                self._interception().observe(self._tell if call["with"]["on"] else None)
+                return None
             case "clock":
                 ahead, stands_at = cast("list[float]", call["with"]["state"])
                 self._clock.state = ahead, stands_at
@@ -155,6 +158,9 @@ class Remote:
         await self._write({"call": number, "what": what, "with": arguments})
         await event.wait()
         return self._replies.pop(number)
+
+    async def _tell(self, request: Mapping[str, object]) -> None:
+        await self._write({"what": "request", "with": request})
 
     async def _write(self, message: Mapping[str, object]) -> None:
         async with self._writing:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.testing.parameters import Index, Seconds
-from kbroker.testing.verbs import CannotNow, ClockSeen, NodeAction, NodeSeen, NotThere, Verbs
+from kbroker.testing.seen import CannotNow, ClockSeen, NodeAction, NodeSeen, NotThere
+from kbroker.testing.verbs import Verbs
 
 if TYPE_CHECKING:
     import trio
@@ -154,6 +155,14 @@ class OneNode(Verbs):
     def _close_clients(self) -> None:
         while self._idle_clients:
             self._idle_clients.pop().close()
+
+    def record_requests(self, on: bool = True) -> None:
+        log = self.request_log
+        assert self.faults is not None and self._fault_host is not None
+        host = self._fault_host
+        log.clear()
+        host.observe(log.add if on else None)
+        log.is_on = on
 
     @property
     def nodes_seen(self) -> list[NodeSeen]:

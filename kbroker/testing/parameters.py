@@ -28,6 +28,7 @@ class Between:
 class OneOf:
     """A text is one of these names, which are known once they are asked for."""
 
+    what: str
     names: Callable[[], Sequence[str]]
 
 
@@ -58,8 +59,8 @@ def _errors() -> list[str]:
 
 MOST_SECONDS: Final = 1e9
 
-Api: TypeAlias = Annotated[str, OneOf(_apis)]
-Error: TypeAlias = Annotated[str, OneOf(_errors)]
+Api: TypeAlias = Annotated[str, OneOf("API", _apis)]
+Error: TypeAlias = Annotated[str, OneOf("error", _errors)]
 Topic: TypeAlias = Annotated[str, Matches(r"[a-zA-Z0-9._\-]{1,249}")]
 Group: TypeAlias = Annotated[str, Matches(r"[\s\S]{1,10000}")]
 Regex: TypeAlias = Annotated[str, Expression()]
@@ -89,12 +90,12 @@ class Parameter:
 def parameters_of(function: Callable[..., object]) -> tuple[Parameter, ...]:
     """The arguments of a function or method but the first, those of an unpacked ``TypedDict`` among them."""
     hints = get_type_hints(function, include_extras=True)
-    code = function.__code__  # type: ignore[attr-defined]
+    code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount][1:]
-    given: Sequence[Any] = function.__defaults__ or ()  # type: ignore[attr-defined]
+    given: Sequence[Any] = function.__defaults__ or ()
     positional = code.co_varnames[: code.co_argcount]
     defaults = dict(zip(positional[len(positional) - len(given) :], given, strict=True))
-    defaults |= function.__kwdefaults__ or {}  # type: ignore[attr-defined]
+    defaults |= function.__kwdefaults__ or {}
     found = [Parameter(name, hints[name], name not in defaults, defaults.get(name)) for name in names]
     for kind in hints.values():
         if get_origin(kind) is Unpack:
@@ -174,8 +175,8 @@ def _check(name: str, rule: object, value: Any) -> None:
     match rule:
         case Between(least, most) if not least <= value <= most:
             raise Wrong(f"{name} is to be from {least:g} to {most:g}")
-        case OneOf(names) if value not in names():
-            raise Wrong(f"Kafka has no {name} {_quoted(value)}")
+        case OneOf(what, names) if value not in names():
+            raise Wrong(f"Kafka has no {what} {_quoted(value)}")
         case Matches(pattern) if not re.fullmatch(pattern, value):
             raise Wrong(f"{_quoted(value)} cannot be a {name}")
         case Expression():
@@ -224,7 +225,7 @@ def schema_of(kind: Any) -> Schema:
         match rule:
             case Between(least, most):
                 schema |= {"minimum": least, "maximum": most}
-            case OneOf(names_of):
+            case OneOf(_, names_of):
                 schema["enum"] = list(names_of())
             case Matches(pattern):
                 schema["pattern"] = f"^{pattern}$"

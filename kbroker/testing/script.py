@@ -6,12 +6,14 @@ What ``kbroker faults`` reads. The words are methods of :class:`~kbroker.testing
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 from kbroker.testing.faults import Fault, Faults, Matching
 from kbroker.testing.parameters import Parameter, from_text, parameters_of
-from kbroker.testing.verbs import NodeAction, NotThere, Verbs
+from kbroker.testing.seen import NodeAction, NotThere
+from kbroker.testing.verbs import Verbs
+from kbroker.tools.cli.parser import UsageError
 
 __all__ = ["FaultScript", "summary"]
 
@@ -116,6 +118,14 @@ class FaultScript:
         method = getattr(faults, name.replace("-", "_"))
         made = method(from_text(parameters_of(getattr(Faults, name.replace("-", "_")))[0], subject), **arguments)
         return described(made) if isinstance(made, Fault) else ""
+
+    def begin(self, lines: Iterable[str]) -> None:
+        """Have the faults of requests in a file be there; ``UsageError`` names the line that is wrong."""
+        for number, line in enumerate(lines, 1):
+            try:
+                self.run(line, only_requests=True)
+            except (ValueError, RuntimeError) as error:
+                raise UsageError(f"--faults, line {number}: {line.strip()}: {error}") from None
 
     def _arguments(self, name: str, word: _Word, texts: list[str]) -> tuple[dict[str, Any], int | None]:
         known = {each.name: each for each in word.parameters}

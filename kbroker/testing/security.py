@@ -7,12 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.testing.access import MECHANISMS, ClientAccess
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from kbroker.tools.cli.secure_setup import AUTHORIZER, login_line, pem_stores
+
+if TYPE_CHECKING:
+    from kbroker.client.security import ClientSecurity
 
 Protocol = Literal["ssl", "sasl_plaintext", "sasl_ssl"]
 """The security of the broker's listener."""

@@ -8,123 +8,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, Unpack
 
 from kbroker.client.errors import ClientError
-from kbroker.testing.parameters import Group, Index, Offset, Seconds, Topic
+from kbroker.testing.parameters import Group, Index, Offset, Seconds, Times, Topic
+from kbroker.testing.seen import (
+    ClockSeen,
+    GroupSeen,
+    LagSeen,
+    LeaderSeen,
+    NodeAction,
+    NodeSeen,
+    NotInTime,
+    OffsetSeen,
+    RequestsSeen,
+    ResetDone,
+    Wanted,
+)
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.client import Client
     from kbroker.testing.faults import Faults
+    from kbroker.testing.requests import RequestLog
 
 T = TypeVar("T")
-
-NodeAction: TypeAlias = Literal["stop", "start", "kill", "pause", "resume"]
 
 WAIT_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 
 
-class NotThere(LookupError):
-    """A topic, a node or the like that does not exist; the text is one line."""
-
-
-class CannotNow(RuntimeError):
-    """It is not possible for what is there, as it is now; the text is one line."""
-
-
-class NotInTime(TimeoutError):
-    """A wait that came to its end; ``seen`` is what was seen last."""
-
-    def __init__(self, text: str, seen: object) -> None:
-        super().__init__(text)
-        self.seen = seen
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSeen:
-    """A group as its coordinator describes it. The state is empty, and the coordinator -1, of one that is not there."""
-
-    group: str
-    type: str
-    state: str
-    coordinator: int
-    members: list[str]
-    """Their ids."""
-    assigned: dict[str, list[str]]
-    """Member id -> its partitions, as ``topic-0``."""
-
-    def __str__(self) -> str:
-        return f"{self.state or 'not there'} with {len(self.members)} members"
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetSeen:
-    """An offset of a partition: the end of its log, or what a group has committed (-1: nothing)."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"at {self.offset}"
-
-
-@dataclass(frozen=True, slots=True)
-class LagSeen:
-    """The records of a topic that a group has not read, by partition."""
-
-    topic: str
-    group: str
-    lag: dict[int, int]
-
-    def __str__(self) -> str:
-        return f"behind by {sum(self.lag.values())} records"
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderSeen:
-    """The leader of a partition."""
-
-    topic: str
-    partition: int
-    leader: int
-
-    def __str__(self) -> str:
-        return f"led by {self.leader}"
-
-
-@dataclass(frozen=True, slots=True)
-class ResetDone:
-    """The topics and groups that are gone, and the groups that members kept."""
-
-    topics: list[str]
-    groups: list[str]
-    kept: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ClockSeen:
-    """The clocks of the nodes: whether they stand, the seconds that they are ahead of the machine's, and the time."""
-
-    stands: bool
-    ahead: float
-    wall_clock_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """A node: "running", "paused" or "down", and its address for clients."""
-
-    node: int
-    state: str
-    address: str
-
-
 class Verbs:
     """What can be asked of one node and of several alike. All calls may be made from any thread but the broker's."""
+
+    _request_log: RequestLog | None = None
 
     is_cluster: ClassVar[bool] = False
     """Whether there are several nodes, each a process of its own."""
@@ -155,7 +72,7 @@ class Verbs:
         raise NotImplementedError
 
     def add_node(self) -> NodeSeen:
-        """Add a node to the cluster, as a broker, and return once it serves. ``CannotNow`` where there is no cluster."""
+        """Add a broker to the cluster, and return once it serves. ``CannotNow`` where there is no cluster."""
         raise NotImplementedError
 
     def change_node(self, node: Index, action: NodeAction) -> NodeSeen:
@@ -243,7 +160,8 @@ class Verbs:
 
         What is in an open transaction does not count, nor do the control records at the end of one.
         """
-        from kbroker.testing.asking import LogGaps, lag_of
+        from kbroker.testing.asking import lag_of
+        from kbroker.tools.diagnosis.log_gaps import LogGaps
 
         what = f"group {group} has not read all of {topic}"
         gaps = LogGaps()
@@ -308,17 +226,54 @@ class Verbs:
         """Delete all records of a topic, also of a compacted one; the log start offset of each partition."""
         return self.faults.delete_records(topic)
 
+    # --- requests
+
+    @property
+    def request_log(self) -> RequestLog:
+        """The requests that clients have made, once they are recorded (:meth:`record_requests`)."""
+        if self._request_log is None:
+            from kbroker.testing.requests import RequestLog
+
+            self._request_log = RequestLog()
+        return self._request_log
+
+    def record_requests(self, on: bool = True) -> None:
+        """Record the requests of all clients from now on, or no more, and forget those that there are.
+
+        While it is on, a request costs more, and is served after those before it on its connection.
+        """
+        raise NotImplementedError
+
+    def requests(self, **wanted: Unpack[Wanted]) -> RequestsSeen:
+        """The requests that clients have made and had answers to; ``CannotNow`` while they are not recorded.
+
+        ``next`` of the answer is the ``after`` of the next question.
+        """
+        self._await_requests()
+        return self.request_log.find(wanted)
+
+    def wait_for_requests(
+        self, count: Times = 1, *, timeout: Seconds = WAIT_SECONDS, **wanted: Unpack[Wanted]
+    ) -> RequestsSeen:
+        """Wait until there are so many such requests, or more (see :meth:`requests`)."""
+        return self.request_log.wait(count, timeout, wanted)
+
+    def _await_requests(self) -> None:
+        """Return once all nodes have told of the requests that they have answered."""
+
     # --- all
 
     def reset(self, *, topics: bool = True, timeout: Seconds = 60.0) -> ResetDone:
-        """Have everything be as at the beginning: no faults, no record of them, a clock that runs, and all nodes there.
+        """Have everything be as at the beginning: no faults, and no records of them or of requests.
 
-        With ``topics`` all topics but internal ones are deleted, and all groups; a group with members is kept. The
-        clock stays as far ahead as it is.
+        All nodes run, and so do their clocks, which stay as far ahead as they are. With ``topics`` all topics but
+        internal ones are deleted, and all groups; a group with members is kept.
         """
         self.faults.clear()
         self._reset_nodes(timeout)
         self.faults.record.clear()
+        if self.request_log.is_on:
+            self.record_requests(False)
         if not topics:
             return ResetDone([], [], [])
         from kbroker.testing.asking import delete_all

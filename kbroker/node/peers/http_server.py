@@ -207,9 +207,7 @@ class Exchange:
         """Say in one line what is wrong with a request; ``allow``: the methods of its target."""
         await self.answer(status, *self._problem(text), allow=allow)
 
-    async def answer(
-        self, status: int, text: str, content_type: str = PLAIN, *, allow: Collection[str] = ()
-    ) -> None:
+    async def answer(self, status: int, text: str, content_type: str = PLAIN, *, allow: Collection[str] = ()) -> None:
         """A whole response; ``allow`` tells the methods of the target."""
         await self.begin(status, content_type, length=len(text.encode()), allow=allow)
         await self.send(text)

@@ -46,10 +46,7 @@ def document() -> dict[str, Any]:
             "description": "Faults, clocks, nodes, waits: what kbroker.testing does, for tests in any language.",
         },
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],
     }
 
@@ -74,12 +71,7 @@ def _operation(verb: Verb) -> dict[str, Any]:
         needed = any(each.needed for each in others)
         operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": body}}}
     operation["parameters"] = [
-        {
-            "name": each.name,
-            "in": place,
-            "required": each.needed or place == "path",
-            "schema": schema_of(each.kind),
-        }
+        {"name": each.name, "in": place, "required": each.needed or place == "path", "schema": schema_of(each.kind)}
         for each, place in places
     ]
     operation["responses"] = {"200": _response("It is done.", schema_of(verb.result))} | {

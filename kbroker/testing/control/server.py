@@ -1,7 +1,7 @@
 """The HTTP side of the control: it decodes what is asked, has a verb of the table done, and shapes what is answered.
 
-It is on a thread and an event loop of its own: a node's clock may stand or jump, and its loop may be busy. Verbs are done
-in further threads, as a test in Python calls them from its own.
+It is on a thread and an event loop of its own: a node's clock may stand or jump, and its loop may be busy. Verbs are
+done in further threads, as a test in Python calls them from its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode, FatalError, name_of
 from kbroker.node.explorer.pages import may_ask
 from kbroker.node.peers.http_server import Exchange, HttpServer
-from kbroker.testing.verbs import CannotNow, NotInTime, NotThere
+from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:
     from kbroker.testing.control.table import Verb
@@ -33,11 +33,7 @@ logger = logging.getLogger(__name__)
 JSON: Final = "application/json"
 MOST_BODY: Final = 64 << 10
 _METHODS: Final = ("GET", "HEAD", "POST", "DELETE")
-_NOT_THERE: Final = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-)
+_NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 class Refused(Exception):

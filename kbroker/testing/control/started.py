@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.testing.clock import MovedClock, MovedEnv
-from kbroker.testing.control.options import ControlOptions
+from kbroker.testing.control.server import ControlServer
 from kbroker.testing.one_node import OneNode
 from kbroker.testing.script import FaultScript
-from kbroker.testing.verbs import CannotNow
+from kbroker.testing.seen import CannotNow
 from kbroker.tools.cli.console_beside import listener_for
+from kbroker.tools.cli.control_options import ControlOptions
 from kbroker.tools.cli.start import reachable
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ class StartedNode(OneNode):
         with ExitStack() as stack:
             if self._options.faults:
                 await trio.to_thread.run_sync(self._begin)
-            server = self._options.server(self)
-            if server is not None:
+            address, token, _ = self._options
+            if address is not None:
+                server = ControlServer(self, address, token)
                 stack.callback(server.stop)
                 await trio.to_thread.run_sync(server.start)
                 print(f"kbroker control: {server.url}", flush=True)
@@ -69,7 +71,7 @@ class StartedNode(OneNode):
             self._listener = listener_for(config, self._client_config, "control")
 
     def _begin(self) -> None:
-        self._options.begin(FaultScript(self))
+        FaultScript(self).begin(self._options.faults)
 
     def _on_opening(self) -> None:
         self._serves = True

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 from kbroker.testing.faults import Fault, Faults, Injection
 from kbroker.testing.parameters import Index, Offset, Parameter, Seconds, Times, parameters_of, result_of
 from kbroker.testing.script import fault_numbered
-from kbroker.testing.verbs import WAIT_SECONDS, ClockSeen, NodeSeen, NotInTime, NotThere, Verbs
+from kbroker.testing.seen import ClockSeen, NodeSeen, NotInTime
+from kbroker.testing.verbs import WAIT_SECONDS, Verbs
 from kbroker.version import __version__
 
 T = TypeVar("T")
@@ -273,5 +274,8 @@ def verbs() -> tuple[Verb, ...]:
         _verb("POST", "/wait/committed", Verbs.wait_for_committed),
         _verb("POST", "/wait/end", Verbs.wait_for_end),
         _verb("POST", "/wait/drained", Verbs.wait_until_drained),
+        _verb("POST", "/wait/requests", Verbs.wait_for_requests),
+        _verb("POST", "/requests/record", Verbs.record_requests),
+        _verb("GET", "/requests", Verbs.requests),
         _verb("POST", "/reset", Verbs.reset),
     )

@@ -19,6 +19,7 @@ from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
+from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
@@ -92,46 +93,12 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
     )
-    add_control_arguments(parser)
-    parser.add_argument(
-        "--control-config",
-        type=Path,
-        metavar="FILE",
-        help="client properties by which the control comes in, where no listener is PLAINTEXT",
-    )
+    add_control_arguments(parser, of_one_node=True)
     parser.add_argument(
         "--until-eof",
         action="store_true",
         help="stop, as on SIGTERM, when standard input ends: for a program whose node must not outlive it",
     )
-
-
-def add_control_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of what ``kbroker.testing`` does over HTTP; ``is_controlled`` tells whether any is given."""
-    parser.add_argument(
-        "--control",
-        nargs="?",
-        const="9494",
-        metavar="[HOST:]PORT",
-        help="serve faults, clocks and waits for tests, as JSON: on 127.0.0.1 unless a host is given, port 9494",
-    )
-    parser.add_argument(
-        "--control-token-file",
-        type=Path,
-        metavar="FILE",
-        help="who asks the control shows the token that this file has; needed beyond the loopback interface",
-    )
-    parser.add_argument(
-        "--faults", type=Path, metavar="FILE", help="begin with the faults in this file, a line each as for kbroker faults"
-    )
-
-
-def is_controlled(arguments: argparse.Namespace) -> bool:
-    """Whether a test is to reach into the node."""
-    for name in ("control_token_file", "control_config"):
-        if arguments.control is None and getattr(arguments, name, None) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} goes with --control")
-    return arguments.control is not None or arguments.faults is not None
 
 
 def development_properties(data_dir: str = "kbroker-data", port: int = 9092) -> dict[str, str]:
