@@ -2,89 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kbroker.client import Client
-from kbroker.errors import ErrorCode, FatalError
-from kbroker.testing import RunningBroker, RunningCluster, running_broker, running_cluster
-from kbroker.testing.control.openapi import document
+from kbroker.errors import ErrorCode
+from kbroker.testing import RunningCluster, running_broker, running_cluster
 from kbroker.testing.control.server import ControlServer
-from kbroker.testing.control.table import Verb, verbs
 from kbroker.wire.messages.list_groups import ListGroupsRequest
-from tests.control_client import Control, command
+from tests.control_client import Control, Place
 from tests.patience import LONG
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
-
 pytestmark = pytest.mark.slow
-
-QUICK = {"retry.backoff.ms": 20, "retry.backoff.max.ms": 50, "reconnect.backoff.ms": 20, "log_level": 0}
-
-
-class Place:
-    """Nodes with a control: ``broker`` and ``cluster`` tell which."""
-
-    def __init__(self, target: RunningBroker | RunningCluster, control: Control) -> None:
-        self.target = target
-        self.control = control
-        self.do = control.do
-        self.ask = control.ask
-
-    @property
-    def is_cluster(self) -> bool:
-        return isinstance(self.target, RunningCluster)
-
-    def client(self, **more: Any) -> dict[str, Any]:
-        return {"bootstrap.servers": self.target.bootstrap_servers, **QUICK, **more}
-
-    def create(self, topic: str, partitions: int = 1, replicas: int = -1, **config: str) -> None:
-        new = NewTopic(topic, partitions, replicas, config=config)
-        admin = AdminClient(self.client())
-        admin.create_topics([new])[topic].result(LONG)
-
-    def write(self, topic: str, *values: str, **more: Any) -> list[str | None]:
-        """The names of the errors, or None, of each record."""
-        producer = confluent_kafka.Producer(self.client(**more))
-        told: list[str | None] = []
-        for value in values:
-            producer.produce(topic, value, on_delivery=lambda error, _: told.append(error and error.name()))
-            producer.flush(LONG)
-        return told
-
-    @contextlib.contextmanager
-    def member(self, group: str, topic: str) -> Iterator[Any]:
-        """A consumer in a group, which reads as often as it is asked to."""
-        consumer = confluent_kafka.Consumer(
-            self.client(**{"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
-        )
-        consumer.subscribe([topic])
-        ended = threading.Event()
-
-        def poll() -> None:
-            while not ended.is_set():
-                message = consumer.poll(0.05)
-                if message is not None and message.error() is None:
-                    consumer.commit(message, asynchronous=False)
-
-        thread = threading.Thread(target=poll)
-        thread.start()
-        try:
-            yield consumer
-        finally:
-            ended.set()
-            thread.join()
-            consumer.close()
 
 
 @pytest.fixture(scope="module")
@@ -322,12 +255,11 @@ def test_nodes_end_and_come_while_clients_write(three: Place) -> None:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        for action, state in (("kill", "down"), ("start", "running"), ("stop", "down"), ("start", "running")):
-            assert three.do("POST", f"/nodes/{leader_of(three, 'orders') if state == 'down' else node}/{action}")[
-                "state"
-            ] == (state)
-            node = next((each["node"] for each in three.do("GET", "/nodes")["nodes"] if each["state"] == "down"), 0)
+        for action in ("kill", "stop"):
+            node = leader_of(three, "orders")
+            assert three.do("POST", f"/nodes/{node}/{action}")["state"] == "down"
             three.do("POST", "/topics/orders/offset-gap", size=2)
+            assert three.do("POST", f"/nodes/{node}/start")["state"] == "running"
         three.do("POST", "/nodes/3/pause")
         assert three.ask("POST", "/nodes/3/start")[0] == 409
         assert three.do("POST", "/nodes/3/resume")["state"] == "running"
@@ -363,3 +295,39 @@ def test_a_node_is_added_with_what_the_others_have() -> None:
         with Client(added["address"]) as client:
             client.ask_node(2, ListGroupsRequest())
         assert place.do("GET", "/requests?api=ListGroups")["count"] == 3  # it was told before it served
+
+
+def test_waits_outlive_the_nodes_that_they_ask(three: Place) -> None:
+    three.do("POST", "/reset")
+    three.create("late")
+    answers: list[tuple[int, Any]] = []
+    asked = [
+        ("/wait/end", {"topic": "late", "offset": 1, "timeout": LONG}),
+        ("/wait/group", {"group": "late", "state": "Stable", "timeout": LONG}),
+    ]
+    threads = [
+        threading.Thread(target=lambda each=each: answers.append(three.ask("POST", each[0], **each[1])))  # type: ignore[misc]
+        for each in asked
+    ]
+    for thread in threads:
+        thread.start()
+    leader = leader_of(three, "late")
+    three.do("POST", f"/nodes/{leader}/kill")
+    assert three.write("late", "a") == [None]
+    three.do("POST", f"/nodes/{leader}/start")
+    with three.member("late", "late"):
+        for thread in threads:
+            thread.join()
+    assert [status for status, _ in answers] == [200, 200], answers
+
+
+def test_without_nodes_it_says_so() -> None:
+    with running_cluster(1) as cluster, ControlServer(cluster, ("127.0.0.1", 0)) as server:
+        control = Control(server.url)
+        control.do("POST", "/nodes/1/kill")
+        assert control.ask("POST", "/wait/group", group="g") == (409, {"error": "no node runs"})
+        assert control.do("GET", "/nodes")["nodes"][0]["state"] == "down"
+        control.do("POST", "/faults/hold", api="Fetch")
+        control.do("POST", "/clock/stop")
+        control.do("POST", "/nodes/1/start")
+        assert control.do("POST", "/reset")["topics"] == []
