@@ -8,26 +8,23 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig, with_provided
 from kbroker.errors import FatalError
 from kbroker.testing.access import Accessible, ClientAccess
+from kbroker.testing.one_node import OneNode
 
 if TYPE_CHECKING:
     import trio
 
-    from kbroker.node.broker import Broker
+    from kbroker.client.security import ClientSecurity
     from kbroker.testing.clock import MovedClock
-    from kbroker.testing.faults import Faults
-    from kbroker.testing.local_faults import LocalHost
     from kbroker.testing.rules import GivenRules
     from kbroker.testing.security import BrokerSecurity, Protocol
-
-T = TypeVar("T")
 
 __all__ = ["RunningBroker", "running_broker"]
 
@@ -35,7 +32,7 @@ _START_SECONDS = 120.0
 _STOP_SECONDS = 180.0
 
 
-class RunningBroker(Accessible):
+class RunningBroker(Accessible, OneNode):
     """A single-node broker on its own thread.
 
     ``properties`` are Kafka's (``{"num.partitions": "3"}``), over those of a development node. ``data_dir`` is kept
@@ -76,6 +73,7 @@ class RunningBroker(Accessible):
         alter_config_policy: object = None,
         topology_descriptions: object = None,
     ) -> None:
+        OneNode.__init__(self)
         if security is None and not (users is None and super_users is None):
             raise ValueError("users and super_users need security")
         self._security: BrokerSecurity | None = None
@@ -108,17 +106,14 @@ class RunningBroker(Accessible):
         self.config = _config(properties or {}, self.data_dir, port, self._claimed)
         """The configuration that the broker was started with."""
         self._ports: dict[str, tuple[str, int]] = {}
-        self._faults: Faults | None = None
-        self._fault_host: LocalHost | None = None
-        self._clock: MovedClock | None = None
         self._prepare()
 
     def _prepare(self) -> None:
         self._started = threading.Event()
         self._error: BaseException | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._token = None
         self._cancel_scope: trio.CancelScope | None = None
-        self._node: Broker | None = None
+        self._node = None
         self._thread = threading.Thread(target=self._run, name="kbroker", daemon=True)
 
     def start(self) -> RunningBroker:
@@ -170,6 +165,7 @@ class RunningBroker(Accessible):
         self.start()
 
     def _end(self) -> None:
+        self._close_clients()
         if self._thread.is_alive() and self._token is not None and self._cancel_scope is not None:
             import trio
 
@@ -190,57 +186,8 @@ class RunningBroker(Accessible):
         """Whether it serves."""
         return self._node is not None and self._thread.is_alive()
 
-    @property
-    def faults(self) -> Faults:
-        """The faults of this broker; see :class:`kbroker.testing.faults.Faults`."""
-        if self._faults is None:
-            from kbroker.testing.faults import Faults
-            from kbroker.testing.local_faults import LocalHost
-
-            self._fault_host = LocalHost(self)
-            self._faults = Faults(self._fault_host)
-        return self._faults
-
-    def advance(self, seconds: float) -> None:
-        """Move the broker's clocks ahead; return once it has done what was due by then. ``ValueError``: back in time.
-
-        Time goes on from there at its own pace, also after a restart. All of the broker's times are moved: sessions,
-        locks, transactions, retention, time-outs of requests. Clients, and what they wait for, are not.
-        """
-        if seconds < 0:
-            raise ValueError("the clocks of a broker go ahead only")
-        from kbroker.testing.clock import advance
-
-        clock = self._clock
-        if clock is None:
-            raise RuntimeError("the broker is not running")
-        self.in_broker_async(lambda node: advance(clock, seconds))
-
-    def in_broker(self, function: Callable[[Broker], T]) -> T:
-        """Run ``function(node)`` in the broker's thread, between two of its steps; what it returns or raises.
-
-        RuntimeError when the broker is down.
-        """
-
-        async def call(node: Broker) -> T:
-            return function(node)
-
-        return self.in_broker_async(call)
-
-    def in_broker_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
-        """Call a coroutine function (of Trio) in the broker's thread (see :meth:`in_broker`)."""
-        import trio
-
-        node, token = self._serving()
-        try:
-            return trio.from_thread.run(function, node, trio_token=token)
-        except trio.RunFinishedError:
-            raise RuntimeError("the broker is not running") from None
-
-    def _serving(self) -> tuple[Broker, trio.lowlevel.TrioToken]:
-        if self._node is None or self._token is None or not self._thread.is_alive():
-            raise RuntimeError("the broker is not running")
-        return self._node, self._token
+    def _own_security(self) -> ClientSecurity | None:
+        return None if self._security is None else self._security.own_security()
 
     @property
     def bootstrap_servers(self) -> str:

@@ -6,6 +6,7 @@ those that it follows. Topics are deleted and made at the active controller.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,12 @@ Partitions = Sequence[int] | None
 
 _READ_BYTES = 1 << 20
 _MAP_BYTES = 64 << 20
+_MOMENT_SECONDS = 0.01
+
+
+async def _moment() -> None:
+    """Wait a little by the machine's clock: the node's own may stand."""
+    await trio.to_thread.run_sync(time.sleep, _MOMENT_SECONDS)
 
 
 async def _partitions(
@@ -38,7 +45,7 @@ async def _partitions(
     find = manager.get_leader if leading else manager.get_partition
     found = {index: find(topic, index) for index in (image.partitions if partitions is None else partitions)}
     while any(one.log.segments_held for one in found.values()):
-        await trio.sleep(0.01)  # the cleaner's round, which takes as long as it takes
+        await _moment()  # the cleaner's round, which takes as long as it takes
     return found
 
 
@@ -108,7 +115,7 @@ async def offset_gap(
             one.append_as_coordinator(bytearray(batch), now_ms, transaction_version=0)
     ends = {index: one.log.log_end_offset for index, one in found.items()}
     while any(one.high_watermark < ends[index] for index, one in found.items()):
-        await trio.sleep(0.01)
+        await _moment()
         for index in found:
             node.replica_manager.get_leader(topic, index)  # ApiError: another one leads, who may lack them
     return ends
@@ -130,7 +137,7 @@ async def compact(node: Broker, topic: str, partitions: Partitions) -> dict[int,
             raise ApiError(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {topic} is not compact")
         log = one.log
         while one.high_watermark < log.log_end_offset:  # of which a follower hears a little later
-            await trio.sleep(0.01)
+            await _moment()
         log.roll(node.env.wall_clock_ms())
         await one.flush()
         # Only what a restart would not look at again may be compacted.
@@ -190,4 +197,4 @@ async def await_topic(node: Broker, topic: str, partitions: Partitions, topic_id
         image = node.metadata.image.topics.by_name.get(topic)
         if (None if image is None else uuid_to_str(image.id)) == topic_id:
             return {}
-        await trio.sleep(0.01)
+        await _moment()

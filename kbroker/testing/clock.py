@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from math import inf
 
 import trio
 
 from kbroker.runtime.env import RealEnv
+from kbroker.testing.seen import ClockSeen
 
 _QUIET_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0
@@ -18,17 +21,59 @@ class MovedClock(trio.abc.Clock):
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self._stands_at: float | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands still, until it is moved or goes on."""
+        return self._stands_at is not None
+
+    @property
+    def state(self) -> tuple[float, float | None]:
+        """The seconds that it is ahead, and where it stands if it does: the same in all processes of a machine."""
+        return self.ahead, self._stands_at
+
+    @state.setter
+    def state(self, state: tuple[float, float | None]) -> None:
+        self.ahead, self._stands_at = state
+
+    def stop(self) -> None:
+        """Have it stand still."""
+        if self._stands_at is None:
+            self._stands_at = self.current_time()
+
+    def go_on(self) -> None:
+        """Have it go on from where it stands."""
+        if self._stands_at is not None:
+            self.ahead = self._stands_at - time.perf_counter()
+            self._stands_at = None
+
+    def move(self, seconds: float) -> None:
+        """Move it ahead."""
+        if self._stands_at is not None:
+            self._stands_at += seconds
+        else:
+            self.ahead += seconds
+
+    def moved(self) -> float:
+        """Seconds that it is ahead of the machine's."""
+        return self.ahead if self._stands_at is None else self._stands_at - time.perf_counter()
+
+    def seen(self) -> ClockSeen:
+        """It, and the wall clock of a node that goes by it."""
+        return ClockSeen(self.stands, self.moved(), MovedEnv(self).wall_clock_ms())
 
     def start_clock(self) -> None:
         """Nothing has to be started."""
 
     def current_time(self) -> float:
         """Seconds, as the broker counts them."""
-        return time.perf_counter() + self.ahead
+        return time.perf_counter() + self.ahead if self._stands_at is None else self._stands_at
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Real seconds until a deadline, unless the clock is moved meanwhile."""
-        return deadline - self.current_time()
+        left = deadline - self.current_time()
+        return left if self._stands_at is None or left <= 0 else inf
 
 
 class MovedEnv(RealEnv):
@@ -39,22 +84,33 @@ class MovedEnv(RealEnv):
         self._clock = clock
 
     def wall_clock_ms(self) -> int:
-        return super().wall_clock_ms() + int(self._clock.ahead * 1000)
+        return super().wall_clock_ms() + int(self._clock.moved() * 1000)
 
 
-async def advance(clock: MovedClock, seconds: float) -> None:
-    """Move the clock of this event loop ahead, and let everything that is due be done.
+async def settle() -> None:
+    """Let everything be done that is due by the clock of this event loop, which has been moved.
 
     Deadlines are looked at once, after the jump: what happens every minute happens once, however far it goes.
     """
+    threads = trio.to_thread.current_default_thread_limiter()
+    deadline = time.perf_counter() + _LONGEST_THREAD_SECONDS
+    while True:
+        await _quiet()
+        # A task that waits for the disk is not done, though the loop is quiet.
+        if not threads.borrowed_tokens or time.perf_counter() > deadline:
+            return
+
+
+async def _quiet() -> None:
+    """Wait until the loop is quiet, or for so long if clients keep it busy; by the machine's clock."""
     from trio.testing import wait_all_tasks_blocked
 
-    clock.ahead += seconds
-    threads = trio.to_thread.current_default_thread_limiter()
-    deadline = trio.current_time() + _LONGEST_THREAD_SECONDS
-    while True:
-        with trio.move_on_after(_LONGEST_SECONDS):  # of a loop that clients keep busy
+    with trio.CancelScope() as scope:
+        token = trio.lowlevel.current_trio_token()
+        timer = threading.Timer(_LONGEST_SECONDS, token.run_sync_soon, [scope.cancel])
+        timer.daemon = True
+        timer.start()
+        try:
             await wait_all_tasks_blocked(_QUIET_SECONDS)
-        # A task that waits for the disk is not done, though the loop is quiet.
-        if not threads.borrowed_tokens or trio.current_time() > deadline:
-            return
+        finally:
+            timer.cancel()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,9 +34,13 @@ from kbroker.testing.access import Accessible, ClientAccess, secure_access
 from kbroker.testing.broker import _text
 from kbroker.testing.cluster_node import START_SECONDS, ClusterNode, until
 from kbroker.testing.link import OWN_CLIENT_ID
-from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
+from kbroker.testing.parameters import Index, Seconds
+from kbroker.testing.seen import ClockSeen, NodeAction, NodeSeen, NotThere
+from kbroker.testing.verbs import Verbs
+from kbroker.tools.cli.cluster_plan import plan_another, plan_cluster, prepare, secure_setup
 
 if TYPE_CHECKING:
+    from kbroker.testing.clock import MovedClock
     from kbroker.testing.faults import Faults
     from kbroker.tools.cli.secure_setup import SecureSetup
 
@@ -48,7 +53,7 @@ _ANSWER_SECONDS = 120.0
 T = TypeVar("T")
 
 
-class RunningCluster(Accessible):
+class RunningCluster(Accessible, Verbs):
     """Several nodes on this machine, for the length of a ``with`` block.
 
     ``properties`` are Kafka's, for every node, over those of a cluster in which one node of three may be lost. ``port``
@@ -77,9 +82,17 @@ class RunningCluster(Accessible):
         except BaseException:
             self._remove_data()
             raise
-        self.nodes: Sequence[ClusterNode] = [ClusterNode(plan, self._faults_of) for plan in plans]
-        """The nodes in the order of their ids: node 1 is ``nodes[0]``."""
+        self._plans = plans
+        self._nodes = [ClusterNode(plan, self._faults_of) for plan in plans]
+        self._changing = threading.RLock()
+        """Held while nodes are started or ended by their ids, and while clocks are moved."""
         self._faults: Faults | None = None
+        self._moved: MovedClock | None = None
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """The nodes in the order of their ids: node 1 is ``nodes[0]``."""
+        return self._nodes
 
     @property
     def bootstrap_servers(self) -> str:
@@ -93,7 +106,7 @@ class RunningCluster(Accessible):
             from kbroker.testing.cluster_faults import ClusterHost
             from kbroker.testing.faults import Faults
 
-            self._faults = Faults(ClusterHost(self, self.nodes))
+            self._faults = Faults(ClusterHost(self, self._nodes))
         return self._faults
 
     def _faults_of(self, node: ClusterNode) -> Faults:
@@ -125,6 +138,11 @@ class RunningCluster(Accessible):
             with self.client() as client:
                 self._secure.grant(client)
         return self
+
+    @property
+    def secure_setup(self) -> SecureSetup | None:
+        """The certificates and users of a secure cluster."""
+        return self._secure
 
     def _access(self, user: str | None, mechanism: str) -> ClientAccess | None:
         return None if self._secure is None else secure_access(self._secure, user, mechanism)
@@ -162,6 +180,107 @@ class RunningCluster(Accessible):
             node._signal(signal.SIGKILL)
         for node in self.nodes:
             node.kill()
+
+    # --- Verbs ------------------------------------------------------------------------------------------------------
+
+    is_cluster = True
+
+    @property
+    def nodes_seen(self) -> list[NodeSeen]:
+        """The nodes, whether they run or not."""
+        return [node.seen for node in self._nodes]
+
+    def faults_of(self, node: int) -> Faults:
+        """The faults of one node; ``NotThere``."""
+        return self._node_named(node).faults
+
+    def _node_named(self, node_id: int) -> ClusterNode:
+        try:
+            return self.node(node_id)
+        except KeyError:
+            raise NotThere(f"there is no node {node_id}") from None
+
+    def change_node(self, node: Index, action: NodeAction) -> NodeSeen:
+        """Do to a node what ``action`` says (:meth:`Verbs.change_node`)."""
+        chosen = self._node_named(node)
+        with self._changing:
+            chosen.change(action)
+        return chosen.seen
+
+    def add_node(self) -> NodeSeen:
+        """Add a node, a broker only, and return once it serves and all nodes know it."""
+        with self._changing:
+            plan = plan_another(self._plans, self.data_dir, self._secure)
+            prepare([*self._plans, plan], self._secure)
+            node = ClusterNode(plan, self._faults_of)
+            node._clock = None if self._moved is None else self._moved.state
+            for fault in self.faults.active:
+                if fault.is_of(self.faults):
+                    node._add_fault(fault)
+            node._tell = self.request_log.add if self.request_log.is_on else None
+            self._plans.append(plan)
+            self._nodes.append(node)
+            node.start()
+            self.await_unfenced()
+        return node.seen
+
+    def advance(self, seconds: Seconds) -> None:
+        """Move the clocks of all nodes ahead; return once they have done what was due by then.
+
+        Sessions of brokers with their controller end by a jump that is longer than them: it returns once all nodes that
+        run are admitted again, and every partition has a leader where there had been one.
+        """
+        if seconds < 0:
+            raise ValueError("the clocks of a cluster go ahead only")
+        self._set_clocks(lambda clock: clock.move(seconds))
+        self.await_unfenced()
+
+    def stop_clock(self) -> None:
+        """Have the clocks of all nodes stand (:meth:`Verbs.stop_clock`)."""
+        self._set_clocks(lambda clock: clock.stop())
+
+    def start_clock(self) -> None:
+        """Have the clocks go on from where they stand."""
+        self._set_clocks(lambda clock: clock.go_on())
+
+    @property
+    def clock(self) -> ClockSeen:
+        """The clocks of the nodes."""
+        return self._moved_clock().seen()
+
+    def _moved_clock(self) -> MovedClock:
+        if self._moved is None:
+            from kbroker.testing.clock import MovedClock
+
+            self._moved = MovedClock()
+        return self._moved
+
+    def _set_clocks(self, change: Callable[[MovedClock], None]) -> None:
+        """Have all nodes go by a clock that is changed here; return once they have done what is due by then."""
+        with self._changing:
+            clock = self._moved_clock()
+            change(clock)
+            for wait in [node._set_clock(clock.state) for node in self._nodes]:
+                wait()
+
+    def record_requests(self, on: bool = True) -> None:
+        """Record the requests of all clients at all nodes (:meth:`Verbs.record_requests`)."""
+        log = self.request_log
+        with self._changing:
+            log.clear()
+            log.is_on = on
+            for node in self._nodes:
+                node._observe(log.add if on else None)
+
+    def _await_requests(self) -> None:
+        for node in self._nodes:
+            node._metadata_offset()  # what it has told before it answers this is here then
+
+    def _reset_nodes(self, timeout: float) -> None:
+        with self._changing:
+            if self._moved is not None and self._moved.stands:
+                self.start_clock()
+            self.heal()
 
     # --- Asking -----------------------------------------------------------------------------------------------------
 

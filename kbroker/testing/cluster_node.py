@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.errors import FatalError
 from kbroker.testing.link import Link, LinkClosed, NoteArguments, Value, fault_arguments
+from kbroker.testing.seen import CannotNow, NodeAction, NodeSeen
 from kbroker.tools.cli.cluster_plan import READY, NodePlan
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class ClusterNode:
         self._serves = False
         self._faults: Faults | None = None
         self._faults_here: dict[int, Fault] = {}
+        self._clock: tuple[float, float | None] | None = None
+        """The state of its clock (:class:`~kbroker.testing.clock.MovedClock`), once a test has moved it."""
+        self._tell: Callable[[Mapping[str, Value]], object] | None = None
+        """Called with each request of a client, on the link's thread, once a test wants them."""
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
 
@@ -104,6 +109,10 @@ class ClusterNode:
         with contextlib.suppress(LinkClosed):  # it has ended already: who awaits it is told why
             for fault in list(self._faults_here.values()):
                 self._link.post("add", **fault_arguments(fault))
+            if self._clock is not None:
+                self._link.post("clock", state=self._clock)
+            if self._tell is not None:
+                self._link.post("observe", on=True)
             self._link.begin()
         if wait:
             self.await_ready()
@@ -186,16 +195,52 @@ class ClusterNode:
                 return cast("int", link.call("metadata_offset", _OFFSET_SECONDS))
         return -1
 
+    @property
+    def seen(self) -> NodeSeen:
+        """Its state and its address."""
+        state = "down" if not self.is_running else "paused" if self._paused else "running"
+        return NodeSeen(self.id, state, self.bootstrap_servers)
+
+    def change(self, action: NodeAction) -> None:
+        """Do what ``action`` says. ``CannotNow``: a node that is down cannot be paused, nor a paused one started."""
+        if action == "pause" and not self.is_running:
+            raise CannotNow(f"node {self.id} does not run")
+        if action == "start" and self._paused:
+            raise CannotNow(f"node {self.id} is paused: resume it")
+        getattr(self, action)()
+
+    def _set_clock(self, state: tuple[float, float | None]) -> Callable[[], object]:
+        """Move its clock, of a paused node once it goes on; call what is returned to wait until it is done."""
+        self._clock = state
+        link = self._link
+        if link is None:
+            return lambda: None
+        try:
+            number = link.post("clock", state=state)
+        except LinkClosed:
+            return lambda: None
+
+        def wait() -> None:
+            with contextlib.suppress(LinkClosed):
+                link.reply_to(number, "clock")
+
+        return wait if self._link_is_up else lambda: None
+
+    def _observe(self, tell: Callable[[Mapping[str, Value]], object] | None) -> None:
+        """Have each request of a client be told; None: no more."""
+        self._tell = tell
+        self._command("observe", on=tell is not None)
+
     def _add_fault(self, fault: Fault) -> None:
         self._faults_here[fault.number] = fault
-        self._command_fault("add", **fault_arguments(fault))
+        self._command("add", **fault_arguments(fault))
 
     def _remove_fault(self, fault: Fault) -> None:
         if self._faults_here.pop(fault.number, None) is not None:
-            self._command_fault("remove", number=fault.number)
+            self._command("remove", number=fault.number)
 
-    def _command_fault(self, what: str, **arguments: object) -> None:
-        """Send a command about a fault to the node. A node that is down gets it at its start, a paused one later."""
+    def _command(self, what: str, **arguments: object) -> None:
+        """Send a command about faults or requests; a node that is down gets it at its start, a paused one later."""
         link = self._link  # another thread may end the node meanwhile
         if link is None:
             return
@@ -206,7 +251,11 @@ class ClusterNode:
                 link.call(what, **arguments)
 
     def _answer(self, what: str, arguments: Mapping[str, Value]) -> Value:
-        """Answer the node's question about a request; on the link's thread."""
+        """Answer the node's question about a request, or take what it tells of one; on the link's thread."""
+        if what == "request":
+            if self._tell is not None:
+                self._tell(arguments)
+            return None
         fault = self._faults_here.get(cast("int", arguments["number"]))
         if what == "fires":
             return fault is not None and fault.fires()

@@ -17,11 +17,12 @@ from kbroker.testing.broker import RunningBroker
 from kbroker.testing.cluster import RunningCluster
 from kbroker.testing.script import FaultScript, summary
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
+from kbroker.tools.cli.control_options import ControlOptions, add_control_arguments
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import add_overrides, parse_overrides, set_up_logging
 
 _POLL_SECONDS = 0.5
-_ERRORS = (ValueError, ApiError, TimeoutError, RuntimeError, FatalError)
+_ERRORS = (ValueError, LookupError, ApiError, TimeoutError, RuntimeError, FatalError)
 
 DETAILS = f"""\
 What is to go wrong is told by LINEs, before the node is ready, and by lines on standard input, at any
@@ -49,6 +50,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve the console on the loopback interface, and have its page switch faults (port 8080; 0: a free one)",
     )
+    add_control_arguments(parser)
     add_overrides(parser, "set a property of every node")
 
 
@@ -60,18 +62,21 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.console.isdigit() or int(arguments.console) > 65535:
             raise UsageError(f"--console {arguments.console}: expected a port")
         refuse_without_console_packages()
+    options = ControlOptions.of(arguments)
     made: Any = RunningCluster if arguments.nodes > 1 else RunningBroker
     count = [arguments.nodes] if arguments.nodes > 1 else []
     target = made(*count, properties=properties, port=arguments.port, data_dir=arguments.data_dir)
     try:
-        with _told_to_stop(), target:
-            _serve(target, arguments.lines, arguments.console)
+        with told_to_stop(), target:
+            _serve(target, arguments.lines, arguments.console, options)
     except KeyboardInterrupt:  # while it started
         pass
     return 0
 
 
-def _serve(target: RunningBroker | RunningCluster, first: Sequence[str], console: str | None) -> None:
+def _serve(
+    target: RunningBroker | RunningCluster, first: Sequence[str], console: str | None, options: ControlOptions
+) -> None:
     script = FaultScript(target)
     turn = threading.Lock()
     script.faults.on_injection = _say
@@ -81,6 +86,13 @@ def _serve(target: RunningBroker | RunningCluster, first: Sequence[str], console
         except _ERRORS as error:
             wrong = UsageError if isinstance(error, ValueError) else FatalError
             raise wrong(f"{line}: {_message(error)}") from None
+    address, token, lines = options
+    script.begin(lines)
+    if address is not None:
+        from kbroker.testing.control.server import ControlServer
+
+        server = ControlServer(target, address, token).start()
+        _say(f"kbroker control: {server.url}")
     _say(f"kbroker ready: {target.bootstrap_servers}")
 
     def run(line: str) -> tuple[bool, str]:
@@ -114,7 +126,7 @@ def _message(error: Exception) -> str:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[None]:
+def told_to_stop() -> Iterator[None]:
     """SIGTERM as Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -31,6 +31,19 @@ from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from kbroker.errors import ErrorCode
+from kbroker.testing.parameters import (
+    Api,
+    Chance,
+    Count,
+    Error,
+    Index,
+    Offset,
+    Regex,
+    Seconds,
+    Times,
+    Topic,
+    expression,
+)
 from kbroker.wire.registry import ApiDescription, api_named
 
 __all__ = ["Fault", "Faults", "Host", "Injection"]
@@ -70,12 +83,12 @@ class Injection:
 class Matching(TypedDict, total=False):
     """The requests that a fault is for, as :class:`Faults` says."""
 
-    topic: str | None
-    partition: int | None
-    client_id: str | None
-    nth: int | None
-    times: int | None
-    probability: float
+    topic: Topic | None
+    partition: Index | None
+    client_id: Regex | None
+    nth: Times | None
+    times: Times | None
+    probability: Chance
     seed: int
     followers: bool
 
@@ -151,11 +164,15 @@ class Fault:
         """The number of requests that it has acted on."""
         return len(self._injections)
 
-    def wait(self, hits: int = 1, timeout: float = 120.0) -> None:
+    def wait(self, hits: Times = 1, timeout: Seconds = 120.0) -> None:
         """Until it has acted on that many requests; TimeoutError after ``timeout`` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._injections) >= hits, timeout):
                 raise TimeoutError(f"{self} acted on {self.hits} requests in {timeout:g} s, not {hits}")
+
+    def is_of(self, faults: Faults) -> bool:
+        """Whether it is one of these themselves, and not of one node of their cluster."""
+        return self._faults is faults
 
     def undo(self) -> None:
         """Let requests pass again. What is delayed or held goes on at once. Does nothing the second time."""
@@ -266,17 +283,17 @@ class Faults:
 
     # --- requests
 
-    def delay(self, api: str | int, seconds: float, **match: Unpack[Matching]) -> Fault:
+    def delay(self, api: Api | int, seconds: Seconds, **match: Unpack[Matching]) -> Fault:
         """Serve these requests that much later. Their connection waits with them, as Kafka's do."""
         if seconds < 0:
             raise ValueError("a delay cannot be negative")
         return self._add(api, "delay", f"{seconds:g} s", match, seconds=seconds)
 
-    def hold(self, api: str | int, **match: Unpack[Matching]) -> Fault:
+    def hold(self, api: Api | int, **match: Unpack[Matching]) -> Fault:
         """Serve these requests only when the fault is undone: a delay that depends on no clock."""
         return self._add(api, "hold", "", match)
 
-    def error(self, api: str | int, code: ErrorCode | str | int, **match: Unpack[Matching]) -> Fault:
+    def error(self, api: Api | int, code: Error | int, **match: Unpack[Matching]) -> Fault:
         """Answer with an error, and do nothing of what was asked.
 
         The error is where the API has it: with each partition, group or resource, or at the top. With a ``topic`` or
@@ -285,7 +302,7 @@ class Faults:
         found = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
         return self._add(api, "error", found.name, match, code=found)
 
-    def drop(self, api: str | int, *, when: Literal["before", "after"] = "before", **match: Unpack[Matching]) -> Fault:
+    def drop(self, api: Api | int, *, when: Literal["before", "after"] = "before", **match: Unpack[Matching]) -> Fault:
         """Close the connection instead of serving the request, or after it, instead of answering."""
         if when not in ("before", "after"):
             raise ValueError(f'when is "before" or "after" the effect, not {when!r}')
@@ -293,13 +310,13 @@ class Faults:
 
     def stale_latest(
         self,
-        topic: str,
-        partition: int | None = None,
+        topic: Topic,
+        partition: Index | None = None,
         *,
-        behind: int = 1,
-        times: int | None = 1,
-        client_id: str | None = None,
-        nth: int | None = None,
+        behind: Times = 1,
+        times: Times | None = 1,
+        client_id: Regex | None = None,
+        nth: Times | None = None,
     ) -> Fault:
         """Answer ListOffsets with a "latest" offset that is ``behind`` too low (never below the earliest), once."""
         return self._add(
@@ -313,22 +330,24 @@ class Faults:
 
     # --- records and topics
 
-    def delete_records(self, topic: str, partition: int | None = None, *, before: int | None = None) -> dict[int, int]:
+    def delete_records(
+        self, topic: Topic, partition: Index | None = None, *, before: Offset | None = None
+    ) -> dict[int, int]:
         """Move the log start of a partition (of all) up to ``before`` (the end), as DeleteRecords does.
 
         Answers with the log start offset of each. A compacted topic is no exception here.
         """
         return self._act("delete_records", "delete records", topic, partition, before=before)
 
-    def expire(self, topic: str, partition: int | None = None) -> dict[int, int]:
+    def expire(self, topic: Topic, partition: Index | None = None) -> dict[int, int]:
         """Have retention take all records that are there now, whatever their age. The log start of each."""
         return self._act("expire", "expire", topic, partition)
 
-    def apply_retention(self, topic: str, partition: int | None = None) -> dict[int, int]:
+    def apply_retention(self, topic: Topic, partition: Index | None = None) -> dict[int, int]:
         """Do now what the topic's own ``retention.ms`` and ``retention.bytes`` ask for; the log start of each."""
         return self._act("apply_retention", "retention", topic, partition)
 
-    def offset_gap(self, topic: str, partition: int | None = None, *, size: int = 1) -> dict[int, int]:
+    def offset_gap(self, topic: Topic, partition: Index | None = None, *, size: Count = 1) -> dict[int, int]:
         """Append ``size`` offsets that no consumer gets a record for, as a topic that is written in transactions has.
 
         They are control records. Answers with the end of each log.
@@ -337,15 +356,15 @@ class Faults:
             raise ValueError("a gap has at least one offset")
         return self._act("offset_gap", "offset gap", topic, partition, size=size)
 
-    def compact(self, topic: str, partition: int | None = None) -> dict[int, int]:
+    def compact(self, topic: Topic, partition: Index | None = None) -> dict[int, int]:
         """Keep only the last record of each key of a compacted topic, now; the number of bytes left in each."""
         return self._act("compact", "compact", topic, partition)
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: Topic) -> None:
         """Delete a topic."""
         self._act("delete_topic", "delete topic", topic, None)
 
-    def recreate_topic(self, topic: str, *, partitions: int | None = None) -> None:
+    def recreate_topic(self, topic: Topic, *, partitions: Count | None = None) -> None:
         """Delete a topic and make it again, empty, under another topic id, with the same configs."""
         self._act("recreate_topic", "recreate topic", topic, None, count=partitions)
 
@@ -430,7 +449,7 @@ def _match(api: str | int, given: Matching, timestamp: int | None) -> tuple[Matc
         description,
         given.get("topic"),
         given.get("partition"),
-        None if client_id is None else re.compile(client_id),
+        None if client_id is None else expression("client_id", client_id),
         given.get("nth"),
         given.get("times"),
         given.get("probability", 1.0),

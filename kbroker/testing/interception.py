@@ -9,6 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -29,10 +30,12 @@ from kbroker.handlers.registration import BROKER, Registration, registrations
 from kbroker.runtime.later import Later
 from kbroker.testing.faults import Match, Parameters
 from kbroker.testing.link import OWN_CLIENT_ID
+from kbroker.testing.told_requests import told
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.errors import WireError
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.registry import ApiDescription
+from kbroker.wire.registry import API_KEYS, ASKED_BY_NODES, ApiDescription
 
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
@@ -92,6 +95,7 @@ class Interceptor:
         self._node = node
         self._rules: dict[int, list[tuple[Rule, Action, trio.Event]]] = {}
         self._originals: dict[int, list[tuple[Any, Registration]]] = {}
+        self._tell: Callable[[dict[str, Any]], Awaitable[None]] | None = None
         self._opened = any(not listener.is_controller for listener in node.listeners)
         if not self._opened:
             load_handlers()  # which a node does only when it starts
@@ -102,11 +106,8 @@ class Interceptor:
         api, key = rule.match.api, rule.match.api.key
         if key not in registrations(BROKER):
             raise ValueError(f"{api.name} is not served to clients here")
-        if key not in self._rules:
-            if self._opened:
-                self._replace(api)
-            self._rules[key] = []
-        self._rules[key].append((rule, _action_of(rule), trio.Event()))
+        self._rules.setdefault(key, []).append((rule, _action_of(rule), trio.Event()))
+        self._update()
 
     def remove(self, number: int) -> None:
         """Have it act no more; what waits because of it goes on. Does nothing if it is not there."""
@@ -117,13 +118,29 @@ class Interceptor:
             self._rules[key] = left = [entry for entry in entries if entry[0].number != number]
             if not left:
                 del self._rules[key]
-                for listener, registration in self._originals.pop(key, ()):
-                    listener.replace_handler(registration)
+        self._update()
+
+    def observe(self, tell: Callable[[dict[str, Any]], Awaitable[None]] | None) -> None:
+        """Have each request of a client be told, before its answer is sent (`requests.told`); None: no more."""
+        self._tell = tell
+        self._update()
 
     def _on_opening(self) -> None:
         self._opened = True
-        for entries in self._rules.values():
-            self._replace(entries[0][0].match.api)
+        self._update()
+
+    def _update(self) -> None:
+        """Replace the handlers of the APIs that there is something to do for, and of no others."""
+        if not self._opened:
+            return
+        wanted = set(self._rules)
+        if self._tell is not None:
+            wanted.update(key for key in registrations(BROKER) if key not in ASKED_BY_NODES)
+        for key in self._originals.keys() - wanted:
+            for listener, registration in self._originals.pop(key):
+                listener.replace_handler(registration)
+        for key in wanted - self._originals.keys():
+            self._replace(API_KEYS[key])
 
     def _replace(self, api: ApiDescription) -> None:
         originals = []
@@ -136,6 +153,23 @@ class Interceptor:
         self._originals[api.key] = originals
 
     async def _handle(self, original: Registration, request: Any, ctx: RequestContext) -> Any:
+        tell = self._tell
+        if tell is None or ctx.header.client_id == OWN_CLIENT_ID or _is_of_node(request, ctx):
+            return await self._serve(original, request, ctx)
+        api, at_ms, began = API_KEYS[original.api_key], ctx.services.env.wall_clock_ms(), perf_counter()
+
+        async def say(response: Any, end: str) -> None:
+            await tell(told(api, ctx, request, response, end, at_ms, (perf_counter() - began) * 1000))
+
+        try:
+            response = await self._serve(original, request, ctx)
+        except (CloseConnection, WireError) as error:
+            await say(None, f"the connection was closed: {error}")
+            raise
+        await say(response, "" if response is not None else "none is expected")
+        return response
+
+    async def _serve(self, original: Registration, request: Any, ctx: RequestContext) -> Any:
         entries = list(self._rules.get(original.api_key, ()))
 
         async def proceed(position: int, request: Any) -> Any:
@@ -172,6 +206,12 @@ def _meant(match: Match, request: Any, ctx: RequestContext) -> Named | None:
         return tuple(named)
     meant = tuple((topic, index) for topic, index in named if match.chosen(topic, index))
     return meant or None
+
+
+def _is_of_node(request: Any, ctx: RequestContext) -> bool:
+    """Whether another node asks: as a follower, or as it begins a connection."""
+    begins = getattr(request, "client_software_name", "") == "kbroker"
+    return _is_of_follower(request) or (begins and (ctx.header.client_id or "").startswith("broker-"))
 
 
 def _is_of_follower(request: Any) -> bool:

@@ -1,7 +1,8 @@
 """Calls and replies about faults between a test's process and the nodes of its cluster, both ways.
 
 One socket for each life of a node, one JSON object a line: ``{"call": 3, "what": "add", "with": {...}}``, then
-``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. ``{"what": "begin"}`` has no reply.
+``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. What has no ``call`` has no reply:
+``{"what": "begin"}``, and the requests that a node tells of.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ class Link:
 
     def call(self, what: str, timeout: float = CALL_SECONDS, /, **arguments: object) -> Value:
         """The node's answer, or the error that it raises. LinkClosed when it is gone, TimeoutError without one."""
-        number = self.post(what, **arguments)
+        return self.reply_to(self.post(what, **arguments), what, timeout)
+
+    def reply_to(self, number: int, what: str, timeout: float = CALL_SECONDS) -> Value:
+        """The answer to what was posted under this number; errors as from ``call``."""
         with self._changed:
             if not self._changed.wait_for(lambda: number in self._replies or self._closed, timeout):
                 raise TimeoutError(f"the node did not answer {what} within {timeout:g} s")
@@ -152,7 +156,8 @@ class Link:
                         self._take(message)
                     else:
                         value = self._answer(message["what"], message["with"])
-                        self._write({"reply": message["call"], "value": value})
+                        if "call" in message:
+                            self._write({"reply": message["call"], "value": value})
         except (OSError, LinkClosed, ValueError):
             pass  # the end of the node, perhaps in the middle of a line
         with self._changed:

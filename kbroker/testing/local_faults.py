@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.testing import broker_actions
 from kbroker.testing.faults import Arguments, Fault
@@ -36,6 +36,7 @@ class LocalHost:
         self._broker = broker
         self._interceptor: Interceptor | None = None
         self._faults: dict[int, Fault] = {}
+        self._tell: Callable[[Mapping[str, Any]], object] | None = None
 
     def add(self, fault: Fault) -> None:
         """RuntimeError while the broker is down."""
@@ -59,11 +60,30 @@ class LocalHost:
         if self._broker.is_running:
             self._broker.in_broker(remove)
 
+    def observe(self, tell: Callable[[Mapping[str, Any]], object] | None) -> None:
+        """Have each request of a client be told; None: no more."""
+        self._tell = tell
+        if self._broker.is_running:
+            self._broker.in_broker(self._observe)
+
+    def _observe(self, node: Broker) -> None:
+        tell = self._tell
+        if self._interceptor is None:
+            self._interceptor = Interceptor(node)
+
+        async def told(request: Mapping[str, Any]) -> None:
+            if tell is not None:
+                tell(request)
+
+        self._interceptor.observe(None if tell is None else told)
+
     def restore(self, node: Broker) -> None:
         """Another node, not yet serving, takes the place of the one before; in its thread."""
         self._interceptor = None
+        if self._tell is not None:
+            self._observe(node)
         if self._faults:
-            self._interceptor = Interceptor(node)
+            self._interceptor = self._interceptor or Interceptor(node)
             for fault in list(self._faults.values()):
                 self._interceptor.add(_rule(fault))
 

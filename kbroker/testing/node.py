@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, TypedDict, cast
 import trio
 
 from kbroker.errors import FatalError
+from kbroker.testing.clock import MovedClock, MovedEnv, settle
 from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.start import run
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
     from kbroker.node.broker import Broker
     from kbroker.testing.interception import Interceptor, Named, Rule
 
@@ -44,8 +46,9 @@ class _ActionArguments(TypedDict):
 class Remote:
     """The node's end: does what the test asks for, and asks it about each request that a fault is for."""
 
-    def __init__(self, node: Broker, stream: trio.abc.Stream) -> None:
+    def __init__(self, node: Broker, stream: trio.abc.Stream, clock: MovedClock) -> None:
         self._node = node
+        self._clock = clock
         self._stream = stream
         self._numbers = itertools.count()
         self._waiting: dict[int, trio.Event] = {}
@@ -66,7 +69,7 @@ class Remote:
                         self._waiting.pop(message["reply"]).set()
                     elif message["what"] == "begin":
                         task_status.started()
-                    elif message["what"] == "act":
+                    elif message["what"] in ("act", "clock"):
                         nursery.start_soon(self._answer, message)
                     else:  # in their order
                         await self._answer(message)
@@ -90,6 +93,14 @@ class Remote:
                 return None
             case "metadata_offset":
                 return self._node.metadata.image.offset
+            case "observe":
+                self._interception().observe(self._tell if call["with"]["on"] else None)
+                return None
+            case "clock":
+                ahead, stands_at = cast("list[float]", call["with"]["state"])
+                self._clock.state = ahead, stands_at
+                await settle()
+                return None
             case "topic_id":
                 topic = self._node.metadata.image.topics.by_name.get(cast("str", call["with"]["topic"]))
                 return None if topic is None else uuid_to_str(topic.id)
@@ -148,9 +159,36 @@ class Remote:
         await event.wait()
         return self._replies.pop(number)
 
+    async def _tell(self, request: Mapping[str, object]) -> None:
+        await self._write({"what": "request", "with": request})
+
     async def _write(self, message: Mapping[str, object]) -> None:
         async with self._writing:
             await self._stream.send_all(encoded(message))
+
+
+class Beside:
+    """The node's end of a link, and the clock that the test moves."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.trio_clock = MovedClock()
+
+    def check(self, config: BrokerConfig) -> None:
+        """The node is one that its cluster has planned."""
+
+    def env(self) -> MovedEnv:
+        """This machine, by that clock."""
+        return MovedEnv(self.trio_clock)
+
+    async def run(self, node: Broker, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do what the test asks for, until it is gone."""
+        connection = trio.socket.from_stdlib_socket(socket.socket(fileno=self._descriptor))
+        async with trio.SocketStream(connection) as stream:
+            try:
+                await Remote(node, stream, self.trio_clock).serve(task_status)
+            except* (trio.BrokenResourceError, OSError):
+                pass  # the test is gone; that the node is to end is told by its standard input
 
 
 def main(argv: Sequence[str]) -> int:
@@ -158,17 +196,9 @@ def main(argv: Sequence[str]) -> int:
     descriptor, *options = argv
     os.set_inheritable(int(descriptor), False)  # what the node starts is not to hold it open
 
-    async def beside(node: Broker, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        connection = trio.socket.from_stdlib_socket(socket.socket(fileno=int(descriptor)))
-        async with trio.SocketStream(connection) as stream:
-            try:
-                await Remote(node, stream).serve(task_status)
-            except* (trio.BrokenResourceError, OSError):
-                pass  # the test is gone; that the node is to end is told by its standard input
-
     parser, words = build_parser(["start", *options])
     try:
-        return run(parser.parse_args(words), beside=beside)
+        return run(parser.parse_args(words), beside=Beside(int(descriptor)))
     except FatalError as error:
         print(f"kbroker: {error}", file=sys.stderr)
         return 1

@@ -6,63 +6,50 @@ What ``kbroker faults`` reads. The words are methods of :class:`~kbroker.testing
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, get_args
 
-from kbroker.testing.broker import RunningBroker
-from kbroker.testing.cluster import RunningCluster
-from kbroker.testing.faults import Fault, Faults
+from kbroker.testing.faults import Fault, Faults, Matching
+from kbroker.testing.parameters import Parameter, from_text, parameters_of
+from kbroker.testing.seen import NodeAction, NotThere
+from kbroker.testing.verbs import Verbs
+from kbroker.tools.cli.parser import UsageError
 
 __all__ = ["FaultScript", "summary"]
 
-Parse = Callable[[str], Any]
+_MATCH: Final = tuple(Matching.__annotations__)
 
 
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text == "true"
-
-
-_MATCH: Mapping[str, Parse] = {
-    "topic": str,
-    "partition": int,
-    "client_id": str,
-    "nth": int,
-    "times": int,
-    "probability": float,
-    "seed": int,
-    "followers": _truth,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
+class _Word(NamedTuple):
     subject: str
     """The argument of the command: "API", "TOPIC", "NODE", "NUMBER" or nothing."""
-    needs: Mapping[str, Parse] = field(default_factory=dict)
-    takes: Mapping[str, Parse] = field(default_factory=dict)
+    parameters: tuple[Parameter, ...] = ()
+    """The others, those of the method of the same name."""
 
+    @property
+    def needs(self) -> list[str]:
+        """The names of those that must be given."""
+        return [each.name for each in self.parameters if each.needed]
+
+    @property
+    def takes(self) -> list[str]:
+        """The names of those that may be given."""
+        return [each.name for each in self.parameters if not each.needed]
+
+
+def _fault(name: str) -> tuple[str, _Word]:
+    subject, *others = parameters_of(getattr(Faults, name))
+    return name.replace("_", "-"), _Word(subject.name.upper(), tuple(others))
+
+
+_OF_REQUESTS: Final = ("delay", "hold", "error", "drop", "stale_latest")
+_OF_RECORDS: Final = (
+    *("delete_records", "expire", "apply_retention", "offset_gap", "compact", "delete_topic", "recreate_topic"),
+)
 
 WORDS: Mapping[str, _Word] = {
-    "delay": _Word("API", {"seconds": float}, _MATCH),
-    "hold": _Word("API", {}, _MATCH),
-    "error": _Word("API", {"code": str}, _MATCH),
-    "drop": _Word("API", {}, {"when": str, **_MATCH}),
-    "stale-latest": _Word("TOPIC", {}, {"partition": int, "behind": int, "times": int, "nth": int, "client_id": str}),
-    "delete-records": _Word("TOPIC", {}, {"partition": int, "before": int}),
-    "expire": _Word("TOPIC", {}, {"partition": int}),
-    "apply-retention": _Word("TOPIC", {}, {"partition": int}),
-    "offset-gap": _Word("TOPIC", {}, {"partition": int, "size": int}),
-    "compact": _Word("TOPIC", {}, {"partition": int}),
-    "delete-topic": _Word("TOPIC"),
-    "recreate-topic": _Word("TOPIC", {}, {"partitions": int}),
-    "kill": _Word("NODE"),
-    "pause": _Word("NODE"),
-    "resume": _Word("NODE"),
-    "stop": _Word("NODE"),
-    "start": _Word("NODE"),
+    **dict(map(_fault, (*_OF_REQUESTS, *_OF_RECORDS))),
+    **{action: _Word("NODE") for action in get_args(NodeAction)},
     "list": _Word(""),
     "undo": _Word("NUMBER"),
     "clear": _Word(""),
@@ -86,17 +73,17 @@ def summary() -> str:
 class FaultScript:
     """Does what the lines say to a broker or a cluster."""
 
-    def __init__(self, target: RunningBroker | RunningCluster) -> None:
+    def __init__(self, target: Verbs) -> None:
         self._target = target
         self.faults: Faults = target.faults
 
     @property
     def has_nodes(self) -> bool:
         """Whether there are several nodes, which a line may name."""
-        return isinstance(self._target, RunningCluster)
+        return self._target.is_cluster
 
-    def run(self, line: str) -> str:
-        """Do it; what there is to say of it, perhaps nothing.
+    def run(self, line: str, *, only_requests: bool = False) -> str:
+        """Do it; what there is to say of it, perhaps nothing. ``only_requests``: it is a fault of requests.
 
         ValueError says what is wrong with the line; ApiError and TimeoutError, why it could not be done.
         """
@@ -106,13 +93,16 @@ class FaultScript:
         name, *rest = words
         if name not in WORDS:
             raise ValueError(f"there is no {name!r}; there are {', '.join(WORDS)}")
+        if only_requests and name.replace("-", "_") not in _OF_REQUESTS:
+            raise ValueError(f"{name} is no fault of requests")
         word = WORDS[name]
         if word.subject and not rest:
             raise ValueError(f"{name} what? The {word.subject} is missing")
         subject = rest.pop(0) if word.subject else ""
         arguments, node = self._arguments(name, word, rest)
-        if word.subject == "NODE":
-            getattr(self._cluster(name).node(_number(subject)), name)()
+        if name in get_args(NodeAction):
+            self._check_nodes(name)
+            self._target.change_node(_number(subject), name)  # type: ignore[arg-type]
             return ""
         if name == "list":
             return "\n".join(map(described, self.faults.active))
@@ -120,17 +110,25 @@ class FaultScript:
             self.faults.clear()
             return ""
         if name == "undo":
-            self._fault(_number(subject)).undo()
+            fault_numbered(self.faults, _number(subject)).undo()
             return ""
-        faults = self.faults if node is None else self._cluster("node=").node(node).faults
-        try:
-            made = getattr(faults, name.replace("-", "_"))(subject, **arguments)
-        except KeyError as error:
-            raise ValueError(f"Kafka has no error {error}") from None
+        if node is not None:
+            self._check_nodes("node=")
+        faults = self.faults if node is None else self._target.faults_of(node)
+        method = getattr(faults, name.replace("-", "_"))
+        made = method(from_text(parameters_of(getattr(Faults, name.replace("-", "_")))[0], subject), **arguments)
         return described(made) if isinstance(made, Fault) else ""
 
+    def begin(self, lines: Iterable[str]) -> None:
+        """Have the faults of requests in a file be there; ``UsageError`` names the line that is wrong."""
+        for number, line in enumerate(lines, 1):
+            try:
+                self.run(line, only_requests=True)
+            except (ValueError, RuntimeError) as error:
+                raise UsageError(f"--faults, line {number}: {line.strip()}: {error}") from None
+
     def _arguments(self, name: str, word: _Word, texts: list[str]) -> tuple[dict[str, Any], int | None]:
-        known = {**word.needs, **word.takes}
+        known = {each.name: each for each in word.parameters}
         arguments: dict[str, Any] = {}
         node: int | None = None
         for text in texts:
@@ -140,25 +138,23 @@ class FaultScript:
             elif not equals or key not in known:
                 raise ValueError(f"{name} has no {text!r}; it has {', '.join(f'{key}=' for key in known) or 'nothing'}")
             else:
-                try:
-                    arguments[key] = known[key](value)
-                except ValueError:
-                    raise ValueError(f"{text!r} is not as {key} is to be") from None
+                arguments[key] = from_text(known[key], value)
         missing = [f"{key}=" for key in word.needs if key not in arguments]
         if missing:
             raise ValueError(f"{name} needs {', '.join(missing)}")
         return arguments, node
 
-    def _cluster(self, what: str) -> RunningCluster:
-        if not isinstance(self._target, RunningCluster):
+    def _check_nodes(self, what: str) -> None:
+        if not self.has_nodes:
             raise ValueError(f"{what} is for several nodes")
-        return self._target
 
-    def _fault(self, number: int) -> Fault:
-        for fault in self.faults.active:
-            if fault.number == number:
-                return fault
-        raise ValueError(f"there is no fault {number}, or no more")
+
+def fault_numbered(faults: Faults, number: int) -> Fault:
+    """The fault that is not undone; ``NotThere``."""
+    for fault in faults.active:
+        if fault.number == number:
+            return fault
+    raise NotThere(f"there is no fault {number}, or no more")
 
 
 def described(fault: Fault) -> str:

@@ -7,12 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.testing.access import MECHANISMS, ClientAccess
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
 from kbroker.tools.cli.secure_setup import AUTHORIZER, login_line, pem_stores
+
+if TYPE_CHECKING:
+    from kbroker.client.security import ClientSecurity
 
 Protocol = Literal["ssl", "sasl_plaintext", "sasl_ssl"]
 """The security of the broker's listener."""
@@ -102,16 +105,24 @@ class BrokerSecurity:
         if not self.protocol.has_sasl:
             return
         from kbroker.client import Client
-        from kbroker.client.properties import ClientProperties
-        from kbroker.client.security import security_of
         from kbroker.client.users import set_password
         from kbroker.security.sasl.scram import MIN_ITERATIONS, ScramMechanism
 
-        ca_file = self.ca_file if self.protocol.has_tls else None
-        own = ClientAccess(self.protocol, ca_file, None, _OWN_USER, self._own_password, "PLAIN")
-        with Client(bootstrap, security=security_of(ClientProperties(own.kafka()))) as client:
+        with Client(bootstrap, security=self.own_security()) as client:
             for user, password in self.users.items():
                 set_password(client, user, password, ScramMechanism, MIN_ITERATIONS)
+
+    def own_security(self) -> ClientSecurity | None:
+        """The way in of the broker itself, who may do everything."""
+        from kbroker.client.properties import ClientProperties
+        from kbroker.client.security import security_of
+
+        ca_file = self.ca_file if self.protocol.has_tls else None
+        if self.protocol.has_sasl:
+            own = ClientAccess(self.protocol, ca_file, None, _OWN_USER, self._own_password, "PLAIN")
+        else:
+            own = ClientAccess(self.protocol, ca_file, self.certificate("localhost"))
+        return security_of(ClientProperties(own.kafka()))
 
     def access(self, user: str | None, mechanism: str) -> ClientAccess:
         """The way in for one user; on a listener of SSL, for whoever shows the certificate ``CN=user``."""

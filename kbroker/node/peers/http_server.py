@@ -1,4 +1,4 @@
-"""A small HTTP server inside a node, for pages that are read by programs: GET and HEAD, over h11.
+"""A small HTTP server inside a node, for programs: GET and HEAD, and what its owner serves besides, over h11.
 
 It is bounded in all that a stranger may ask of it: connections, size of a request, time of an exchange. It serves no
 clients of Kafka and shares nothing with their listeners but the event loop.
@@ -7,7 +7,7 @@ clients of Kafka and shares nothing with their listeners but the event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import Final
 
@@ -34,6 +34,7 @@ RESPONSE_SECONDS: Final = 60.0
 STALLED_SECONDS: Final = 30.0
 """For a piece of a response without an end to be taken: a reader that stands still makes place for others."""
 PLAIN: Final = "text/plain; charset=utf-8"
+READS: Final = ("GET", "HEAD")
 
 Respond = Callable[["Exchange", str], Awaitable[None]]
 """Answers the request for a target."""
@@ -42,11 +43,26 @@ Respond = Callable[["Exchange", str], Awaitable[None]]
 class HttpServer:
     """Serves one address, from ``bind`` until it is cancelled."""
 
-    def __init__(self, subject: str, address: tuple[str, int], respond: Respond) -> None:
-        """``subject`` begins its messages."""
+    def __init__(
+        self,
+        subject: str,
+        address: tuple[str, int],
+        respond: Respond,
+        *,
+        methods: Collection[str] = READS,
+        most_body: int = 0,
+        problem: Callable[[str], tuple[str, str]] = lambda text: (f"{text}\n", PLAIN),
+    ) -> None:
+        """``subject`` begins its messages. Requests of these ``methods`` have up to ``most_body`` bytes of a body.
+
+        ``problem`` makes text and content type of an answer that says what is wrong with a request.
+        """
         self._subject = subject
         self._address = address
         self._respond = respond
+        self._methods = methods
+        self._most_body = most_body
+        self._problem = problem
         self._listeners: list[trio.SocketListener] = []
         self._connections = 0
 
@@ -84,7 +100,7 @@ class HttpServer:
             return
         self._connections += 1
         try:
-            await Exchange(stream, self._respond).run()
+            await Exchange(stream, self._respond, self._methods, self._most_body, self._problem).run()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the reader is gone, which is no news
         except Exception:
@@ -99,15 +115,27 @@ class HttpServer:
 class Exchange:
     """The requests of one connection, one after the other."""
 
-    def __init__(self, stream: trio.SocketStream, respond: Respond) -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        respond: Respond,
+        methods: Collection[str],
+        most_body: int,
+        problem: Callable[[str], tuple[str, str]],
+    ) -> None:
         self._stream = stream
         self._respond = respond
+        self._methods = methods
+        self._most_body = most_body
+        self._problem = problem
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._is_head = False
         self._is_endless = False
         self._scope = trio.CancelScope()
+        self.method = ""
         self.headers: dict[str, str] = {}
         """Headers of the request, by names in lower case."""
+        self.body = b""
 
     async def run(self) -> None:
         """Serve until the reader closes, is too slow, or sends nonsense."""
@@ -129,31 +157,39 @@ class Exchange:
 
     async def _next_request(self) -> h11.Request | None:
         request: h11.Request | None = None
+        body = bytearray()
         while True:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
                 if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    await self.answer(error.error_status_hint, "this is no request that can be understood\n")
+                    await self.refuse(error.error_status_hint, "this is no request that can be understood")
                 return None
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._stream.receive_some(MAX_HEAD))
             elif isinstance(event, h11.Request):
                 request = event
-                if request.method not in (b"GET", b"HEAD"):
+                if request.method.decode() not in self._methods:
                     return request  # whatever comes with it is not read
+                if self._http.they_are_waiting_for_100_continue:
+                    await self._write(h11.InformationalResponse(status_code=100, headers=[]))
             elif isinstance(event, h11.EndOfMessage):
+                self.body = bytes(body)
                 return request
             elif isinstance(event, h11.Data):
-                continue
+                body += event.data if self._most_body else b""
+                if len(body) > self._most_body:
+                    await self.refuse(413, f"no more than {self._most_body} bytes are taken")
+                    return None
             else:
                 return None
 
     async def _answer_request(self, request: h11.Request) -> None:
-        self._is_head = request.method == b"HEAD"
+        self.method = request.method.decode()
+        self._is_head = self.method == "HEAD"
         self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
-        if request.method not in (b"GET", b"HEAD"):
-            await self.answer(405, "only GET and HEAD are served\n")
+        if self.method not in self._methods:
+            await self.refuse(405, f"only {' and '.join(self._methods)} are served", allow=self._methods)
             return
         await self._respond(self, request.target.decode("ascii", "replace"))
 
@@ -167,13 +203,19 @@ class Exchange:
         self._is_endless = True
         self._scope.deadline = inf
 
-    async def answer(self, status: int, text: str, content_type: str = PLAIN) -> None:
-        """A whole response."""
-        await self.begin(status, content_type, length=len(text.encode()))
+    async def refuse(self, status: int, text: str, *, allow: Collection[str] = ()) -> None:
+        """Say in one line what is wrong with a request; ``allow``: the methods of its target."""
+        await self.answer(status, *self._problem(text), allow=allow)
+
+    async def answer(self, status: int, text: str, content_type: str = PLAIN, *, allow: Collection[str] = ()) -> None:
+        """A whole response; ``allow`` tells the methods of the target."""
+        await self.begin(status, content_type, length=len(text.encode()), allow=allow)
         await self.send(text)
         await self.end()
 
-    async def begin(self, status: int, content_type: str, length: int | None = None) -> None:
+    async def begin(
+        self, status: int, content_type: str, length: int | None = None, *, allow: Collection[str] = ()
+    ) -> None:
         """Begin a response; without a ``length`` it is sent in chunks."""
         headers = [
             ("Content-Type", content_type),
@@ -182,6 +224,10 @@ class Exchange:
             ("X-Content-Type-Options", "nosniff"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
         ]
+        if allow:
+            headers.append(("Allow", ", ".join(allow)))
+        if status == 401:
+            headers.append(("WWW-Authenticate", "Bearer"))
         if length is not None:
             headers.append(("Content-Length", str(length)))
         await self._write(h11.Response(status_code=status, headers=headers))

@@ -148,6 +148,22 @@ def plan_cluster(
     return plans
 
 
+def plan_another(plans: Sequence[NodePlan], data: Path, secure: SecureSetup | None = None) -> NodePlan:
+    """One more node of a cluster that runs, a broker only, with the properties that the first has."""
+    first = plans[0].properties
+    node_id = max(plan.node_id for plan in plans) + 1
+    [port] = free_ports(1)
+    directory = node_directory(data, node_id)
+    own = {
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "listeners": f"{'PLAINTEXT' if secure is None else 'SASL_SSL'}://{HOST}:{port}",
+        "log.dirs": str(directory.absolute()),
+    }
+    of_secure = {} if secure is None else secure.node_properties(node_id)
+    return NodePlan(node_id, port, None, directory, {**first, **of_secure, **own})
+
+
 def node_directory(data: Path, node_id: int) -> Path:
     """The log directory of a node of the cluster that is in ``data``."""
     return data / f"node-{node_id}"

@@ -71,34 +71,14 @@ class ConsoleBeside(NamedTuple):
         self._listener(config)
         if self.anybody_may_change_everything or not self.writes or not _names(self.host):
             return
-        if not self._protocol().startswith("SASL_"):
+        if not protocol_of(self.client_config).startswith("SASL_"):
             raise UsageError(
                 f"--console {self.host} with --console-writes lets everybody change the cluster: users sign in where"
                 " --console-config has SASL; give --console-anybody-may-change-everything if that is meant"
             )
 
-    def _protocol(self) -> str:
-        """The security protocol of the client properties."""
-        if self.client_config is None:
-            return "PLAINTEXT"
-        from kbroker.client.properties import ClientProperties
-
-        with readable_errors():
-            return str(ClientProperties.read(self.client_config)["security.protocol"]).upper()
-
     def _listener(self, config: BrokerConfig) -> Listener:
-        """The listener by which the console asks: one of the loopback interface if there is one."""
-        if not config.broker_listeners:
-            raise UsageError("--console: this node is a controller alone; give it to a broker, or run kbroker console")
-        protocol = self._protocol()
-        fitting = [each for each in config.broker_listeners if each.security_protocol == protocol]
-        if not fitting and self.client_config is None:
-            raise UsageError(
-                "--console: no listener of this node is PLAINTEXT: give client properties, --console-config FILE"
-            )
-        if not fitting:
-            raise UsageError(f"--console-config: no listener of this node is {protocol}")
-        return min(fitting, key=lambda each: not each.is_loopback)
+        return listener_for(config, self.client_config, "console")
 
     def command(self, broker: Broker, config: BrokerConfig) -> list[str]:
         """The command line of a console for a node that serves."""
@@ -108,7 +88,7 @@ class ConsoleBeside(NamedTuple):
         command += ["--listen", _address(self.host, self.port), "-b", _address(_reachable(host), port)]
         if self.client_config is not None:
             command += ["--command-config", str(self.client_config)]
-            if self._protocol().startswith("SASL_"):
+            if protocol_of(self.client_config).startswith("SASL_"):
                 command.append("--sign-in")
         if self.writes:
             command.append("--writes")
@@ -129,6 +109,34 @@ class ConsoleBeside(NamedTuple):
     async def run(self, broker: Broker, config: BrokerConfig) -> None:
         """Run the console until cancelled. ``FatalError`` if it does not start; the node outlives a later end."""
         await run_console(self.command(broker, config), partial(print, flush=True))
+
+
+def protocol_of(client_config: Path | None) -> str:
+    """The security protocol of client properties, those of a plain client without any."""
+    if client_config is None:
+        return "PLAINTEXT"
+    from kbroker.client.properties import ClientProperties
+
+    with readable_errors():
+        return str(ClientProperties.read(client_config)["security.protocol"]).upper()
+
+
+def listener_for(config: BrokerConfig, client_config: Path | None, option: str) -> Listener:
+    """The listener by which something beside a node asks it: one of the loopback interface if there is one.
+
+    ``UsageError`` names the ``option`` that asks for it.
+    """
+    if not config.broker_listeners:
+        raise UsageError(f"--{option}: this node is a controller alone; give it to a broker")
+    protocol = protocol_of(client_config)
+    fitting = [each for each in config.broker_listeners if each.security_protocol == protocol]
+    if not fitting and client_config is None:
+        raise UsageError(
+            f"--{option}: no listener of this node is PLAINTEXT: give client properties, --{option}-config FILE"
+        )
+    if not fitting:
+        raise UsageError(f"--{option}-config: no listener of this node is {protocol}")
+    return min(fitting, key=lambda each: not each.is_loopback)
 
 
 async def run_console(command: Sequence[str], tell: Callable[[str], None]) -> None:

@@ -9,17 +9,18 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.base import collector
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
+from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.cores import (
     add_core_arguments,
     check_left_cores,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from kbroker.handlers.registration import Preload
     from kbroker.node.broker import Broker
+    from kbroker.runtime.env import Env
     from kbroker.tools.cli.console_beside import ConsoleBeside
 
 STOP_SECONDS = 5.0
@@ -102,6 +104,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
     )
+    add_control_arguments(parser, of_one_node=True)
     parser.add_argument(
         "--until-eof",
         action="store_true",
@@ -191,8 +194,21 @@ def _http_address(text: str) -> str:
     return f"http://{host if colon else '127.0.0.1'}:{port}"
 
 
-Beside = Callable[..., Awaitable[object]]
-"""A Trio task that runs beside a node (``kbroker.testing``). It is given the node, which starts once the task has."""
+class Beside(Protocol):
+    """A test that reaches into a node of its own process (``kbroker.testing``)."""
+
+    @property
+    def trio_clock(self) -> trio.abc.Clock:
+        """The clock that the node's Trio runs on."""
+
+    def env(self) -> Env:
+        """The world of the node."""
+
+    def check(self, config: BrokerConfig) -> None:
+        """``UsageError`` if the node as it is configured is none that the test can reach."""
+
+    async def run(self, node: Broker, task_status: trio.TaskStatus[None]) -> None:
+        """Run beside the node, which starts once this has."""
 
 
 def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
@@ -206,15 +222,20 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     console = _console_of(arguments) if is_first(arguments) else None
     properties = load_properties(arguments)
     if is_machine(arguments):
-        if beside is not None:
+        if beside is not None or is_controlled(arguments):
             raise UsageError("--cores: what is done beside a node is done beside one")
         return run_machine(
             arguments, properties, format_first=partial(_format, arguments), until_eof=arguments.until_eof
         )
+    if beside is None and is_controlled(arguments):
+        # By its name: tests stand above the command, and are imported by none that does without.
+        beside = importlib.import_module("kbroker.testing.control.started").StartedNode.of(arguments)
     config = BrokerConfig.from_properties(own_properties(arguments, properties))
     if console is not None:
         console = console._replace(others=other_properties(arguments, properties))
-        console.check(config)
+    for other in (console, beside):
+        if other is not None:
+            other.check(config)
     check_left_cores(arguments, config)
     if is_first(arguments):
         from kbroker.tools.cli.config_warnings import warn_about
@@ -261,7 +282,8 @@ def serve(
 
     try:
         with quiet_exit():
-            trio.run(_serve, config, until_eof, beside, console, on_ready)
+            clock = None if beside is None else beside.trio_clock
+            trio.run(_serve, config, until_eof, beside, console, on_ready, clock=clock)
     except FatalError as error:
         message = without_values(str(error), config.raw.values())
         if message == str(error):
@@ -310,10 +332,11 @@ def set_up_logging(level: str) -> None:
 def ready_line(broker: Broker, config: BrokerConfig) -> str:
     """``kbroker ready: HOST:PORT ...``: where clients of this machine find each broker listener."""
     listeners = config.broker_listeners or config.controller_listeners
-    return f"kbroker ready: {' '.join(_reachable(*broker.ports[each.name]) for each in listeners)}"
+    return f"kbroker ready: {' '.join(reachable(*broker.ports[each.name]) for each in listeners)}"
 
 
-def _reachable(host: str, port: int) -> str:
+def reachable(host: str, port: int) -> str:
+    """``host:port`` by which a client of this machine reaches an address that is bound."""
     if host in ("0.0.0.0", "::", ""):
         host = "localhost"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -343,9 +366,9 @@ async def _serve(
             await nursery.start(_await_signal, stop)
             if until_eof:
                 nursery.start_soon(await_end_of_input, stop)
-            broker = Broker(config, RealEnv())
+            broker = Broker(config, RealEnv() if beside is None else beside.env())
             if beside is not None:
-                await besides.start(beside, broker)
+                await besides.start(beside.run, broker)
             serves = trio.Event()
             nursery.start_soon(_collect_in_a_long_start, serves)
             await nursery.start(broker.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ from kbroker.tools.cli.cluster_plan import (
     with_explorers,
 )
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
+from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.cores import core_count
 from kbroker.tools.cli.data_owners import is_cluster
 from kbroker.tools.cli.start import add_overrides, parse_overrides, quiet_exit
@@ -112,11 +114,16 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="let kbroker watch show requests and answers: port of the first node's explorer (9292), 0 for free ones",
     )
+    add_control_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the cluster until SIGTERM or SIGINT."""
-    data = arguments.data or _default_data(arguments.secure)
+    if is_controlled(arguments):
+        # By its name: tests stand above the command.
+        code: int = importlib.import_module("kbroker.testing.control.cluster_command").run(arguments)
+        return code
+    data = data_of(arguments)
     secure = secure_setup(data, arguments.nodes, cores=arguments.cores, wanted=arguments.secure)
     plans = plan_cluster(
         arguments.nodes,
@@ -137,6 +144,11 @@ def run(arguments: argparse.Namespace) -> int:
     with quiet_exit():
         trio.run(supervisor.run)
     return 1 if supervisor.failed else 0
+
+
+def data_of(arguments: argparse.Namespace) -> Path:
+    """The directory of a cluster, by the options of ``up``."""
+    return arguments.data or _default_data(arguments.secure)
 
 
 def _default_data(secure: bool) -> Path:
@@ -281,16 +293,11 @@ class Supervisor:
             return
         import trio
 
-        secure.write_client_files(self.bootstrap)
         problem = await trio.to_thread.run_sync(self._grant, secure, abandon_on_cancel=True)
         if problem:
             self._notify(f"user client could not be given its rights: {problem}")
-        self._print(f"{READY} {self.bootstrap}")
-        told = (("client", "topics, groups and transactions"), ("admin", "everything"))
-        for user, rights in told:
-            self._print(f"user {user} ({rights}): {secure.client_file(user)}")
-        self._print(f"for librdkafka, from 2.6.1 on (confluent-kafka): {secure.librdkafka_file('client')}")
-        self._print(f"for example: kbroker topic list --command-config {secure.client_file('admin')}")
+        for line in announcement(secure, self.bootstrap):
+            self._print(line)
 
     async def _run_console(self, port: int) -> None:
         """Run the console once the cluster serves. The cluster goes on without one that fails."""
@@ -423,3 +430,15 @@ class Supervisor:
     def _table(self) -> Table:
         now = time.monotonic()
         return table([row(node, self.cluster, now) for node in self.nodes], caption(self.cluster))
+
+
+def announcement(secure: SecureSetup, bootstrap: str) -> list[str]:
+    """The lines that tell where a secure cluster is, and by which files clients come in, which are written now."""
+    secure.write_client_files(bootstrap)
+    told = (("client", "topics, groups and transactions"), ("admin", "everything"))
+    return [
+        f"{READY} {bootstrap}",
+        *(f"user {user} ({rights}): {secure.client_file(user)}" for user, rights in told),
+        f"for librdkafka, from 2.6.1 on (confluent-kafka): {secure.librdkafka_file('client')}",
+        f"for example: kbroker topic list --command-config {secure.client_file('admin')}",
+    ]

@@ -1,0 +1,73 @@
+"""``kbroker up --control``: the cluster of a test, with its verbs over HTTP.
+
+The nodes are those of ``kbroker up``, as processes that the verbs may end; none is started again by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+from kbroker.testing.cluster import RunningCluster
+from kbroker.testing.command import told_to_stop
+from kbroker.testing.control.server import ControlServer
+from kbroker.testing.script import FaultScript
+from kbroker.tools.cli.cluster_plan import READY
+from kbroker.tools.cli.control_options import ControlOptions
+from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.start import parse_overrides, set_up_logging
+from kbroker.tools.cli.up import announcement, data_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    if arguments.cores > 1:
+        raise UsageError("--cores does not go with --control or --faults: give more nodes by -n")
+    for option in ("restart", "console", "explorer"):
+        if getattr(arguments, option) not in (None, False):
+            raise UsageError(f"--{option} does not go with --control or --faults: kbroker {_INSTEAD[option]}")
+    set_up_logging("warning")
+    options = ControlOptions.of(arguments)
+    cluster = RunningCluster(
+        arguments.nodes,
+        parse_overrides(arguments.override),
+        port=arguments.port,
+        data_dir=data_of(arguments),
+        secure=arguments.secure,
+    )
+    try:
+        FaultScript(cluster).begin(options.faults)
+        with told_to_stop(), cluster:
+            _serve(cluster, options)
+    except KeyboardInterrupt:  # while it started
+        pass
+    return 0
+
+
+def _serve(cluster: RunningCluster, options: ControlOptions) -> None:
+    address, token, _ = options
+    secure, bootstrap = cluster.secure_setup, cluster.bootstrap_servers
+    with ExitStack() as stack:
+        if address is not None:
+            server = stack.enter_context(ControlServer(cluster, address, token))
+            _say([f"kbroker control: {server.url}"])
+        _say([f"{READY} {bootstrap}"] if secure is None else announcement(secure, bootstrap))
+        with suppress(KeyboardInterrupt):  # to a clean stop
+            threading.Event().wait()
+
+
+_INSTEAD = {
+    "restart": "has the verb /nodes/{node}/start",
+    "console": "console serves a page about the cluster",
+    "explorer": "has the verb /requests",
+}
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)

@@ -1,0 +1,138 @@
+"""A client of the control, as a test in another language would have one: HTTP and JSON, nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from kbroker.testing import RunningBroker, RunningCluster
+from tests.patience import LONG
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+QUICK = {"retry.backoff.ms": 20, "retry.backoff.max.ms": 50, "reconnect.backoff.ms": 20, "log_level": 0}
+
+
+class Control:
+    """Asks one control."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self.host, self.port = parts.hostname, parts.port
+        self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def raw(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+        """The status, and the answer's JSON."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=2 * LONG)
+        try:
+            connection.request(method, path, body, self.headers | headers)
+            response = connection.getresponse()
+            assert response.headers["Content-Type"] == "application/json"
+            text = response.read()
+            return response.status, json.loads(text) if text else None
+        finally:
+            connection.close()
+
+    def ask(self, method: str, path: str, **arguments: Any) -> tuple[int, Any]:
+        """The same of arguments as JSON."""
+        return self.raw(method, path, json.dumps(arguments).encode() if arguments else None)
+
+    def do(self, method: str, path: str, **arguments: Any) -> Any:
+        """The answer to what can be done."""
+        status, document = self.ask(method, path, **arguments)
+        assert status == 200, document
+        return document
+
+
+@contextmanager
+def command(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """``kbroker`` with a control: the process, the control's URL and where clients connect."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kbroker", *words], cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        url = ""
+        for line in process.stdout:
+            what, _, rest = line.strip().partition(": ")
+            url = rest if what == "kbroker control" else url
+            if what == "kbroker ready":
+                yield process, url, rest
+                break
+        else:
+            raise AssertionError(f"it ended with {process.wait()}")
+    finally:
+        process.terminate()
+        assert process.wait(2 * LONG) == 0
+        process.stdout.close()
+
+
+class Place:
+    """Nodes with a control: ``broker`` and ``cluster`` tell which."""
+
+    def __init__(self, target: RunningBroker | RunningCluster, control: Control) -> None:
+        self.target = target
+        self.control = control
+        self.do = control.do
+        self.ask = control.ask
+
+    @property
+    def is_cluster(self) -> bool:
+        return isinstance(self.target, RunningCluster)
+
+    def client(self, **more: Any) -> dict[str, Any]:
+        return {"bootstrap.servers": self.target.bootstrap_servers, **QUICK, **more}
+
+    def create(self, topic: str, partitions: int = 1, replicas: int = -1, **config: str) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        new = NewTopic(topic, partitions, replicas, config=config)
+        admin = AdminClient(self.client())
+        admin.create_topics([new])[topic].result(LONG)
+
+    def write(self, topic: str, *values: str, **more: Any) -> list[str | None]:
+        """The names of the errors, or None, of each record."""
+        from confluent_kafka import Producer
+
+        producer = Producer(self.client(**more))
+        told: list[str | None] = []
+        for value in values:
+            producer.produce(topic, value, on_delivery=lambda error, _: told.append(error and error.name()))
+            producer.flush(LONG)
+        return told
+
+    @contextmanager
+    def member(self, group: str, topic: str) -> Iterator[Any]:
+        """A consumer in a group, which reads as often as it is asked to."""
+        from confluent_kafka import Consumer
+
+        consumer = Consumer(
+            self.client(**{"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        )
+        consumer.subscribe([topic])
+        ended = threading.Event()
+
+        def poll() -> None:
+            while not ended.is_set():
+                message = consumer.poll(0.05)
+                if message is not None and message.error() is None:
+                    consumer.commit(message, asynchronous=False)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        try:
+            yield consumer
+        finally:
+            ended.set()
+            thread.join()
+            consumer.close()

@@ -1,0 +1,107 @@
+"""The commands that have a control, and their options."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.testing import running_broker
+from tests.control_client import ENVIRONMENT, QUICK, Control, command
+from tests.patience import LONG
+
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+pytestmark = pytest.mark.slow
+
+
+def test_kbroker_start(tmp_path: Path) -> None:
+    (tmp_path / "faults").write_text("# begins with these\nerror Produce code=POLICY_VIOLATION topic=orders times=1\n")
+    (tmp_path / "token").write_text("s3cret\n")
+    words = ["start", "--port", "0", "--control", "0.0.0.0:0", "--control-token-file", "token", "--faults", "faults"]
+    with command(*words, cwd=tmp_path) as (process, url, address):
+        control = Control(url.replace("0.0.0.0", "127.0.0.1"), "s3cret")
+        status = control.do("GET", "/")
+        assert status["bootstrap_servers"] == address and len(status["faults"]) == 1
+        producer = confluent_kafka.Producer({"bootstrap.servers": address, **QUICK})
+        told: list[Any] = []
+        for value in "ab":
+            producer.produce("orders", value, on_delivery=lambda error, _: told.append(error and error.name()))
+            producer.flush(LONG)
+        assert told == ["POLICY_VIOLATION", None]
+        control.do("POST", "/clock/advance", seconds=8 * 86_400)
+        control.do("POST", "/topics/orders/apply-retention")
+        control.do("POST", "/clock/stop")
+        assert control.do("POST", "/wait/end", topic="orders", offset=1)["offset"] == 1
+        assert process.poll() is None
+
+
+def test_kbroker_start_behind_a_secure_listener(tmp_path: Path) -> None:
+    with running_broker(security="sasl_plaintext", super_users=["admin"]) as broker:
+        properties = dict(broker.config.raw) | {"log.dirs": str(tmp_path / "data"), "listeners": ""}
+    properties["listeners"] = "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+    (tmp_path / "node.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required username=admin password=admin-secret;"
+    (tmp_path / "admin.properties").write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
+    )
+    base = [sys.executable, "-m", "kbroker"]
+    subprocess.run(
+        [*base, "format", "--standalone", "-t", "x" * 22, "-c", "node.properties"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        check=True,
+    )
+    words = ["start", "-c", "node.properties", "--control", "0"]
+    refused = subprocess.run([*base, *words], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert refused.returncode == 2 and "--control-config FILE" in refused.stderr
+    with command(*words, "--control-config", "admin.properties", cwd=tmp_path) as (_, url, _address):
+        assert Control(url).do("POST", "/wait/group", group="g", state="Dead")["state"] == ""
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+def test_kbroker_up(tmp_path: Path, secure: bool) -> None:
+    words = ["up", "-n", "3", "--port", "0", "--control", "0", *(["--secure"] if secure else [])]
+    with command(*words, cwd=tmp_path) as (process, url, address):
+        control = Control(url)
+        assert control.do("GET", "/")["bootstrap_servers"] == address
+        control.do("POST", "/nodes/2/kill")
+        assert control.do("POST", "/nodes/2/start")["state"] == "running"
+        control.do("POST", "/groups/move-coordinator", group="g", to=2)
+        assert control.do("POST", "/nodes")["node"] == 4
+        assert control.do("POST", "/reset")["kept"] == []
+        assert process.poll() is None
+
+
+def test_kbroker_faults_has_it_too(tmp_path: Path) -> None:
+    with command("faults", "--port", "0", "--control", "0", "hold ListGroups", cwd=tmp_path) as (_, url, _address):
+        assert len(Control(url).do("GET", "/faults")["faults"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["start", "--control", "0.0.0.0:0"], "beyond the loopback interface it needs --control-token-file"),
+        (["start", "--control", "here:"], r"expected \[HOST:\]PORT"),
+        (["start", "--control", "0", "--control-token-file", "nowhere"], "cannot read nowhere"),
+        (["start", "--control-token-file", "nowhere"], "--control-token-file goes with --control"),
+        (["start", "--port", "0", "--faults", "wrong"], "--faults, line 2: explode Fetch: there is no 'explode'"),
+        (["start", "--port", "0", "--faults", "records"], "--faults, line 1: expire orders: expire is no fault of"),
+        (["up", "--control", "0", "--restart"], "--restart does not go with --control"),
+    ],
+)
+def test_options_that_are_wrong(tmp_path: Path, words: list[str], message: str) -> None:
+    (tmp_path / "wrong").write_text("hold Fetch\nexplode Fetch\n")
+    (tmp_path / "records").write_text("expire orders\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "kbroker", *words],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert ended.returncode in (1, 2) and re.search(message, ended.stderr), ended.stderr
