@@ -42,6 +42,10 @@ class Budgets(NamedTuple):
     Mostly it gets the high watermark with the next records. Without the delay, each acknowledged record would cost a
     second round trip.
     """
+    probes: int = 9
+    """Connection probes after a broker's connection closed; after that, its session is waited for."""
+    retry_pauses: float = 1.0
+    """Pauses between attempts to write dead letters, and to keep their state, in multiples of the usual."""
     rule_patience: float = 1.0
     """The times of a rule in Python that says nothing of them, in multiples of those in docs/plugins.md."""
     provider_wait: float = 8.0

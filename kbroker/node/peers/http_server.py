@@ -42,8 +42,11 @@ Respond = Callable[["Exchange", str], Awaitable[None]]
 class HttpServer:
     """Serves one address, from ``bind`` until it is cancelled."""
 
-    def __init__(self, subject: str, address: tuple[str, int], respond: Respond) -> None:
+    def __init__(
+        self, subject: str, address: tuple[str, int], respond: Respond, *, stalled: float = STALLED_SECONDS
+    ) -> None:
         """``subject`` begins its messages."""
+        self._stalled = stalled
         self._subject = subject
         self._address = address
         self._respond = respond
@@ -84,7 +87,7 @@ class HttpServer:
             return
         self._connections += 1
         try:
-            await Exchange(stream, self._respond).run()
+            await Exchange(stream, self._respond, self._stalled).run()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the reader is gone, which is no news
         except Exception:
@@ -99,7 +102,8 @@ class HttpServer:
 class Exchange:
     """The requests of one connection, one after the other."""
 
-    def __init__(self, stream: trio.SocketStream, respond: Respond) -> None:
+    def __init__(self, stream: trio.SocketStream, respond: Respond, stalled: float) -> None:
+        self._stalled = stalled
         self._stream = stream
         self._respond = respond
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
@@ -199,7 +203,7 @@ class Exchange:
         data = self._http.send(event)
         if data:
             if self._is_endless:
-                self._scope.deadline = trio.current_time() + STALLED_SECONDS
+                self._scope.deadline = trio.current_time() + self._stalled
             await self._stream.send_all(data)
             if self._is_endless:
                 self._scope.deadline = inf
