@@ -24,6 +24,8 @@ class Budgets(NamedTuple):
     """Partitions that are read in one go; then other requests have their turn."""
     crowd: int = 8
     """The least streams of a crowded round of the poller."""
+    sweep_seconds: float = 5.0
+    """The exactness of time limits of connections (``node.serving.listener``)."""
     remembers: bool = True
     """Whether requests that repeat are recognised (``node.shortcuts``)."""
     repeated_bytes: int = 8 << 20
