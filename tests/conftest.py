@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
 import os
 import shutil
 import signal
@@ -15,9 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kbroker.node.rules import assignors, policies, selector
-from kbroker.node.rules import timed_calls as waited
-from kbroker.security.sasl.oauthbearer import http as provider_http
 from kbroker.testing import RunningBroker, running_broker
 
 ROOT = Path(__file__).parent.parent
@@ -120,49 +116,6 @@ def _with_tools(home: Path) -> Path:
     written.chmod(0o755)
     written.replace(script)
     return tools
-
-
-def _wait_for_rules(patch: pytest.MonkeyPatch) -> None:
-    longest = waited.MAX_TIMEOUT_SECONDS
-    patch.setattr(waited.WaitedCalls.__init__, "__defaults__", (longest, math.inf))
-    for kind in (assignors, policies, selector):
-        patch.setattr(kind, "TIMEOUT_SECONDS", longest)
-    for kind in (assignors, selector):
-        patch.setattr(kind, "GRACE_SECONDS", math.inf)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _rules_are_waited_for() -> Iterator[pytest.MonkeyPatch]:
-    """Rules in Python that say nothing of it have as long as a rule may have: their threads may get no turn before."""
-    with pytest.MonkeyPatch.context() as patch:
-        _wait_for_rules(patch)
-        yield patch
-
-
-@pytest.fixture
-def hurried_rules(_rules_are_waited_for: pytest.MonkeyPatch) -> Iterator[None]:
-    """For one test rules have as long as a node gives them."""
-    _rules_are_waited_for.undo()
-    yield
-    _wait_for_rules(_rules_are_waited_for)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _threads_of_rules_may_begin_late() -> Iterator[None]:
-    """As on a machine on which many tests run at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waited, "START_SECONDS", 60)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _token_providers_may_answer_late() -> Iterator[None]:
-    """The token providers of tests are threads, which may get no turn for longer than a node waits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provider_http.Limits.__new__, "__defaults__", (120.0, 120.0))
-        defaults = {**(provider_http.ask.__kwdefaults__ or {}), "limits": provider_http.Limits()}
-        patch.setattr(provider_http.ask, "__kwdefaults__", defaults)
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

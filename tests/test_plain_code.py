@@ -7,8 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import kbroker
 
+TESTS = Path(__file__).parent
 PACKAGE = Path(kbroker.__file__).parent
 
 
@@ -44,3 +47,41 @@ def test_no_dictionary_has_methods_of_its_own_in_place_of_the_usual() -> None:
         if isinstance(part, ast.FunctionDef) and part.name != "__init__" and part.name in dir(dict)
     ]
     assert found == []
+
+
+def test_no_test_patches_a_constant_or_a_default() -> None:
+    """Time budgets and sizes are arguments with defaults, or of `kbroker.runtime.budgets`: a test gives others.
+
+    Mistakes that are planted into the simulation are what the constants say.
+    """
+    found = [
+        f"{path.relative_to(TESTS.parent)}:{getattr(node, 'lineno', 0)} {name}"
+        for path in sorted([*TESTS.rglob("*.py"), *(TESTS.parent / "compat_tests").rglob("*.py")])
+        if path != TESTS / "sim" / "test_cluster_simulation.py" and re.search(_SET, code := path.read_text("utf-8"))
+        for node in ast.walk(ast.parse(code))
+        if (name := _patched(node))
+    ]
+    assert found == []
+
+
+_NAME = r"(_?[A-Z][A-Z0-9_]+|__(kw)?defaults__)"
+_SET = rf"\bsetattr\(|\.{_NAME} = "
+
+
+def _patched(node: ast.AST) -> str | None:
+    """Returns the constant or the default that is set here."""
+    names: list[str] = []
+    if isinstance(node, ast.Call) and re.search(r"\bsetattr$", ast.unparse(node.func)):
+        texts = [part.value for part in node.args[:2] if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        names = [text.rpartition(".")[2] for text in texts[-1:]]
+    elif isinstance(node, ast.Assign):
+        names = [target.attr for target in node.targets if isinstance(target, ast.Attribute)]
+    return next((name for name in names if re.fullmatch(_NAME, name)), None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['patch.setattr(module, "MOST", 1)', 'setattr("kbroker.x._LIMIT_2", 1)', "f.__defaults__ = ()", "x.m.SECONDS = 1"],
+)
+def test_what_is_patched_is_seen(text: str) -> None:
+    assert any(map(_patched, ast.walk(ast.parse(text))))

@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.config.properties import parse_properties
 from kbroker.node.rules.authorizer import OwnAuthorizer
+from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.rules import (
     Acl,
     AclChange,
@@ -39,6 +40,7 @@ from kbroker.rules import (
 from kbroker.rules.loading import load
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from tests.node.node_harness import configuration
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "python.md").read_text("utf-8")
@@ -78,13 +80,14 @@ def test_the_authorizer(tmp_path: Path) -> None:
 def test_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     policy = rule("Policy", tmp_path)
-    own = OwnAuthorizer(policy, "python:my_rules:Policy", StandardAuthorizer([]), lambda: 0.0)
+    calls = WaitedCalls(lambda: 0.0, LONG, start=LONG)
+    own = OwnAuthorizer(policy, "python:my_rules:Policy", StandardAuthorizer([]), lambda: 0.0, calls)
     assert not own.authorize(*action("orders")[:5])
     (tmp_path / "policy.json").write_text(json.dumps({"alice": ["orders", "payments"]}))
     policy.refresh()
     policy.invalidate()
     assert own.authorize(*action("orders")[:5]) and not own.authorize(*action("secret")[:5])
-    own.close()
+    calls.close()
 
 
 def test_the_acls(tmp_path: Path) -> None:

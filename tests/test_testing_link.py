@@ -170,9 +170,8 @@ def test_a_node_that_does_not_tell_what_it_knows_is_not_waited_for(
     [plan] = plan_cluster(1, tmp_path)
     node: Any = ClusterNode(plan, lambda _: pytest.fail("nobody asks for faults"))
     monkeypatch.setattr(ClusterNode, "_link_is_up", True)
-    monkeypatch.setattr("kbroker.testing.cluster_node._OFFSET_SECONDS", 0.01)
-    assert node._metadata_offset() == -1
+    assert node._metadata_offset(0.01) == -1
     node._link, _, _ = ends
-    assert node._metadata_offset() == -1
+    assert node._metadata_offset(0.01) == -1
     node._link.close()
-    assert node._metadata_offset() == -1
+    assert node._metadata_offset(0.01) == -1

@@ -18,9 +18,9 @@ _AT_ONCE: Final = 8
 
 
 def connected_clients(
-    nodes: Sequence[ExplorerClient], feed: Feed, words: str = "", *, with_nodes: bool = False
+    nodes: Sequence[ExplorerClient], feed: Feed, words: str = "", *, with_nodes: bool = False, most: int = MOST_ROWS
 ) -> dict[str, Any]:
-    """Connections that have all of ``words``, of these nodes, at most ``MOST_ROWS``; with their sequences in the feed.
+    """Connections that have all of ``words``, of these nodes, at most ``most``; with their sequences in the feed.
 
     ``total`` are those that fit, ``all`` those that are open; ``silent``: the nodes that do not tell, and why.
     Unless ``with_nodes``, those of brokers and controllers are left out, and whoever is on a controllers' listener:
@@ -42,7 +42,7 @@ def connected_clients(
     fitting = [each for each in found if _fits(each, wanted)]
     shown = fitting if with_nodes else [each for each in fitting if each.kind == CLIENT]
     shown.sort(key=lambda each: (each.connection.is_controller, each.connection.node, each.connection.number))
-    rows = [_row(each, steps.get((each.connection.node, each.connection.number))) for each in shown[:MOST_ROWS]]
+    rows = [_row(each, steps.get((each.connection.node, each.connection.number))) for each in shown[:most]]
     left_out = len(fitting) - len(shown)
     return {"rows": rows, "total": len(shown), "all": len(found), "left_out": left_out, "silent": silent}
 

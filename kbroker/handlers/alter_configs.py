@@ -26,5 +26,5 @@ async def handle(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConf
         ),
     )
     return AlterConfigsResponse(
-        responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)
+        responses=await answers(ctx, request.resources, errors, results, AlterConfigsResourceResponse)
     )

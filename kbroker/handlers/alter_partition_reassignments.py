@@ -5,12 +5,10 @@ Served: 0 to 1. 1: whether the replication factor may change (KIP-860).
 
 from __future__ import annotations
 
-import trio
-
 from kbroker.errors import ApiError
 from kbroker.handlers.common.cluster_permission import cluster_denial
 from kbroker.handlers.common.context import RequestContext
-from kbroker.handlers.common.fair_share import PARTS, FairShare, portions
+from kbroker.handlers.common.fair_share import FairShare, portions
 from kbroker.handlers.common.metadata_common import error_fields
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
@@ -42,7 +40,8 @@ async def handle(
         for partition in topic.partitions
     )
     outcomes: list[tuple[int, str | None]] = []
-    for some in portions(wanted):
+    share = FairShare(ctx)
+    for some in portions(ctx, wanted):
         try:
             found = await _alter(some, request.allow_replication_factor_change, ctx)
         except ApiError as error:
@@ -52,10 +51,8 @@ async def handle(
             outcomes += [error_fields(error)] * len(some)
         else:
             outcomes += map(error_fields, found)
-        if len(some) == PARTS:
-            await trio.lowlevel.checkpoint()
+        await share.next(len(some))
     fields = iter(outcomes)
-    share = FairShare()
     for topic in request.topics:
         result = ReassignableTopicResponse(name=topic.name)
         for partition in topic.partitions:

@@ -32,7 +32,7 @@ async def handle(request: AlterReplicaLogDirsRequest, ctx: RequestContext) -> Al
             for index in topic.partitions:
                 wanted[topic.name, index] = directory.path
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    share = FairShare()
+    share = FairShare(ctx)
     allowed = may_on_cluster(ctx, AclOperation.ALTER)
     for (name, index), path in wanted.items():
         await share.next()

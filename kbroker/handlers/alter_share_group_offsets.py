@@ -31,7 +31,7 @@ async def handle(request: AlterShareGroupOffsetsRequest, ctx: RequestContext) ->
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, standard_message(ErrorCode.INVALID_GROUP_ID))
         refused, allowed = [], []
-        share = FairShare()
+        share = FairShare(ctx)
         for topic in request.topics:
             await share.next()
             error = _refusal(topic.topic_name, ctx)

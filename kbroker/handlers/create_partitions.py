@@ -32,7 +32,7 @@ async def handle(request: CreatePartitionsRequest, ctx: RequestContext) -> Creat
     allowed = await allowed_names(ctx, AclOperation.ALTER, ResourceType.TOPIC, names)
     results |= {name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in names if name not in allowed}
     wanted = []
-    share = FairShare()
+    share = FairShare(ctx)
     for topic in request.topics:
         await share.next()
         if topic.name in allowed:

@@ -37,7 +37,7 @@ async def handle(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTop
         ctx, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, creatable, audits_denial=False
     )
     wanted = []
-    share = FairShare()
+    share = FairShare(ctx)
     for topic in request.topics:
         await share.next()
         if topic.name in creatable:

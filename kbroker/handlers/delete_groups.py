@@ -25,7 +25,7 @@ _WITH_MESSAGE = 3
 async def handle(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     """Delete each group named, or say why not. As in Kafka, those that the principal may not delete come last."""
     results, denied = [], []
-    share = FairShare()
+    share = FairShare(ctx)
     for group_id in dict.fromkeys(request.groups_names):
         await share.next()
         if not may(ctx, AclOperation.DELETE, ResourceType.GROUP, group_id):

@@ -43,7 +43,7 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
     topics = []
     waiting: dict[Key, DeleteRecordsPartitionResult] = {}
     required: dict[Key, int] = {}
-    share = FairShare()
+    share = FairShare(ctx)
     may_delete = may_each(ctx, AclOperation.DELETE, ResourceType.TOPIC)
     for name, offsets in wanted.items():
         answers = []

@@ -28,7 +28,7 @@ async def handle(request: DeleteShareGroupOffsetsRequest, ctx: RequestContext) -
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         denied, allowed = [], []
-        share = FairShare()
+        share = FairShare(ctx)
         for name in dict.fromkeys(topic.topic_name for topic in request.topics):
             await share.next()
             if may(ctx, AclOperation.READ, ResourceType.TOPIC, name):

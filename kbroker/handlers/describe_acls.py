@@ -43,7 +43,7 @@ async def handle(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeA
     except ApiError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    share = FairShare()
+    share = FairShare(ctx)
     for acl in found:
         await share.next()
         if not wanted.matches(acl):

@@ -34,10 +34,6 @@ from kbroker.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-MOST_ENTRIES = 200_000
-"""Properties in one response: those of five thousand topics (an eighth of that with documentation). A request asks for
-a broker's hundreds of properties with six bytes, and may do so many times."""
-
 _PARTS = 8
 """The time that a resource takes, in parts of other requests."""
 
@@ -52,8 +48,8 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
     denied: list[DescribeConfigsResult] = []
     # Most properties of all resources have their defaults: each of these is shaped once.
     shaped: dict[ConfigEntry, DescribeConfigsResourceResult] = {}
-    room = MOST_ENTRIES
-    share = FairShare()
+    room = most = ctx.budgets.described_properties
+    share = FairShare(ctx)
     for resource in request.resources:
         await share.next(_PARTS)
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
@@ -65,7 +61,7 @@ async def handle(request: DescribeConfigsRequest, ctx: RequestContext) -> Descri
         response.results.append(result)
         try:
             if room <= 0:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"More than {MOST_ENTRIES} properties in one request")
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"More than {most} properties in one request")
             entries = _entries(resource, ctx.services, documentation=request.include_documentation)
         except ApiError as error:
             result.error_code = error.code

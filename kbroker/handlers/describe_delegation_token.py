@@ -40,7 +40,7 @@ async def handle(request: DescribeDelegationTokenRequest, ctx: RequestContext) -
     response = DescribeDelegationTokenResponse()
     if owners is not None and not owners:
         return response
-    share = FairShare()
+    share = FairShare(ctx)
     for token in ctx.services.metadata.image.principals.delegation_tokens.values():
         await share.next()
         if (owners is None or concerns(token, owners)) and _may_see(token, ctx):

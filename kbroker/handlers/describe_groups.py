@@ -23,10 +23,10 @@ async def handle(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
     """
     version = ctx.api_version
     answers = DuplicateAnswers[DescribedGroup](
-        lambda entry: encoded_size(DescribeGroupsResponse(groups=[entry]), version)
+        ctx.budgets.repeated_bytes, lambda entry: encoded_size(DescribeGroupsResponse(groups=[entry]), version)
     )
     described, denied = [], []
-    share = FairShare()
+    share = FairShare(ctx)
     for group_id in request.groups:
         await share.next()
         if not may(ctx, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):

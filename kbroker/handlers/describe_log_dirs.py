@@ -76,7 +76,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
     if scrubber is not None and request.wants_scrub == BEGIN_SCRUB:
         scrubber.begin()
     results = []
-    share = FairShare()
+    share = FairShare(ctx)
     for directory in services.replica_manager.log_dirs.describe(wanted):
         if directory.offline:
             results.append(
@@ -84,7 +84,7 @@ async def handle(request: DescribeLogDirsRequest, ctx: RequestContext) -> Descri
             )
             continue
         by_topic: dict[str, DescribeLogDirsTopic] = {}
-        for portion in portions(directory.logs):
+        for portion in portions(ctx, directory.logs):
             await share.next(len(portion))
             for log in portion:
                 topic, index = log.topic_partition

@@ -30,8 +30,10 @@ _PRODUCER_BYTES = 37
 async def handle(request: DescribeProducersRequest, ctx: RequestContext) -> DescribeProducersResponse:
     """Answer from the state of each partition's log, also of one that is followed here, as often as it is named."""
     response = DescribeProducersResponse()
-    answers = DuplicateAnswers[list[ProducerState]](lambda producers: len(producers) * _PRODUCER_BYTES)
-    share = FairShare()
+    answers = DuplicateAnswers[list[ProducerState]](
+        ctx.budgets.repeated_bytes, lambda producers: len(producers) * _PRODUCER_BYTES
+    )
+    share = FairShare(ctx)
     for topic in request.topics:
         result = TopicResponse(name=topic.name)
         # Asked once for the topic, and only where its name is one.

@@ -39,11 +39,12 @@ async def handle(request: DescribeShareGroupOffsetsRequest, ctx: RequestContext)
     """Answer for each group: the partitions that are named, or all that have a state."""
     version = ctx.api_version
     answers = DuplicateAnswers[DescribeShareGroupOffsetsResponseGroup](
-        lambda group: encoded_size(DescribeShareGroupOffsetsResponse(groups=[group]), version)
+        ctx.budgets.repeated_bytes,
+        lambda group: encoded_size(DescribeShareGroupOffsetsResponse(groups=[group]), version),
     )
     response = DescribeShareGroupOffsetsResponse()
     in_flight = _in_flight_answers(ctx) if request.wants_in_flight else None
-    share = FairShare()
+    share = FairShare(ctx)
     for asked in request.groups:
         await share.next()
         try:
@@ -90,7 +91,7 @@ async def _describe(
             if image is not None and (may_see is None or may_see(image.name)):
                 wanted[topic_id] = image.name, sorted(known.partitions)
     else:
-        share = FairShare()
+        share = FairShare(ctx)
         for topic in asked.topics:
             await share.next()
             found = topics.by_name.get(topic.topic_name)

@@ -45,7 +45,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
             ]
         )
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not every_topic)
-    share = FairShare()
+    share = FairShare(ctx)
     hidden: list[str] = []
     if may_see is not None and not every_topic:
         # Every page has those that may not be seen; it is not told whether they exist.

@@ -23,7 +23,7 @@ from kbroker.wire.messages.describe_transactions import (
 @handler(DescribeTransactionsRequest)
 async def handle(request: DescribeTransactionsRequest, ctx: RequestContext) -> DescribeTransactionsResponse:
     """Describe each id that this node coordinates."""
-    share = FairShare()
+    share = FairShare(ctx)
     response = DescribeTransactionsResponse()
     for transactional_id in request.transactional_ids:
         await share.next()

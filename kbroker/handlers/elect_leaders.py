@@ -57,7 +57,7 @@ async def _answer(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLea
         error = ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         return _shape(dict.fromkeys(partitions, error), int(error.code))
     results: dict[TopicPartition, ApiError | None] = {}
-    for some in portions(dict.fromkeys(partitions)):
+    for some in portions(ctx, dict.fromkeys(partitions)):
         try:
             results |= await _elect(some, request.election_type == _UNCLEAN, ctx)
         except ApiError as failure:

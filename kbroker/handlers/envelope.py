@@ -12,7 +12,6 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.common.cluster_permission import cluster_refusal
 from kbroker.handlers.common.context import CloseConnection, ForwardedContext, RequestContext
 from kbroker.handlers.common.error_answers import error_answer, error_in_place
-from kbroker.handlers.common.fair_share import LONG_REQUEST
 from kbroker.handlers.common.forwarding import error_codes, says_only_not_controller
 from kbroker.handlers.registration import CONTROLLER, Registration, handler, registrations
 from kbroker.handlers.services.requester import read_address, read_principal
@@ -38,7 +37,7 @@ async def handle(request: EnvelopeRequest, ctx: RequestContext) -> EnvelopeRespo
     if not ctx.services.metadata.is_leader:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(bytes(request.request_data))
-    pace = ctx.services.long_steps if len(data) > LONG_REQUEST else None
+    pace = ctx.services.long_steps if len(data) > ctx.budgets.long_request_bytes else None
     if pace is not None:
         await pace.take()
     try:

@@ -48,7 +48,7 @@ async def handle(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     """Find each key's coordinator; the topic that holds its records is made at the first question."""
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
     coordinators = []
-    share = FairShare()
+    share = FairShare(ctx)
     for key in keys:
         await share.next()
         node, error = _Node(), ErrorCode.NONE

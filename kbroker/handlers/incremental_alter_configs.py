@@ -46,7 +46,7 @@ async def handle(request: IncrementalAlterConfigsRequest, ctx: RequestContext) -
         ),
     )
     return IncrementalAlterConfigsResponse(
-        responses=await answers(request.resources, errors, results, AlterConfigsResourceResponse)
+        responses=await answers(ctx, request.resources, errors, results, AlterConfigsResourceResponse)
     )
 
 

@@ -34,9 +34,9 @@ async def handle(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
     response = ListGroupsResponse()
-    share = FairShare()
+    share = FairShare(ctx)
     for of_core in found:
-        for portion in portions(of_core):
+        for portion in portions(ctx, of_core):
             await share.next(len(portion))
             response.groups += [
                 group

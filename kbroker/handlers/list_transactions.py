@@ -54,7 +54,7 @@ async def handle(request: ListTransactionsRequest, ctx: RequestContext) -> ListT
     response = ListTransactionsResponse(
         unknown_state_filters=[name for name in request.state_filters if name not in STATES_BY_NAME]
     )
-    share = FairShare()
+    share = FairShare(ctx)
     for states_of_core in await driver.read_all(matching):
         for state in states_of_core:
             await share.next()

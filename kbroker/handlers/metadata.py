@@ -79,7 +79,7 @@ async def handle(request: MetadataRequest, ctx: RequestContext) -> MetadataRespo
     topics: list[MetadataResponseTopic] = []
     denied: list[MetadataResponseTopic] = []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, audits_denial=not all_topics)
-    share = FairShare()
+    share = FairShare(ctx)
     if all_topics or entries is None:
         for topic in image.topics.by_name.values():
             await share.next(_parts_of(topic))
@@ -129,7 +129,7 @@ async def _by_id(
     """Topics by their ids, and those that the principal may not describe."""
     topics: _Topics = []
     denied: _Topics = []
-    share = FairShare()
+    share = FairShare(ctx)
     for topic_id in dict.fromkeys(topic_ids):
         found = image.topics.by_id.get(topic_id)
         await share.next(_parts_of(found))
@@ -154,7 +154,7 @@ async def _by_name(
     topics: _Topics = []
     denied: _Topics = []
     missing: list[str] = []
-    share = FairShare()
+    share = FairShare(ctx)
     for name in dict.fromkeys(entry.name for entry in entries if entry.name is not None):
         found = image.topics.by_name.get(name)
         await share.next(_parts_of(found))

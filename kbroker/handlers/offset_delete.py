@@ -27,7 +27,7 @@ async def handle(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
     may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
     topics = ctx.services.metadata.image.topics
     valid, unknown = [], []
-    share = FairShare()
+    share = FairShare(ctx)
     for topic in request.topics:
         await share.next()
         allowed = may_read is None or may_read(topic.name)

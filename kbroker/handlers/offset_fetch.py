@@ -48,10 +48,10 @@ def _lists_of(response: OffsetFetchResponse) -> Iterator[list[Any]]:
 async def handle(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Answer for each group; below version 8 there is one, in the response's own fields."""
     version = ctx.api_version
-    duplicates = _Duplicates(version)
+    duplicates = _Duplicates(ctx)
     if version >= 8:
         response = OffsetFetchResponse()
-        share = FairShare()
+        share = FairShare(ctx)
         for asked in request.groups:
             await share.next()
             group = await _fetch_bounded(asked, request.require_stable, ctx, duplicates)
@@ -75,11 +75,12 @@ class _Duplicates:
     Four bytes of a request ask for metadata of up to ``offset.metadata.max.bytes``.
     """
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, ctx: RequestContext) -> None:
+        most, version = ctx.budgets.repeated_bytes, ctx.api_version
         self.groups = DuplicateAnswers[OffsetFetchResponseGroup](
-            lambda group: encoded_size(OffsetFetchResponse(groups=[group]), version)
+            most, lambda group: encoded_size(OffsetFetchResponse(groups=[group]), version)
         )
-        self._metadata = DuplicateAnswers[int](int)
+        self._metadata = DuplicateAnswers[int](most, int)
 
     def count(self, group: OffsetFetchResponseGroup) -> None:
         """`ApiError` if the partitions of ``group`` were answered before, with too much metadata."""
@@ -115,7 +116,7 @@ async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, ctx: Requ
     refused: list[OffsetFetchResponseTopics] = []
     if group.topics is not None and (by_id or may_see is not None):
         known = []
-        share = FairShare()
+        share = FairShare(ctx)
         for topic in group.topics:
             await share.next()
             found = image_topics.by_id.get(topic.topic_id) if by_id else None

@@ -27,7 +27,7 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
     may_see = None
     if not may_on_cluster(ctx, AclOperation.CLUSTER_ACTION, audits_denial=False):
         may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    share = FairShare()
+    share = FairShare(ctx)
     for topic in request.topics:
         await share.next()
         if may_see is not None and not may_see(topic.topic):

@@ -65,7 +65,7 @@ async def _existing(
     """The partitions that exist and may be read, their topics with names and ids; the others are answered."""
     may_read = may_each(ctx, AclOperation.READ, ResourceType.TOPIC)
     topics = ctx.services.metadata.image.topics
-    share = FairShare()
+    share = FairShare(ctx)
     valid = []
     for topic in asked:
         found = topics.by_id.get(topic.topic_id) if answers.by_id else topics.by_name.get(topic.name)

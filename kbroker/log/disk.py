@@ -15,7 +15,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Protocol
 
@@ -36,7 +36,6 @@ Buffer = bytes | bytearray | memoryview
 _IOV_MAX = 512
 """Buffers given to one vectored write; well under the 1,024 that Linux and macOS allow."""
 
-_HAS_PWRITEV = hasattr(os, "pwritev")
 _HAS_ADVICE = hasattr(os, "posix_fadvise") and hasattr(os, "RWF_NOWAIT")
 _LARGEST_PAGE = 64 * 1024
 """Bytes of a page on any machine, at the most."""
@@ -209,7 +208,7 @@ class OsFile:
         for start in range(0, len(buffers), _IOV_MAX):
             group = buffers[start : start + _IOV_MAX]
             total = sum(map(len, group))
-            if _HAS_PWRITEV:
+            if hasattr(os, "pwritev"):
                 written = os.pwritev(self.fd, group, position)
             else:
                 written = os.pwrite(self.fd, b"".join(group), position)
@@ -249,16 +248,13 @@ class OsFile:
             os.close(fd)
 
 
-def _portable_data_sync(fd: int) -> None:
-    """For macOS, where ``fsync`` leaves the data in the drive's cache and ``F_FULLFSYNC`` does not."""
-    full = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is None:
-        os.fsync(fd)
+def _data_sync(fd: int) -> None:
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    elif hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where ``fsync`` leaves the data in the drive's cache
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
-        fcntl.fcntl(fd, full)
-
-
-_data_sync: Callable[[int], None] = getattr(os, "fdatasync", _portable_data_sync)
+        os.fsync(fd)
 
 
 class FileToReadOnce:

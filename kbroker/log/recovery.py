@@ -52,8 +52,6 @@ from kbroker.wire.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
 
-_LARGE = 256 * 1024 * 1024
-"""Bytes that may take so long to read that whoever waits is told."""
 MAX_OFFSET = 2**63 - 1
 
 
@@ -294,15 +292,11 @@ class _Recovery:
         """
         segments = self._segments
         next_offset = segments[first].base_offset
-        total = sum(segment.size for segment in segments[first:])
-        done, index = 0, first
+        index = first
         while index < len(segments):
             segment = segments[index]
             left = len(segments) - index
             self._segments_left(left)
-            if total > _LARGE:
-                logger.info("%s: %d of %d bytes that were not flushed are read", segment.path, done, total)
-                done += segment.size
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             next_offset, found, reached = recover_segment(
                 segment,

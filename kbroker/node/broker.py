@@ -32,10 +32,10 @@ from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.coordinators.producer_ids import ProducerIdAllocator
 from kbroker.node.dynamic_broker_config import CordonedLogDirs, DynamicBrokerConfig
 from kbroker.node.listeners import Listeners
+from kbroker.node.logs.log_care import LogCare
 from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.node.logs.log_opening import LogOpening
 from kbroker.node.parts import (
-    NodeQuotas,
     Part,
     StartLimit,
     make_authorizer,
@@ -50,21 +50,19 @@ from kbroker.node.parts import (
 from kbroker.node.peers.peer_pool import PeerPool
 from kbroker.node.registrations import Registrations, previous_epoch
 from kbroker.node.replicas.replica_manager import ReplicaManager
+from kbroker.node.replication import Replication
 from kbroker.node.security.security import NodeSecurity
 from kbroker.node.serving.listener import Listener as ListenerServer
+from kbroker.node.serving.node_quotas import NodeQuotas
 from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.on_demand import ShareGroupsOnDemand
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.storage import mend_meta_properties
 from kbroker.runtime.turns import StepTurns
 
 if TYPE_CHECKING:
     from kbroker.handlers.common.context import WriteProduce
     from kbroker.node.coordinators.coordinators import Coordinators
-    from kbroker.node.logs.log_cleaner import LogCleaner
-    from kbroker.node.logs.log_scrubber import LogScrubber
-    from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.fetch_reader import FetchReader
     from kbroker.runtime.env import Env
 
@@ -73,12 +71,6 @@ logger = logging.getLogger(__name__)
 LONG_STEP_GAP_SECONDS = 0.025
 """Seconds that the node has between two steps of large requests: serving a heartbeat takes a few turns of the event
 loop."""
-
-STOP_SECONDS = 4.5
-"""The time that the flushes of a clean stop may take."""
-
-CLEANER_DELAY_SECONDS = 1.0
-"""Clients come first after a start, also before the imports of the cleaner."""
 
 
 class Broker:
@@ -110,11 +102,6 @@ class Broker:
         self.listeners = self._listeners.servers
         self.on_opening: list[Callable[[], object]] = []
         """Called when the clients' listeners are there, before they accept anybody (``kbroker.testing``)."""
-        self._assignments: DirectoryAssignments | None = None
-        self.log_cleaner: LogCleaner | None = None
-        """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
-        self.log_scrubber: LogScrubber | None = None
-        """Verifies the batches of logs; there as the cleaner is."""
         self._timestamp_lookups = WorkQueue(env, most_bytes=64 << 20, most_begun=8)
         self._produce_queue = WorkQueue(env)
 
@@ -186,6 +173,11 @@ class Broker:
         if self._metrics is not None:
             manager.progress.traffic = self._metrics.counts.traffic
         return manager
+
+    @cached_property
+    def log_care(self) -> LogCare:
+        """The cleaner and the scrubber of the logs."""
+        return LogCare(self.env, self.log_manager, self.replica_manager, self._dynamic_config.with_prefix)
 
     @cached_property
     def metadata(self) -> MetadataPlane:
@@ -292,7 +284,7 @@ class Broker:
             tokens=make_tokens(config),
             replica_selector=None if selector is None else selector.of_request,
             telemetry=self.telemetry,
-            scrubber=lambda: self.log_scrubber,
+            scrubber=lambda: self.log_care.scrubber,
             tap=None if self._explorer is None else self._explorer.tap,
         )
 
@@ -349,8 +341,9 @@ class Broker:
         # The broker is registered before its logs are open, and is fenced until then.
         yield Part(start=registrations.start)
         yield Part(start=self._until_logs_are_open)
+        replication = Replication(config, self.security.to_brokers, replicas, metadata, self.lifecycle, self.address_of)
         if config.is_broker:
-            yield Part(on_image=self._replicate_with_others)  # before the replicas hear of partitions of others
+            yield Part(on_image=replication.on_image)  # before the replicas hear of partitions of others
         yield Part(on_image=replicas.metadata.on_image)
         if self.coordinators is not None:
             for coordinator in (self.coordinators.groups, self.coordinators.transactions):
@@ -364,14 +357,14 @@ class Broker:
             flusher.times = self._metrics.counts.flushes
         yield Part(run=flusher.run)
         if config.log_cleaner_enable:
-            yield Part(run=self._run_cleaner)
+            yield Part(run=self.log_care.clean)
         if config.log_scrub_bytes_per_second:
-            yield Part(run=self._run_scrubber)
+            yield Part(run=lambda: self.log_care.scrub(config.log_scrub_bytes_per_second, self.metadata))
         # Clients are the last.
         if config.is_broker:
             # Whoever is told of this broker may connect.
             yield Part(start=lambda _: self._listeners.listen(is_controller=False))
-            yield Part(start=self._until_losses_are_told)
+            yield Part(start=replication.until_losses_are_told)
             yield Part(start=registrations.unfence, stop=self.lifecycle.leave)
         yield Part(start=partial(self._open_listeners, self.services))
 
@@ -401,7 +394,10 @@ class Broker:
             for pool in self._pools:
                 pool.close()
             if parts:
-                await self._close_logs(failed)
+                await self.log_care.close(self.broker_epoch)
+                logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
+                if not failed:
+                    self.log_manager.check_any_online()
 
     def _make(self) -> list[Part]:
         """Lock the directories, open their logs unless that takes long, and make all parts; nothing runs yet."""
@@ -439,43 +435,6 @@ class Broker:
         else:
             await self._logs.done.wait()
 
-    async def _until_losses_are_told(self, nursery: trio.Nursery) -> None:
-        """Before this broker can be elected for what it has lost."""
-        if self._assignments is not None and self._assignments.has_losses:
-            await self.lifecycle.stay_fenced(self._assignments.report())
-
-    def _replicate_with_others(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Begin to replicate as soon as this node is not alone."""
-        if self.replica_manager.fetchers is None and not self.lifecycle.is_alone:
-            from kbroker.node.replication import replicate
-
-            self._assignments = replicate(
-                config=self.config,
-                network=self.security.to_brokers,
-                replicas=self.replica_manager,
-                metadata=self.metadata,
-                broker_epoch=lambda: self.broker_epoch,
-                address=self.address_of,
-            )
-
-    async def _run_cleaner(self) -> None:
-        await trio.sleep(CLEANER_DELAY_SECONDS)
-        from kbroker.node.logs.log_cleaner import CleanerSettings, LogCleaner
-
-        def settings() -> CleanerSettings:
-            return CleanerSettings.of(self._dynamic_config.with_prefix("log.cleaner."))
-
-        self.log_cleaner = LogCleaner(self.env, self.log_manager, self.replica_manager, settings)
-        await self.log_cleaner.run()
-
-    async def _run_scrubber(self) -> None:
-        await trio.sleep(CLEANER_DELAY_SECONDS)
-        from kbroker.node.logs.log_scrubber import LogScrubber
-
-        rate = self.config.log_scrub_bytes_per_second
-        self.log_scrubber = LogScrubber(self.env, self.log_manager, self.replica_manager, rate, self.metadata)
-        await self.log_scrubber.run()
-
     async def _open_listeners(self, services: Services, nursery: trio.Nursery) -> None:
         self._listeners.open(services, nursery)
         nursery.start_soon(self._listeners.run, self.env.network, services, nursery)
@@ -486,24 +445,6 @@ class Broker:
             self.config.node_id,
             ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self.ports.items()),
         )
-
-    async def _close_logs(self, failed: bool) -> None:
-        """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
-            marks, epoch = self.replica_manager.high_watermarks(), self.broker_epoch
-            self.log_manager.on_offline.clear()  # what follows is done in a thread, and nobody waits any more
-
-            def close() -> None:
-                self.log_manager.close(high_watermarks=marks, broker_epoch=epoch)
-
-            try:
-                await self.env.run_blocking(close)
-            except Exception:
-                logger.exception("the logs could not be closed cleanly; the next start verifies them")
-                self.log_manager.release()
-        logger.info("node %d has stopped%s", self.config.node_id, " after a failure" if failed else "")
-        if not failed:
-            self.log_manager.check_any_online()
 
 
 def _produce_writer() -> WriteProduce:

@@ -1,7 +1,7 @@
 """The parts of a node that replicate with other brokers: fetchers, proposals of ISR changes, reports of
 the replicas' log directories.
 
-Made once there are others, so that a node that is alone does not import it.
+Made once there are others, so that a node that is alone does not import them.
 """
 
 from __future__ import annotations
@@ -9,53 +9,81 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.node.replicas.alter_partition_manager import AlterPartitionManager
-from kbroker.node.replicas.directory_assignments import DirectoryAssignments
-from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
+import trio
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
     from kbroker.node.controller.metadata_plane import MetadataPlane
+    from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.replica_manager import ReplicaManager
+    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Network
 
 
-def replicate(
-    *,
-    config: BrokerConfig,
-    network: Network,
-    replicas: ReplicaManager,
-    metadata: MetadataPlane,
-    broker_epoch: Callable[[], int],
-    address: Callable[[int], tuple[str, int] | None],
-) -> DirectoryAssignments:
-    """Follow from the next image on, which may name partitions of others; the tasks live with ``replicas``.
+class Replication:
+    """Begins as soon as the node is not alone; the tasks live with ``replicas``."""
 
-    Returns the part that tells the controller of replicas that cannot lead.
-    ``address`` gives where a broker is, None if that is not known; ``network`` reaches it.
-    """
-    fetchers = ReplicaFetchers(
-        env=replicas.env,
-        network=network,
-        config=config,
-        table=replicas,
-        progress=replicas.progress,
-        log_dirs=replicas.log_dirs,
-        checkpoints=replicas.checkpoints,
-        throttles=replicas.throttles,
-        broker_epoch=broker_epoch,
-        address=address,
-    )
-    alter_partition = AlterPartitionManager(
-        table=replicas,
-        progress=replicas.progress,
-        isr=replicas.isr,
-        broker_epoch=broker_epoch,
-        ask_controller=metadata.client.ask,
-    )
-    assignments = DirectoryAssignments(replicas, lambda: metadata.image, broker_epoch, metadata.client.ask)
-    replicas.metadata.fetchers = fetchers
-    for part in (fetchers, alter_partition, assignments):
-        replicas.start_soon(part.run)
-    metadata.subscribe(assignments.on_image)
-    return assignments
+    def __init__(
+        self,
+        config: BrokerConfig,
+        network: Network,
+        replicas: ReplicaManager,
+        metadata: MetadataPlane,
+        lifecycle: BrokerLifecycle,
+        address: Callable[[int], tuple[str, int] | None],
+    ) -> None:
+        """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
+        self._config = config
+        self._network = network
+        self._replicas = replicas
+        self._metadata = metadata
+        self._lifecycle = lifecycle
+        self._address = address
+        self._assignments: DirectoryAssignments | None = None
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow from this image on, which may name partitions of others."""
+        if self._assignments is None and not self._lifecycle.is_alone:
+            self._assignments = self._begin()
+
+    async def until_losses_are_told(self, nursery: trio.Nursery) -> None:
+        """Stay fenced until the controller knows of replicas that cannot lead: this broker could be elected before."""
+        if self._assignments is not None and self._assignments.has_losses:
+            await self._lifecycle.stay_fenced(self._assignments.report())
+
+    def _begin(self) -> DirectoryAssignments:
+        from kbroker.node.replicas.alter_partition_manager import AlterPartitionManager
+        from kbroker.node.replicas.directory_assignments import DirectoryAssignments
+        from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
+
+        replicas, metadata = self._replicas, self._metadata
+
+        def broker_epoch() -> int:
+            return self._lifecycle.broker_epoch
+
+        fetchers = ReplicaFetchers(
+            env=replicas.env,
+            network=self._network,
+            config=self._config,
+            table=replicas,
+            progress=replicas.progress,
+            log_dirs=replicas.log_dirs,
+            checkpoints=replicas.checkpoints,
+            throttles=replicas.throttles,
+            broker_epoch=broker_epoch,
+            address=self._address,
+        )
+        alter_partition = AlterPartitionManager(
+            table=replicas,
+            progress=replicas.progress,
+            isr=replicas.isr,
+            broker_epoch=broker_epoch,
+            ask_controller=metadata.client.ask,
+        )
+        assignments = DirectoryAssignments(replicas, lambda: metadata.image, broker_epoch, metadata.client.ask)
+        replicas.metadata.fetchers = fetchers
+        for part in (fetchers, alter_partition, assignments):
+            replicas.start_soon(part.run)
+        metadata.subscribe(assignments.on_image)
+        return assignments

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import trio
 
 from kbroker.runtime.bound_ports import addresses_of, bind_all, cannot_listen, is_numeric, listen, no_name
+from kbroker.runtime.budgets import DEFAULTS, Budgets
 from kbroker.runtime.round import Round
 from kbroker.runtime.timing import Alarm, Deadline, Deadlines
 
@@ -129,6 +130,7 @@ class Env(Protocol):
     disk: Disk
     network: Network
     disk_reads: DiskReads
+    budgets: Budgets
     has_threads: bool
     """Whether ``run_long`` leaves the event loop to others, at the price of a thread's memory."""
 
@@ -274,11 +276,9 @@ class EpollPoller:
     BATCH = 256
     """The most streams of one round."""
 
-    CROWD = 8
-    """The least streams of a crowded round."""
-
-    def __init__(self) -> None:
+    def __init__(self, crowd: int = DEFAULTS.crowd) -> None:
         self.round = Round()
+        self._crowd = crowd
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._deadlines = Deadlines()
@@ -322,13 +322,13 @@ class EpollPoller:
             self._deadlines.expire(trio.current_time())
 
     async def _poll(self) -> None:
-        epoll, callbacks, round = self._epoll, self._callbacks, self.round
+        epoll, callbacks, round, crowd = self._epoll, self._callbacks, self.round, self._crowd
         own = epoll.fileno()
         while True:
             await trio.lowlevel.wait_readable(own)
             events = epoll.poll(0, self.BATCH)
             count = len(events)
-            round.is_crowded = count >= self.CROWD
+            round.is_crowded = count >= crowd
             round.turns.taken += count
             for fileno, _ in events:
                 callback = callbacks.get(fileno)
@@ -340,12 +340,15 @@ class EpollPoller:
 class RealNetwork:
     """TCP. Either flag set to False has it behave as on a system without epoll or sendfile (for tests)."""
 
-    def __init__(self, *, use_sendfile: bool | None = None, use_epoll: bool | None = None) -> None:
+    def __init__(
+        self, *, use_sendfile: bool | None = None, use_epoll: bool | None = None, crowd: int = DEFAULTS.crowd
+    ) -> None:
+        self._crowd = crowd
         self.use_sendfile = can_sendfile() if use_sendfile is None else use_sendfile
         self.use_epoll = hasattr(select, "epoll") if use_epoll is None else use_epoll
 
     def poller(self) -> Poller | None:
-        return EpollPoller() if self.use_epoll else None
+        return EpollPoller(self._crowd) if self.use_epoll else None
 
     async def bind(self, host: str, port: int) -> StreamListener:
         try:
@@ -370,14 +373,20 @@ class RealEnv:
     has_threads = True
 
     def __init__(
-        self, *, seed: int | None = None, use_sendfile: bool | None = None, use_epoll: bool | None = None
+        self,
+        *,
+        seed: int | None = None,
+        use_sendfile: bool | None = None,
+        use_epoll: bool | None = None,
+        budgets: Budgets = DEFAULTS,
     ) -> None:
         from kbroker.log.disk import OsDisk
 
         self.rng: random.Random = random.Random(seed) if seed is not None else random.SystemRandom()
         self.disk: Disk = OsDisk()
         self.disk_reads = DiskReads()
-        self.network: Network = RealNetwork(use_sendfile=use_sendfile, use_epoll=use_epoll)
+        self.budgets = budgets
+        self.network: Network = RealNetwork(use_sendfile=use_sendfile, use_epoll=use_epoll, crowd=budgets.crowd)
 
     def now(self) -> float:
         return trio.current_time()

@@ -19,6 +19,7 @@ import trio
 
 from kbroker.log.disk import Disk
 from kbroker.log.fake_disk import FakeDisk
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import DiskReads, Network
 from kbroker.sim.clock import sim_clock
 from kbroker.sim.tcp import NodeNetwork, SimHost, SimNet
@@ -97,6 +98,7 @@ class SimEnv:
         self.rng = random.Random(machine.rng.getrandbits(64))
         self.disk: Disk = machine.disk
         self.disk_reads = DiskReads()
+        self.budgets = DEFAULTS
         self.has_threads = machine.opening_seconds > 0
         self._long_seconds = machine.opening_seconds
         network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)

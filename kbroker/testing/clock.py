@@ -8,10 +8,12 @@ from math import inf
 
 import trio
 
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealEnv
 from kbroker.testing.seen import ClockSeen
 
 _QUIET_SECONDS = 0.01
+_RULE_PATIENCE = 60.0
 _LONGEST_SECONDS = 5.0
 _LONGEST_THREAD_SECONDS = 60.0
 
@@ -80,7 +82,8 @@ class MovedEnv(RealEnv):
     """This machine, with its wall clock as far ahead as the monotonic one."""
 
     def __init__(self, clock: MovedClock) -> None:
-        super().__init__()
+        # The threads of rules may get no turn for long, beside those of a test.
+        super().__init__(budgets=DEFAULTS._replace(rule_patience=_RULE_PATIENCE))
         self._clock = clock
 
     def wall_clock_ms(self) -> int:

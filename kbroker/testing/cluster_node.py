@@ -187,12 +187,12 @@ class ClusterNode:
     def _link_is_up(self) -> bool:
         return self._serves and self._is_up
 
-    def _metadata_offset(self) -> int:
+    def _metadata_offset(self, seconds: float = _OFFSET_SECONDS) -> int:
         """The offset of the metadata that the node goes by, -1 while it does not tell."""
         link = self._link
         if link is not None and self._link_is_up:
             with contextlib.suppress(LinkClosed, TimeoutError):
-                return cast("int", link.call("metadata_offset", _OFFSET_SECONDS))
+                return cast("int", link.call("metadata_offset", seconds))
         return -1
 
     @property

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli import port_claims
 from kbroker.tools.cli.cluster_plan import HOST, free_ports
 from kbroker.tools.cli.port_claims import PortClaims, listening_ports
 
@@ -97,9 +96,8 @@ def test_ports_in_a_row(file: Path) -> None:
     assert claims.choose(HOST, 30, ports=ports, in_row=True) is None
 
 
-def test_a_process_keeps_the_latest(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(port_claims, "MOST", 3)
-    claims = PortClaims(file)
+def test_a_process_keeps_the_latest(file: Path) -> None:
+    claims = PortClaims(file, most=3)
     assert all(claims.claim(port) for port in range(31_000, 31_004))
     assert not claims.claim(31_001)
     assert claims.claim(31_000)

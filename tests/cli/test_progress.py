@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from kbroker.tools.cli import progress as module
 from kbroker.tools.cli.progress import progress, progress_line
 from tests.patience import SHORT
 
@@ -40,8 +39,7 @@ def test_a_line() -> None:
 def test_it_is_drawn_while_a_call_blocks_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(module, "FIRST", 0.0)
-    with progress("waiting", total=8) as shown:
+    with progress("waiting", total=8, first=0.0) as shown:
         shown.add(4)
         assert terminal.seen.wait(SHORT)
         with shown.hidden():
@@ -53,8 +51,7 @@ def test_it_is_drawn_while_a_call_blocks_and_is_gone_at_the_end(monkeypatch: pyt
 def test_it_names_the_task_that_is_done_now(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(module, "FIRST", 0.0)
-    with progress("looking") as shown:
+    with progress("looking", first=0.0) as shown:
         shown.turn_to("looking at 4 of 8 brokers")
         assert terminal.seen.wait(SHORT)
     assert re.search(r"looking at 4 of 8 brokers, \d+ s", terminal.getvalue())
@@ -68,7 +65,6 @@ def test_nothing_is_drawn_elsewhere_or_of_what_is_quick(
     assert capsys.readouterr() == ("", "")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(module, "FIRST", 3600.0)
-    with progress("waiting"):
+    with progress("waiting", first=3600.0):
         pass
     assert terminal.getvalue() == ""

@@ -219,7 +219,7 @@ def test_a_replay_is_interrupted_at_a_pause(
     assert len(all_of(kb, target)) == len(RECORDS), "the others, and no record twice"
 
 
-def test_the_latest_of_each_key(kb: Run, make: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_latest_of_each_key(kb: Run, make: Callable[[str], str]) -> None:
     topic = make("latest")
     found = kb("consume", topic, "--latest-per-key", "--json")
     assert [(row["partition"], row["offset"], row.get("key")) for row in found.json_lines] == [
@@ -231,9 +231,6 @@ def test_the_latest_of_each_key(kb: Run, make: Callable[[str], str], monkeypatch
     assert found.err == "kbroker: 1 records without a key are left out\n"
     assert len(kb("consume", topic, "--latest-per-key", "--filter", "value is null", "-q").rows) == 1
     assert len(kb("consume", topic, "--latest-per-key", "-n", "2", "-q").rows) >= 2
-    monkeypatch.setattr("kbroker.tools.cli.consume._LATEST_BYTES", 1000)
-    given_up = kb("consume", topic, "--latest-per-key", code=1)
-    assert given_up.out == "" and "gives up at" in given_up.err and "-p" in given_up.err
     assert "exclude each other" in kb("consume", topic, "--latest-per-key", "-f", code=2).err
 
 

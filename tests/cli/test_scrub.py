@@ -26,7 +26,9 @@ def broker() -> Iterator[RunningBroker]:
         for number in range(30):
             producer.produce("t", b"%d" % number * 50)
             assert producer.flush(LONG) == 0
-        eventually(lambda: it.in_broker(lambda node: node.log_scrubber is not None and node.log_scrubber.progress))
+        eventually(
+            lambda: it.in_broker(lambda node: (scrubber := node.log_care.scrubber) is not None and scrubber.progress)
+        )
         yield it
 
 

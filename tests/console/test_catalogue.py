@@ -10,7 +10,6 @@ import trio
 import trio.testing
 
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.tools.console import catalogue
 from kbroker.tools.console.catalogue import TopicCatalogue, Topics
 from kbroker.tools.console.totals import count
 from kbroker.tools.diagnosis.facts import ReplicaCounts
@@ -42,11 +41,15 @@ class SlowCluster:
         return Topics(topics, None, "", 0, {}, {}, (), (), {}, {}, count(topics, {}, {}))
 
 
-def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]]) -> None:
+OLD_AT_ONCE = {"fresh_seconds": 0, "times_as_long": 0}
+"""What is known is asked for again."""
+
+
+def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]], **ages: int) -> None:
     async def main() -> None:
         cluster = SlowCluster()
         with trio.fail_after(SHORT):
-            await test(cluster, TopicCatalogue(cluster))  # type: ignore[arg-type]
+            await test(cluster, TopicCatalogue(cluster, **ages))  # type: ignore[arg-type]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -55,10 +58,7 @@ async def name(topics: TopicCatalogue, *, fresh: bool = False) -> str:
     return (await topics.get(fresh=fresh)).all[0].name
 
 
-def test_earlier_topics_are_shown_while_the_cluster_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name_of_limit in ("_LEAST_SECONDS", "_TIMES_AS_LONG"):
-        monkeypatch.setattr(catalogue, name_of_limit, 0)  # what is known is old at once
-
+def test_earlier_topics_are_shown_while_the_cluster_takes_its_time() -> None:
     async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
         assert await name(topics) == "t-1"
         assert await name(topics) == "t-2", "a quick cluster is waited for"
@@ -70,13 +70,11 @@ def test_earlier_topics_are_shown_while_the_cluster_takes_its_time(monkeypatch: 
         assert await name(topics) == "t-3", "it was asked once meanwhile, though nobody waited"
         assert await name(topics, fresh=True) == "t-5", "one that has begun before does not count"
 
-    run(test)
+    run(test, **OLD_AT_ONCE)
 
 
-def test_earlier_topics_are_not_shown_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_topics_are_not_shown_for_ever() -> None:
     """A cluster that takes long to fail is no cluster that takes long to answer."""
-    for name_of_limit in ("_LEAST_SECONDS", "_TIMES_AS_LONG"):
-        monkeypatch.setattr(catalogue, name_of_limit, 0)
 
     async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
         assert await name(topics) == "t-1"
@@ -90,7 +88,7 @@ def test_earlier_topics_are_not_shown_for_ever(monkeypatch: pytest.MonkeyPatch) 
         assert await name(topics, fresh=True) == "t-4"
         assert await name(topics) == "t-4"
 
-    run(test)
+    run(test, **OLD_AT_ONCE)
 
 
 def test_what_was_changed_is_waited_for() -> None:

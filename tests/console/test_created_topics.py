@@ -46,7 +46,6 @@ def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_HEARD_SECONDS", 0.05)
     monkeypatch.setattr(topics, "describe_topics", lambda client, names: dict.fromkeys(names, NOT_YET))
     with Client("127.0.0.1:1") as client:
-        topics.await_heard(client, "t")
+        topics.await_heard(client, "t", seconds=0.05)

@@ -16,11 +16,10 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
-from kbroker.client.records_io import parquet_records
 from kbroker.client.records_io.csv_records import CsvWriter
 from kbroker.client.records_io.items import Item
 from kbroker.client.records_io.json_records import json_formatter
-from kbroker.client.records_io.parquet_records import ParquetRecords
+from kbroker.client.records_io.parquet_records import MAX_CHUNK, ParquetRecords
 from kbroker.client.topics import NewTopic, create_topics, list_ranges
 from kbroker.errors import FatalError
 from kbroker.testing import RunningBroker
@@ -331,8 +330,7 @@ def kept(data: bytes) -> Upload:
     return upload
 
 
-def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
+def test_a_parquet_file_is_imported_in_steps() -> None:
     data = parquet(5, group=3)
     upload = Upload()
     for at in (0, 100, 0):
@@ -340,7 +338,7 @@ def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) ->
     begin, values = 0, []
     while True:
         with upload.use() as file:
-            step = ParquetStep(upload, file, begin, 0)
+            step = ParquetStep(upload, file, begin, 0, seconds=0)
             assert upload.rows is None, "a step that fails leaves none"
             values += [item.record.value for item in step if isinstance(item, Item)]
             if step.is_whole:
@@ -351,25 +349,24 @@ def test_a_parquet_file_is_imported_in_steps(monkeypatch: pytest.MonkeyPatch) ->
     assert values == [b"0", b"1", b"2", b"3", b"4"] and step.missing == 0
     with upload.use() as file:
         # One that goes on from a place is given all that an earlier step has read, and then goes on.
-        assert [item.line for item in ParquetStep(upload, file, 1, 4)] == [2, 3, 4]
+        assert [item.line for item in ParquetStep(upload, file, 1, 4, seconds=0)] == [2, 3, 4]
     upload.close()
 
 
 def test_steps_go_on_with_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row group is not read again from its beginning by each step."""
-    monkeypatch.setattr(uploads_api, "STEP_SECONDS", 0)
     opened: list[int] = []
 
     class Counted(ParquetRecords):
-        def __init__(self, file: IO[bytes], clock: Callable[[], int], begin: int, *, bounded: bool) -> None:
+        def __init__(self, file: IO[bytes], clock: Callable[[], int], begin: int, *, max_chunk: int) -> None:
             opened.append(begin)
-            super().__init__(file, clock, begin, bounded=bounded)
+            super().__init__(file, clock, begin, max_chunk=max_chunk)
 
     monkeypatch.setattr(uploads_api, "ParquetRecords", Counted)
     upload = kept(parquet(4))
     for begin in range(4):
         with upload.use() as file:
-            step = ParquetStep(upload, file, begin, 0)
+            step = ParquetStep(upload, file, begin, 0, seconds=0)
             assert [item.line for item in step] == [begin + 1]
             step.keep()
     assert opened == [0]
@@ -393,13 +390,12 @@ def test_few_rows_of_a_file_that_inflates_are_in_memory_at_once() -> None:
     arrow.parquet.write_table(arrow.table({"value": arrow.array([value] * 300)}), sink, compression="zstd")
     assert len(sink.getvalue()) < 1000
     before = arrow.total_allocated_bytes()
-    records = iter(ParquetRecords(sink, lambda: 0, bounded=True))
+    records = iter(ParquetRecords(sink, lambda: 0, max_chunk=MAX_CHUNK))
     first = next(records)
     assert isinstance(first, Item) and first.record.value == value
     assert arrow.total_allocated_bytes() - before < 160 << 20
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(FatalError, match="a column of more than 1 MiB"):
-        patch.setattr(parquet_records, "_BOUNDED_CHUNK", 1 << 20)
-        ParquetRecords(sink, lambda: 0, bounded=True)
+    with pytest.raises(FatalError, match="a column of more than 1 MiB"):
+        ParquetRecords(sink, lambda: 0, max_chunk=1 << 20)
 
 
 def test_a_parquet_file_is_imported(decoding: ConsoleProcess) -> None:

@@ -14,8 +14,6 @@ from kbroker.client.producer import Producer
 from kbroker.client.records_io.record_filter import parse_filter
 from kbroker.client.topics import NewTopic, create_topics, delete_records
 from kbroker.testing import RunningBroker
-from kbroker.tools.console import scan_back
-from kbroker.tools.console.api import exports
 from kbroker.tools.console.api.exports import _every_latest
 from kbroker.tools.console.api.records import _shown_range
 from kbroker.tools.console.record_range import Limits, RecordRange
@@ -191,18 +189,11 @@ def test_an_export_of_as_many_keys_as_may_be_is_whole(client: Client, monkeypatc
     wanted = RecordRange(RecordView("numbers"), None, "earliest")
     told = Limits(starts, starts, ends, firsts=starts)
     monkeypatch.setattr(trio.from_thread, "check_cancelled", lambda: None)
-    monkeypatch.setattr(scan_back, "MAX_KEYS", KEYS)
     found: list[Found] = []
-    _every_latest(client, wanted, told, found.append)
+    _every_latest(client, wanted, told, found.append, max_keys=KEYS)
     assert len(found) == KEYS
-    for module, name, value in (
-        (scan_back, "MAX_KEYS", 3),
-        (scan_back, "_FIRST_WINDOW", 5),
-        (exports, "MAX_RECORDS", 5),
-    ):
-        monkeypatch.setattr(module, name, value)
     with pytest.raises(ResponseError, match="more than 3 keys"):
-        _every_latest(client, wanted, told, found.append)
+        _every_latest(client, wanted, told, found.append, at_once=5, max_keys=3, window=5)
 
 
 def test_the_code_for_spark_reads_what_the_page_shows(client: Client) -> None:

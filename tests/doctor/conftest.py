@@ -15,7 +15,6 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.config.properties import format_properties
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
-from kbroker.tools.doctor.gather import listeners
 
 PATIENT = ("--timeout", "120")
 """Options with which a broker on a busy machine is not taken for one that does not answer."""
@@ -38,7 +37,6 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("KBROKER_BOOTSTRAP", raising=False)
     # Brokers of this process log, by handlers of earlier tests, too, whose streams are closed by now.
     monkeypatch.setattr(logging, "raiseExceptions", False)
-    monkeypatch.setattr(listeners, "_ANSWER_SECONDS", 120.0)  # of which --timeout may leave less
 
     def run(*words: object) -> dict[str, list[dict[str, Any]]]:
         capsys.readouterr()

@@ -7,12 +7,8 @@ import tracemalloc
 from collections.abc import Collection
 from typing import Any
 
-import pytest
-
-from kbroker.client import connected
 from kbroker.client.connected import connected_clients
 from kbroker.client.errors import ClientError
-from kbroker.observe.explorer import feed as module
 from kbroker.observe.explorer.decoded import TOO_LARGE
 from kbroker.observe.explorer.exchange import ClientInfo, Closed, Skipped, StreamStart
 from kbroker.observe.explorer.explained import Story
@@ -136,8 +132,7 @@ class Node:
         return self._clients
 
 
-def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connected, "MOST_ROWS", 3)
+def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted() -> None:
     feed = Feed()
     feed.add(CONNECTION)
     feed.add(exchange(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse(mechanisms=["PLAIN"])))
@@ -147,14 +142,14 @@ def test_connected_clients_are_found_by_words_and_what_is_not_shown_is_counted(m
     ]
     clients.append(ClientInfo(CONNECTION._replace(number=5, software="Java 4")))
     nodes: Any = [Node("a:1", clients), Node("b:2", None)]
-    told = connected_clients(nodes, feed)
+    told = connected_clients(nodes, feed, most=3)
     assert [row["connection"] for row in told["rows"]] == [5, 6, 7]
     assert (told["total"], told["all"], told["silent"]) == (5, 5, {"b:2": "no explorer at b:2"})
     clients[0] = clients[0]._replace(is_of_node=True)
-    told = connected_clients(nodes, feed)
+    told = connected_clients(nodes, feed, most=3)
     assert [row["connection"] for row in told["rows"]] == [5, 6, 7]
     assert (told["total"], told["all"], told["left_out"]) == (4, 5, 1)
-    told = connected_clients(nodes, feed, with_nodes=True)
+    told = connected_clients(nodes, feed, with_nodes=True, most=3)
     assert (told["total"], told["left_out"]) == (5, 0)
     assert connected_clients(nodes, feed, "writer-8")["left_out"] == 0
     told = connected_clients(nodes, feed, "WRITER-7 librdkafka")
@@ -181,10 +176,8 @@ def test_others_are_served_while_a_name_is_looked_up() -> None:
     assert len(asked) == 1 and details is not None and details["topics"] == {"orders": [0]}
 
 
-def test_documents_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 100_000)
-    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 10_000)
-    feed = Feed()
+def test_documents_count_too() -> None:
+    feed = Feed(max_kept_bytes=100_000, max_waiting_bytes=10_000)
     reader = feed.read()
     for _ in range(200):
         feed.add(exchange(HeartbeatRequest(group_id="g"), HeartbeatResponse()))

@@ -311,18 +311,17 @@ def test_the_end_of_a_connection_costs_the_same_however_much_waits(clock: Clock)
     assert watcher._bytes == 0 and not watcher._waiting_of
 
 
-def test_a_slow_watcher_does_not_keep_all_ends_of_connections(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchers, "MAX_WAITING_BYTES", 10_000)
-    watcher = Watcher()
-    for number in range(200):
+def test_a_slow_watcher_does_not_keep_all_ends_of_connections(clock: Clock) -> None:
+    watcher, most = Watcher(), watchers.MAX_WAITING_BYTES // watchers.CLOSED_BYTES
+    for number in range(most + 200):
         watcher._told[number] = CONNECTION
         watcher.connection_closed(number, 1)
-    assert len(watcher.take(999)) <= 10_000 // watchers.CLOSED_BYTES
+    assert len(watcher.take(2 * most)) <= most
 
 
-def test_requests_that_wait_for_their_answers_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PENDING_BYTES", 5 * (watchers.EXCHANGE_BYTES + len(heartbeat())))
-    tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
+def test_requests_that_wait_for_their_answers_are_bounded(clock: Clock) -> None:
+    most = 5 * (watchers.EXCHANGE_BYTES + len(heartbeat()))
+    tap, watcher = Tap(clock, 1, max_pending_bytes=most), Watcher()  # type: ignore[arg-type]
     seen = connected(tap)
     tap.add(watcher)
     waiting = [tap.begin(seen, heartbeat()) for _ in range(7)]

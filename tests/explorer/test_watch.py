@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kbroker.client.explorer import ExplorerClient
 from kbroker.observe.explorer.exchange import Closed, Exchange, Skipped
 from kbroker.observe.explorer.lines import Item
@@ -36,11 +34,10 @@ class Display:
         self.items.append(item)
 
 
-def test_in_a_pause_nodes_are_read_and_what_is_too_much_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "QUEUED_BYTES", 20_000)
+def test_in_a_pause_nodes_are_read_and_what_is_too_much_is_counted() -> None:
     display: Any = Display()
     node: Any = Node()
-    live = watch._Live([node], display)
+    live = watch._Live([node], display, 20_000)
     live._read(node)  # which does not wait for what is shown
     live._show_next()
     while live._open:

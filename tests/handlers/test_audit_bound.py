@@ -12,6 +12,7 @@ import trio
 
 from kbroker.handlers.common.authorization import MOST_AUDITED_DENIALS, allowed_names
 from kbroker.handlers.common.context import RequestContext
+from kbroker.runtime.env import RealEnv
 from kbroker.security.authorizer.audit import AUDIT_LOG
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclOperation, ResourceType
@@ -23,7 +24,7 @@ from kbroker.wire.headers import RequestHeader
 def test_a_request_for_many_names_has_a_bounded_number_of_lines(more: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, AUDIT_LOG)
     connection: Any = SimpleNamespace(principal=KafkaPrincipal("User", "bob"), peer="127.0.0.1:1")
-    services: Any = SimpleNamespace(authorizer=StandardAuthorizer([]), authorizer_of=None)
+    services: Any = SimpleNamespace(authorizer=StandardAuthorizer([]), authorizer_of=None, env=RealEnv())
     names = [f"t{number}" for number in range(MOST_AUDITED_DENIALS + more)]
     for _ in range(2):  # each request has its own
         caplog.clear()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.common import duplicates_in_request
 from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers
 from kbroker.wire.messages import describe_producers as dp
 from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -31,15 +30,14 @@ from kbroker.wire.messages.offset_fetch import (
 from tests.node.node_harness import Client, batch, produce_request, run, running_node
 
 
-def test_an_answer_is_given_again_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates_in_request, "MOST_REPEATED_BYTES", 10)
+def test_an_answer_is_given_again_while_there_is_room() -> None:
     sized: list[str] = []
 
     def size(answer: str) -> int:
         sized.append(answer)
         return len(answer)
 
-    answers = DuplicateAnswers[str](size)
+    answers = DuplicateAnswers[str](10, size)
     assert answers.again("a") is None
     answers.add("a", "four")
     assert answers.again("a") == answers.again("a") == "four"
@@ -68,16 +66,14 @@ async def commit(client: Client, metadata: str) -> None:
 
 
 @pytest.mark.parametrize(("room", "errors"), [(1 << 20, [0, 69, 0, 69, 0]), (20, [0, 69, 0, 42, 42])])
-def test_a_group_is_described_as_often_as_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, errors: list[int]
-) -> None:
+def test_a_group_is_described_as_often_as_it_is_named(tmp_path: Path, room: int, errors: list[int]) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("t", 2)
             client = await node.connect()
             await commit(client, "")
             # Both answers of a group without members take less than 100 bytes.
-            monkeypatch.setattr(duplicates_in_request, "MOST_REPEATED_BYTES", room if room > 100 else 30)
+            node.allow(repeated_bytes=room if room > 100 else 30)
             described = await ask_about_groups(client, ["g", "nope", "g", "nope", "g"])
             assert [entry.group_id for entry in described] == ["g", "nope", "g", "nope", "g"]
             assert [entry.error_code for entry in described] == errors
@@ -85,7 +81,7 @@ def test_a_group_is_described_as_often_as_it_is_named(
     run(test)
 
 
-def test_a_consumer_group_is_described_as_often_as_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_group_is_described_as_often_as_it_is_named(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("t", 2)
@@ -109,7 +105,7 @@ def test_a_consumer_group_is_described_as_often_as_it_is_named(tmp_path: Path, m
             )
             assert described[0] == described[2]
             assert len(described[2].members) == 1
-            monkeypatch.setattr(duplicates_in_request, "MOST_REPEATED_BYTES", 10)
+            node.allow(repeated_bytes=10)
             described = (await client.ask(request)).groups
             assert [entry.error_code for entry in described] == [0, 69, 42, 69, 24]
             assert "names again" in described[2].error_message
@@ -117,7 +113,7 @@ def test_a_consumer_group_is_described_as_often_as_it_is_named(tmp_path: Path, m
     run(test)
 
 
-def test_offsets_are_told_as_often_as_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_are_told_as_often_as_they_are_asked_for(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("t", 2)
@@ -144,7 +140,7 @@ def test_offsets_are_told_as_often_as_they_are_asked_for(tmp_path: Path, monkeyp
             both = [(0, 7), (1, 8)]
             assert await ask(None, None, None) == [both] * 3
             assert await ask([0, 0, 1], [1]) == [[(0, 7), *both], [(1, 8)]]
-            monkeypatch.setattr(duplicates_in_request, "MOST_REPEATED_BYTES", 2500)
+            node.allow(repeated_bytes=2500)
             assert await ask(None, None, None, [0, 1]) == [both, both, ErrorCode.INVALID_REQUEST, both]
             assert await ask([0, 0, 0, 1], [1], None) == [[(0, 7), (0, 7), *both], ErrorCode.INVALID_REQUEST, both]
             single = OffsetFetchRequest(
@@ -155,9 +151,7 @@ def test_offsets_are_told_as_often_as_they_are_asked_for(tmp_path: Path, monkeyp
     run(test)
 
 
-def test_producers_are_described_as_often_as_their_partition_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_producers_are_described_as_often_as_their_partition_is_named(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             await node.create_topic("t", 2)
@@ -184,7 +178,7 @@ def test_producers_are_described_as_often_as_their_partition_is_named(
                 ]
 
             assert await ask([0, 1, 0]) == [(0, 0, 1), (1, 0, 0), (0, 0, 1)] * 2
-            monkeypatch.setattr(duplicates_in_request, "MOST_REPEATED_BYTES", 80)
+            node.allow(repeated_bytes=80)
             assert await ask([0, 1, 0]) == [(0, 0, 1), (1, 0, 0), (0, 0, 1), (0, 0, 1), (1, 0, 0), (0, 42, 0)]
 
     run(test)

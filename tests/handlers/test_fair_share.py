@@ -12,9 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.handlers import list_offsets
 from kbroker.handlers.common import fair_share
-from kbroker.node.replicas import fetch_reader
+from kbroker.handlers.list_offsets import MOST_AT_ONCE
 from kbroker.node.serving import dispatcher, long_request, reply_queue
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
@@ -130,7 +129,7 @@ def requests() -> Iterator[Any]:
     yield CreateTopicsRequest(topics=[CreatableTopic(name=name + "/", num_partitions=1) for name in NAMES])
     yield CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=2) for name in NAMES])
     yield ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="none", partitions=INDEXES)])
-    wanted = [ListOffsetsPartition(partition_index=index, timestamp=list_offsets.LATEST) for index in INDEXES]
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(MOST_AT_ONCE + 1)]
     yield ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="none", partitions=wanted)])
 
 
@@ -192,12 +191,10 @@ def for_many_names() -> Iterator[tuple[Any, int | None]]:
     )
 
 
-def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_share, "PARTS", 2)
-    monkeypatch.setattr(list_offsets, "MOST_AT_ONCE", PARTS - 1)
-
+def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(turn_parts=2)
             node.broker.services.timestamp_lookups.slice_seconds = 0
             await node.create_topic("t")
             client = await node.connect()
@@ -215,12 +212,12 @@ def test_others_have_a_turn_between_the_parts_of_any_request(tmp_path: Path, mon
     run(test)
 
 
-def test_others_have_a_turn_while_everything_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_have_a_turn_while_everything_is_described(tmp_path: Path) -> None:
     """Requests that name nothing ask for all topics, and for all logs."""
-    monkeypatch.setattr(fair_share, "PARTS", 2)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(turn_parts=2)
             client = await node.connect()
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
             await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
@@ -263,7 +260,7 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
                     threads.append(threading.current_thread() is threading.main_thread())
                 return real(*args)
 
-            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
+            node.allow(large_answer_parts=PARTS - 1)
             monkeypatch.setattr(reply_queue, "encode_parts", encode)
             await set_quota(node, {"client_id": "limited"}, producer_byte_rate=1e9)
             for client_id in ("test", "limited"):
@@ -298,7 +295,7 @@ def test_partitions_of_a_topic_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
             topic_id = await node.create_topic("wide", 80)
             client = await node.connect()
             monkeypatch.setattr(fair_share.FairShare, "next", count)
-            monkeypatch.setattr(long_request, "MANY", 79)
+            node.allow(large_answer_parts=79)
             monkeypatch.setattr(long_request, "encoded_frame", encode)
             by_id = MetadataRequestTopic(name=None, topic_id=topic_id)
             for topics in (None, [MetadataRequestTopic(name="wide")], [by_id]):
@@ -334,11 +331,11 @@ def test_offsets_of_many_partitions_count(tmp_path: Path, monkeypatch: pytest.Mo
                 pass
             await client.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="none")]), 8)
             monkeypatch.setattr(long_request, "encoded_frame", encode)
-            monkeypatch.setattr(fair_share, "PARTS", 9)
+            node.allow(turn_parts=9)
             asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 40)
             steps = []
             for many in (10_000, 79):  # the answer counts as a large one, or not
-                monkeypatch.setattr(long_request, "MANY", many)
+                node.allow(large_answer_parts=many)
                 counter = Steps()
                 trio.lowlevel.add_instrument(counter)
                 [*groups] = (await client.ask(asked, 8)).groups
@@ -356,7 +353,6 @@ def test_offsets_of_many_partitions_count(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes much memory until it is encoded. A request for little does not wait."""
-    monkeypatch.setattr(fair_share, "PARTS", 2)
     events: list[str] = []
     work, encoded_frame = dispatcher.Dispatcher._work, reply_queue.encoded_frame
 
@@ -371,10 +367,11 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(turn_parts=2)
             clients = [await node.connect() for _ in range(4)]
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
             await clients[0].ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
-            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
+            node.allow(large_answer_parts=PARTS - 1)
             monkeypatch.setattr(long_request, "encoded_frame", encoded)
             monkeypatch.setattr(dispatcher.Dispatcher, "_work", begun)
             every = [MetadataRequestTopic(name=name) for name in NAMES]
@@ -414,7 +411,7 @@ def test_no_garbage_is_looked_for_until_a_large_answer_is_freed(
             client = await node.connect()
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
             await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
-            monkeypatch.setattr(long_request, "MANY", PARTS - 1)
+            node.allow(large_answer_parts=PARTS - 1)
             monkeypatch.setattr(long_request, "_empty", watched)
             assert gc.isenabled()
             for request in (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None)):
@@ -426,15 +423,13 @@ def test_no_garbage_is_looked_for_until_a_large_answer_is_freed(
     run(test)
 
 
-def test_others_have_a_turn_between_the_denials_of_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_have_a_turn_between_the_denials_of_any_request(tmp_path: Path) -> None:
     """A principal without permissions can ask for fifty thousand names, and the authorizer is asked about each."""
-    monkeypatch.setattr(fair_share, "PARTS", 2)
-    monkeypatch.setattr(dispatcher, "LONG_REQUEST", 0)
-    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)
     denied = [(operation, kind) for operation in AclOperation for kind in (ResourceType.TOPIC, ResourceType.CLUSTER)]
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(turn_parts=2, long_request_bytes=0, fetch_turn_partitions=2)
             await node.create_topic("t")
             under(node).deny("topicless", *denied)
             client = await connect_as(node, "topicless")
@@ -460,7 +455,6 @@ def test_others_have_a_turn_before_and_after_a_large_request_is_served(
 ) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            client = await node.connect()
             request = DescribeTransactionsRequest(transactional_ids=NAMES)
             turn_taken: list[str] = []
 
@@ -481,14 +475,15 @@ def test_others_have_a_turn_before_and_after_a_large_request_is_served(
             def describe(*_: Any) -> None:
                 turn_taken.append("serve")
 
-            monkeypatch.setattr(fair_share, "PARTS", PARTS)
+            node.allow(turn_parts=PARTS)
             monkeypatch.setattr(dispatcher, "decode", decode)
             monkeypatch.setattr(reply_queue, "encode_parts", encode)
             monkeypatch.setattr(node.broker.services.transactions, "partition_for", describe)
             instrument = Others()
             trio.lowlevel.add_instrument(instrument)
             for limit, expected in ((1 << 20, set()), (0, {"step"})):
-                monkeypatch.setattr(dispatcher, "LONG_REQUEST", limit)
+                node.allow(long_request_bytes=limit)
+                client = await node.connect()
                 await trio.testing.wait_all_tasks_blocked()
                 turn_taken.clear()
                 await client.ask(request)

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.handlers.common import in_flight_answers
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import encode
@@ -53,7 +50,7 @@ def ranges(partition: Any) -> list[tuple[int, int, int, int, str | None]]:
     return [(r.first_offset, r.last_offset, r.delivery_state, r.delivery_count, r.member_id) for r in found]
 
 
-def test_what_the_leader_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_leader_tells(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_node(tmp_path, **FEW) as node:
             topic_id = await node.create_topic("t", 2)
@@ -99,10 +96,10 @@ def test_what_the_leader_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             twice = asked()
             twice.groups *= 2
             assert [len(group.topics) for group in (await client.ask(twice)).groups] == [1, 0]
-            monkeypatch.setattr(in_flight_answers, "MOST_OF_A_PARTITION", 3)
+            node.allow(in_flight_of_partition=3)
             (here,) = await told(client, asked(0))
             assert (len(here.in_flight.ranges), here.in_flight.ranges_left_out) == (3, 1)
-            monkeypatch.setattr(in_flight_answers, "MOST_OF_A_RESPONSE", 2)
+            node.allow(in_flight_ranges=2)
             (here,) = await told(client, asked(0))
             assert (len(here.in_flight.ranges), here.in_flight.ranges_left_out) == (2, 2)
 

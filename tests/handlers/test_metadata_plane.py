@@ -431,11 +431,12 @@ def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
-def test_properties_in_one_answer_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_in_one_answer_are_bounded(tmp_path: Path) -> None:
     """A thousand times the same broker took 400 MB, and nobody else was served for seconds."""
-    monkeypatch.setattr("kbroker.handlers.describe_configs.MOST_ENTRIES", 300)
 
     async def talk(plane: Plane) -> None:
+        env = plane.services.env
+        env.budgets = env.budgets._replace(described_properties=300)
         request = describe(4, "1")
         answer = await plane.ask(dc.DescribeConfigsRequest(resources=request.resources * 5))
         codes = [result.error_code for result in answer.results]

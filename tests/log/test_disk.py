@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log import disk as disk_module
 from kbroker.log.disk import Disk, OsDisk, raise_file_limit, write_atomically
 from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.segments.open_files import OpenFiles
@@ -21,9 +20,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         disk.make_dirs("/base")
         return disk, "/base"
     if request.param == "os without pwritev":
-        monkeypatch.setattr(disk_module, "_HAS_PWRITEV", False)
+        monkeypatch.delattr(os, "pwritev")
     if request.param == "os without fdatasync":  # macOS
-        monkeypatch.setattr(disk_module, "_data_sync", disk_module._portable_data_sync)
+        monkeypatch.delattr(os, "fdatasync")
     return OsDisk(), str(tmp_path)
 
 

@@ -16,7 +16,6 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.manager import LogManager
-from kbroker.log.segments import segment_recovery
 from kbroker.types import TopicPartition, Uuid, random_uuid
 from tests.log.log_helpers import NOW, batch, delete_expired, read_all
 from tests.patience import LONG
@@ -267,10 +266,9 @@ def test_dirs_that_are_locked_before_their_logs_are_opened_are_left_as_they_are(
 
 
 def test_a_stop_is_heard_within_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_recovery, "_CHUNK", 256)
     disk, progress = FakeDisk(), OpeningProgress()
     manager = start(disk)
-    values = [b"%d" % number for number in range(50)]
+    values = [b"%d" % number * 900_000 for number in range(5)]
     fill(manager, A, *values)
     manager.release()
     pieces = 0

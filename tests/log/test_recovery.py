@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log import recovery
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.file_names import file_name
 from kbroker.log.log_config import LogConfig
@@ -241,19 +240,6 @@ def test_only_segments_from_the_recovery_point_on_are_read() -> None:
     # Of the segment before only the end is looked at, for a truncation that did not reach the disk; of the oldest one
     # the format of its first message.
     assert read == {segments[0], *segments[-3:]}
-
-
-def test_reading_much_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(recovery, "_LARGE", 1000)
-    disk, _ = written(60)
-    sizes = [disk.size(f"{DIRECTORY}/{name}") for name in disk.list_dir(DIRECTORY) if name.endswith(".log")]
-    assert len(sizes) > 2
-    with caplog.at_level("INFO", logger="kbroker.log.recovery"):
-        open_log(disk, SMALL)
-    told = [record.getMessage() for record in caplog.records if "not flushed" in record.getMessage()]
-    assert len(told) == len(sizes)
-    for number, line in enumerate(told):
-        assert f"{sum(sizes[:number])} of {sum(sizes)} bytes that were not flushed are read" in line
 
 
 def test_after_a_clean_stop_only_the_tail_is_read() -> None:

@@ -6,7 +6,6 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -89,19 +88,21 @@ def test_the_nodes_own_names_are_not_for_clients() -> None:
     assert series.dropped == 3
 
 
-def test_the_bounds_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "MOST_CLIENTS", 2)
-    monkeypatch.setattr(clients, "MOST_OF_A_CLIENT", 3)
-    monkeypatch.setattr(clients, "MOST_SERIES", 5)
+def test_the_bounds_hold() -> None:
     series = ClientSeries()
-    for instance in ("a", "b"):
-        series.push(push(*(Point(f"m{number}", "gauge", 1, {}, 0) for number in range(9)), instance=instance), 0)
-    assert (len(series), series.clients, series.dropped) == (5, 2, 6 + 7)
-    series.push(push(Point("m", "gauge", 1, {}, 0), instance="c"), 0)
-    assert {dict(labels)["client_instance_id"] for _, labels in shown(series)} == {"b", "c"}
+    points = [Point(f"m{number}", "gauge", 1, {}, 0) for number in range(clients.MOST_OF_A_CLIENT + 9)]
+    full = clients.MOST_SERIES // clients.MOST_OF_A_CLIENT
+    for number in range(full + 1):
+        series.push(push(*points, instance=f"a{number}"), 0)
+    assert (len(series), series.clients) == (clients.MOST_SERIES, full + 1)
+    assert series.dropped == 9 * full + len(points)
+    for number in range(clients.MOST_CLIENTS):
+        series.push(push(Point("m", "gauge", 1, {}, 0), instance=f"b{number}"), 0)
+    assert series.clients == clients.MOST_CLIENTS
+    assert {dict(labels)["client_instance_id"][0] for _, labels in shown(series)} == {"b"}
     many: dict[str, str | bool | int | float] = {f"l{number}": "" for number in range(clients.MOST_LABELS + 1)}
     before = series.dropped
-    series.push(push(Point("m", "gauge", 1, many, 0), Point("n", "gauge", 1, {"x": "y" * 999}, 0), instance="c"), 0)
+    series.push(push(Point("m", "gauge", 1, many, 0), Point("n", "gauge", 1, {"x": "y" * 999}, 0), instance="b0"), 0)
     assert series.dropped == before + 2
 
 

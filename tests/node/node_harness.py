@@ -21,6 +21,7 @@ from kbroker.node.coordinators.group_driver import GroupDriver
 from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealEnv
 from kbroker.security.authorizer.types import Authorizer
 from kbroker.types import ZERO_UUID, Uuid
@@ -32,9 +33,12 @@ from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.node.patient_clock import run_patiently
-from tests.patience import LONG_MS
+from tests.patience import LONG, LONG_MS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAw"
+
+PATIENT = DEFAULTS._replace(rule_patience=60.0, provider_wait=LONG)
+"""Rules in Python and token providers of a test are threads, which may get no turn for longer than a node waits."""
 
 
 class Client:
@@ -114,6 +118,10 @@ class Node:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+
+    def allow(self, **budgets: float) -> None:
+        """Give the node other budgets: for requests from now on, of connections from now on."""
+        self.broker.env.budgets = self.broker.env.budgets._replace(**budgets)  # type: ignore[arg-type]
 
     @property
     def groups(self) -> GroupDriver:
@@ -292,7 +300,7 @@ def configuration(path: Path, **more: str) -> BrokerConfig:
 async def running_node(path: Path, env: RealEnv | None = None, /, **properties: str) -> AsyncIterator[Node]:
     """Format ``path`` on first use and run a node on it; leaving stops it cleanly."""
     config = configuration(path, **properties)
-    env = env or RealEnv(seed=1)
+    env = env or RealEnv(seed=1, budgets=PATIENT)
     if not (path / "data" / "meta.properties").exists():
         format_log_dirs(
             env.disk,

@@ -18,13 +18,17 @@ from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
 from kbroker.raft_metadata.storage import format_log_dirs
+from kbroker.runtime.budgets import Budgets
 from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.types import random_uuid
-from tests.node.node_harness import CLUSTER_ID, Client, Node
+from tests.node.node_harness import CLUSTER_ID, PATIENT, Client, Node
 from tests.patience import SHORT, until
 
 LISTENER = "CONTROLLER"
+
+LATE_NEWS = PATIENT._replace(high_watermark_delay=60.0)
+"""A fetch that waits is not answered for a new high watermark alone: what a test waits for comes without."""
 
 
 class Quorum:
@@ -44,8 +48,10 @@ class Quorum:
         racks: dict[int, str],
         metadata_version: int,
         properties_of: dict[int, dict[str, str]],
+        budgets: Budgets,
     ) -> None:
         self.path = path
+        self._budgets = budgets
         self.ports = free_ports(count)
         self.nodes: dict[int, Broker] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
@@ -114,7 +120,7 @@ class Quorum:
 
     async def _start(self, node_id: int) -> None:
         config = self.config(node_id)
-        env = self.envs.setdefault(node_id, RealEnv(seed=node_id))
+        env = self.envs.setdefault(node_id, RealEnv(seed=node_id, budgets=self._budgets))
         if not (self.path / f"node{node_id}" / "meta.properties").exists():
             format_log_dirs(
                 env.disk,
@@ -244,6 +250,7 @@ async def quorum(
     metadata_version: int = LATEST_METADATA_VERSION,
     properties_of: dict[int, dict[str, str]] | None = None,
     properties: Mapping[str, str] = MappingProxyType({}),
+    budgets: Budgets = PATIENT,
     **more: str,
 ) -> AsyncIterator[Quorum]:
     """Nodes that are formatted on first start, ``initial`` of them voters; leaving stops them all."""
@@ -258,6 +265,7 @@ async def quorum(
             roles_of=roles_of or {},
             properties={name.replace("_", "."): value for name, value in {**properties, **more}.items()},
             racks=racks or {},
+            budgets=budgets,
             metadata_version=metadata_version,
             properties_of=properties_of or {},
         )

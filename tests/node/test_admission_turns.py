@@ -15,8 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.security import handshake_thread
-from kbroker.node.security.handshake_thread import ROOM, HandshakeThread
+from kbroker.node.security.handshake_thread import LOWEST_PRIORITY, ROOM, HandshakeThread
 from kbroker.node.serving.connection import Connection
 from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.runtime.turns import StepTurns
@@ -161,11 +160,9 @@ def test_who_gives_up_leaves_the_others_their_turns() -> None:
     trio.run(test)
 
 
-def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 10 * LONG)  # no step gets help
-
+def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken() -> None:
     async def test() -> None:
-        thread, gate = HandshakeThread(), threading.Event()
+        thread, gate = HandshakeThread(late=10 * LONG), threading.Event()  # no step gets help
         results: list[bool] = []
 
         async def shake(step: Callable[[], bool]) -> None:
@@ -196,12 +193,11 @@ def test_the_loop_goes_on_while_a_step_of_a_handshake_is_taken(monkeypatch: pyte
     trio.run(test)
 
 
-def test_all_listeners_that_wait_for_room_go_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_listeners_that_wait_for_room_go_on_at_once() -> None:
     """None of them has to wait for its next look."""
-    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 10 * LONG)
 
     async def test() -> None:
-        thread, gate = HandshakeThread(), threading.Event()
+        thread, gate = HandshakeThread(late=10 * LONG), threading.Event()
         with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
                 try:
@@ -218,7 +214,7 @@ def test_all_listeners_that_wait_for_room_go_on_at_once(monkeypatch: pytest.Monk
     trio.run(test)
 
 
-def test_steps_that_the_system_leaves_no_time_for_get_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_the_system_leaves_no_time_for_get_help() -> None:
     """The thread's low priority may mean that it does not go on at all."""
 
     async def test() -> None:
@@ -234,7 +230,7 @@ def test_steps_that_the_system_leaves_no_time_for_get_help(monkeypatch: pytest.M
                 with trio.fail_after(LONG):
                     while not begun.is_set():
                         await trio.sleep(0.001)
-                    monkeypatch.setattr(handshake_thread, "LATE_SECONDS", 0.0)
+                    thread.late = 0.0
                     for _ in range(3):
                         assert await thread.run(lambda: True), "by the second thread"
                     while thread._is_helped:
@@ -278,7 +274,7 @@ def test_without_another_thread_the_first_one_goes_on_alone(monkeypatch: pytest.
             monkeypatch.setattr(HandshakeThread, "_start", refuse)
             nursery.start_soon(thread.run, lambda: True)
             try:
-                await trio.sleep(10 * handshake_thread.LATE_SECONDS)
+                await trio.sleep(10 * thread.late)
                 assert asked and thread.waiting == 2
             finally:
                 gate.set()
@@ -298,7 +294,7 @@ def test_the_thread_comes_after_the_loop() -> None:
 
         before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         await HandshakeThread().run(note)
-        assert niceness == [handshake_thread.LOWEST_PRIORITY]
+        assert niceness == [LOWEST_PRIORITY]
         assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
     trio.run(test)
@@ -317,11 +313,9 @@ def test_a_step_that_has_begun_is_waited_for() -> None:
     trio.run(test)
 
 
-def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake_thread, "IDLE_SECONDS", 0.01)
-
+def test_the_thread_ends_when_there_is_nothing_to_do() -> None:
     async def test() -> None:
-        thread = HandshakeThread()
+        thread = HandshakeThread(idle=0.01)
         for _ in range(3):
             assert await thread.run(lambda: True)
             with trio.fail_after(LONG):

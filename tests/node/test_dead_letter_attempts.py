@@ -16,7 +16,6 @@ import trio.testing
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
-from kbroker.node.share import dead_letters
 from kbroker.node.share.dead_letter_producers import DeadLetterProducers
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
@@ -53,9 +52,9 @@ class Queue:
 
 
 @asynccontextmanager
-async def queue_of_a_node(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Node, Queue]]:
-    monkeypatch.setattr(dead_letters, "pause_ms", lambda failures, rng: 1)
+async def queue_of_a_node(path: Path) -> AsyncIterator[tuple[Node, Queue]]:
     async with running_node(path, errors_deadletterqueue_auto_create_topics_enable="true") as node:
+        node.allow(retry_pauses=0.001)
         yield node, Queue(node)
 
 
@@ -69,7 +68,7 @@ def test_a_change_of_the_controller_loses_no_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: ErrorCode
 ) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        async with queue_of_a_node(tmp_path) as (node, queue):
             metadata: Any = node.broker.services.metadata
             create, calls = metadata.create_topics, []
 
@@ -91,7 +90,7 @@ def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        async with queue_of_a_node(tmp_path) as (node, queue):
             client = await node.connect()
             write, calls = queue.queue._write, []
 
@@ -119,7 +118,7 @@ def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has
     """The leader's limit is over before that of the request, for its answer to be heard."""
 
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+        async with queue_of_a_node(tmp_path) as (_, queue):
             calls = []
 
             async def produce(pool: Any, leader: int, request: Any, *, timeout: float) -> Any:
@@ -142,7 +141,7 @@ def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, attempts: int
 ) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+        async with queue_of_a_node(tmp_path) as (_, queue):
             calls = []
 
             async def write(name: str, *letters: Any) -> str:
@@ -159,7 +158,7 @@ def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
 
 def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        async with queue_of_a_node(tmp_path) as (node, queue):
             await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
             at_work, most, done = 0, 0, []
             may_go_on = trio.Event()
@@ -189,7 +188,7 @@ def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+        async with queue_of_a_node(tmp_path) as (_, queue):
             write = queue.queue._write
 
             async def hang(name: str, *letters: Any) -> str | None:
@@ -212,7 +211,7 @@ def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monke
     """The leader knows the producer id and the sequence; the next batches go on with both."""
 
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        async with queue_of_a_node(tmp_path) as (node, queue):
             ask = PeerPool.ask
             lost: list[object] = []
 
@@ -238,11 +237,9 @@ def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monke
     run(scenario)
 
 
-def test_a_leader_that_has_lost_the_sequence_is_sent_another_producer_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_that_has_lost_the_sequence_is_sent_another_producer_id(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        async with queue_of_a_node(tmp_path) as (node, queue):
             assert await queue.put() == (LETTERS, [])
             (producer,) = queue.queue._producers._idle.values()
             producer.written(7)  # as if the leader had lost seven letters
@@ -257,7 +254,7 @@ def test_letters_are_written_without_a_producer_id_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        async with queue_of_a_node(tmp_path) as (node, queue):
 
             async def refuse() -> int:
                 raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

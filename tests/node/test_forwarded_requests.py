@@ -24,7 +24,7 @@ from kbroker.handlers.common.forwarding import (
 from kbroker.handlers.common.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.services.requester import principal_bytes
-from kbroker.node.controller import broker_sessions, controller_channel
+from kbroker.node.controller.broker_sessions import REFUSALS
 from kbroker.node.controller.controller_channel import MAX_FORWARDED, ControllerChannels, Purpose
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
@@ -49,7 +49,7 @@ from kbroker.wire.messages.describe_quorum import (
 )
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.registry import API_KEYS
-from tests.node.node_harness import Client, configuration, run
+from tests.node.node_harness import PATIENT, Client, configuration, run
 from tests.node.quorum_harness import LISTENER, Quorum, quorum
 
 DESCRIBE_QUORUM = 55
@@ -262,15 +262,15 @@ def test_a_handler_that_fails_is_an_error_where_its_api_says_errors(
 
 
 def test_a_broker_is_missed_at_once_whatever_its_clients_ask(
-    tmp_path: Path, mistakes: Callable[[str, Any], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mistakes: Callable[[str, Any], None]
 ) -> None:
     """Even if the controller closes the connection of each request of theirs: its session would take a minute."""
     # A connection that is lost while the broker lives is to be over and done with when the broker dies.
-    monkeypatch.setattr(broker_sessions, "PROBES", broker_sessions.REFUSALS)
+    budgets = PATIENT._replace(probes=REFUSALS)
 
     async def main() -> None:
         options = {"broker_session_timeout_ms": "60000", "broker_heartbeat_interval_ms": "30000"}
-        async with quorum(tmp_path, initial=1, roles_of=ROLES, properties=options) as cluster:
+        async with quorum(tmp_path, initial=1, roles_of=ROLES, properties=options, budgets=budgets) as cluster:
             await cluster.start(1, 2, 3)
             mistakes("describe_quorum", CloseConnection("a mistake"))
             closed = 0
@@ -292,9 +292,8 @@ def test_a_broker_is_missed_at_once_whatever_its_clients_ask(
     run(main)
 
 
-def test_only_so_many_requests_of_clients_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_requests_of_clients_are_under_way() -> None:
     """The others wait; this node's own never do."""
-    monkeypatch.setattr(controller_channel, "MAX_WAITING", 3)
 
     async def test() -> None:
         network = RealEnv(seed=1).network
@@ -307,7 +306,7 @@ def test_only_so_many_requests_of_clients_are_under_way(monkeypatch: pytest.Monk
                 accepted.append(await silent.accept())
 
         leader = Node(1, VoterEndpoint(*silent.address[:2]))
-        channels = ControllerChannels(network, 2, lambda: leader, 60.0)
+        channels = ControllerChannels(network, 2, lambda: leader, 60.0, max_waiting=3)
         refused: list[ErrorCode] = []
 
         async def forward() -> None:

@@ -8,7 +8,6 @@ import pytest
 import trio
 
 from kbroker.errors import FatalError
-from kbroker.node.peers import http_server
 from kbroker.node.peers.http_server import Exchange, HttpServer
 from kbroker.runtime.bound_ports import addresses_of, bind_all
 from tests.patience import LONG
@@ -20,7 +19,7 @@ def serve(
     """Run a server, and a client of it until that ends."""
 
     async def run() -> None:
-        server = HttpServer("test", ("127.0.0.1", 0), respond)
+        server = HttpServer("test", ("127.0.0.1", 0), respond, stalled=0.2)
         await server.bind()
         with trio.fail_after(LONG):
             async with trio.open_nursery() as nursery:
@@ -32,8 +31,7 @@ def serve(
     trio.run(run)
 
 
-def test_a_reader_that_stands_still_makes_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "STALLED_SECONDS", 0.2)
+def test_a_reader_that_stands_still_makes_place() -> None:
     left = trio.Event()
 
     async def stream_forever(exchange: Exchange, target: str) -> None:

@@ -32,7 +32,6 @@ def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_p
 
 
 def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)
     read = 0
     real = fetch_reader._Read._read_partition
 
@@ -49,6 +48,7 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(fetch_turn_partitions=2)
             topic_id = await node.create_topic("t", 400)
             slow, other = await node.connect(), await node.connect()
             others.append(Meanwhile(node, other, lambda: read, monkeypatch))
@@ -66,11 +66,11 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
 def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
     session_epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 2)
     real = fetch_reader._Read._read_partition
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(fetch_turn_partitions=2)
             topic_id = await node.create_topic("t", 20)
             partition = node.broker.replica_manager.partitions[TopicPartition("t", 0)]
 
@@ -100,10 +100,10 @@ def test_what_comes_to_another_partition_while_many_are_read_wakes_the_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = 24
-    monkeypatch.setattr(fetch_reader, "STEP_PARTITIONS", 4)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
+            node.allow(fetch_turn_partitions=4)
             topic_id = await node.create_topic("t", many)
             client = await node.connect()
 

@@ -16,6 +16,7 @@ import trio.testing
 from kbroker.node.serving.admission import Admission, Admitted
 from kbroker.node.serving.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits, ConnectionQuota, Listener
 from kbroker.node.serving.memory_budget import MemoryBudget
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -63,7 +64,7 @@ class _Failing:
 )
 def test_nothing_that_accept_says_ends_a_listener(number: int, waits: bool, caplog: pytest.LogCaptureFixture) -> None:
     port = _Failing(number, 20)
-    services: Any = SimpleNamespace(env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None)))
+    services: Any = SimpleNamespace(env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None), budgets=DEFAULTS))
     quota: Any = None
     listener = Listener(
         "L", port, services=services, table={}, is_controller=False, quota=quota, budget=MemoryBudget(1)
@@ -251,7 +252,8 @@ class _One(_Failing):
 def test_who_is_to_make_room_just_as_it_is_let_in_is_closed() -> None:
     port = _One()
     services: Any = SimpleNamespace(
-        env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None)), quotas=SimpleNamespace(connections=None)
+        env=SimpleNamespace(network=SimpleNamespace(poller=lambda: None), budgets=DEFAULTS),
+        quotas=SimpleNamespace(connections=None),
     )
     wide = ConnectionLimits(max_connections=1, max_connections_per_ip=9, per_ip_overrides={}, max_idle=60)
     quota = ConnectionQuota(wide)

@@ -13,7 +13,6 @@ import trio
 
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, RECOVERY_POINTS, read_offsets, write_offsets
 from kbroker.log.disk import OsDisk, OsFile
-from kbroker.node.logs import log_opening
 from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.metrics_pages import Values, ask, found, scrape, value
@@ -96,10 +95,7 @@ async def left(port: int, expected: dict[str, int]) -> Values:
         await trio.sleep(0.02)
 
 
-def test_the_page_tells_how_much_is_left_in_each_directory(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_opening, "TELL_SECONDS", 0.01)
+def test_the_page_tells_how_much_is_left_in_each_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     directories = [tmp_path / "data", tmp_path / "more"]
     dirs = [str(directory) for directory in directories]

@@ -22,7 +22,7 @@ from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.node.node_harness import batch, produce_request, run
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import LATE_NEWS, quorum
 
 HOLD_SECONDS = 20.0
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
@@ -146,7 +146,6 @@ def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a coordinator does whose topic has only just been created."""
-    monkeypatch.setattr("kbroker.node.replicas.fetch_policies.HW_DELAY_SECONDS", 60.0)
     read_some = _Read._read_some
     refused: set[tuple[int, int]] = set()
 
@@ -161,6 +160,7 @@ def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
     async def main() -> None:
         async with quorum(
             tmp_path,
+            budgets=LATE_NEWS,
             replica_fetch_wait_max_ms=str(int(HOLD_SECONDS * 1000)),
             replica_lag_time_max_ms="60000",
             replica_socket_timeout_ms="60000",

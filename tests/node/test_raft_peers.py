@@ -38,7 +38,7 @@ class Nobody:
 async def _ask_in_vain(node: RunningNode, cluster_id: str) -> None:
     """Ask twice for a vote, as a node of a cluster."""
     host, port = node.broker.ports["CONTROLLER"]
-    peers = RaftPeers(RealEnv().network, 7, cluster_id, "CONTROLLER", 5000, 5000)
+    peers = RaftPeers(RealEnv().network, 7, cluster_id, "CONTROLLER", 5000, 5000, denied=0.0)
     question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
     for number in range(2):
         reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))
@@ -60,10 +60,9 @@ def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.
 
 
 def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "kbroker.node.controller.raft_peers")
-    monkeypatch.setattr("kbroker.node.controller.raft_peers.DENIED_SECONDS", 0.0)
 
     async def main() -> None:
         async with running_node(tmp_path) as node:

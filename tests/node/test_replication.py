@@ -11,7 +11,6 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.common import fair_share
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.replicas.partition import Partition
 from kbroker.types import Uuid
@@ -39,8 +38,8 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
-from tests.node.node_harness import batch, fetch_request, produce_request, run, values
-from tests.node.quorum_harness import Quorum, quorum, three_nodes
+from tests.node.node_harness import PATIENT, batch, fetch_request, produce_request, run, values
+from tests.node.quorum_harness import LATE_NEWS, Quorum, quorum, three_nodes
 from tests.patience import SHORT
 
 TOPIC = "replicated"
@@ -138,15 +137,12 @@ def test_what_is_acknowledged_is_on_all_in_sync_replicas(tmp_path: Path) -> None
     run(main)
 
 
-def test_a_record_is_fetched_at_once_though_there_is_always_something_else_to_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_is_fetched_at_once_though_there_is_always_something_else_to_tell(tmp_path: Path) -> None:
     """One record after another: at each fetch the follower has yet to hear that the one before is committed."""
-    monkeypatch.setattr("kbroker.node.replicas.fetch_policies.HW_DELAY_SECONDS", 60.0)
 
     async def main() -> None:
         waits = {"replica_fetch_wait_max_ms": "20000", "replica_socket_timeout_ms": "60000"}
-        async with three_nodes(tmp_path, **waits) as cluster:
+        async with three_nodes(tmp_path, budgets=LATE_NEWS, **waits) as cluster:
             topic_id = await create(cluster)
             client = await cluster.node(leader_of(cluster)).connect()
             for number in range(20):
@@ -532,13 +528,12 @@ def test_a_produce_that_waited_is_told_who_leads_now(tmp_path: Path) -> None:
 
 
 def test_followers_that_delete_records_while_the_rest_of_the_request_is_served_are_waited_for_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Others have a turn between the partitions of a large request, and may be done with the first ones meanwhile."""
-    monkeypatch.setattr(fair_share, "PARTS", 1)
 
     async def main() -> None:
-        async with three_nodes(tmp_path) as cluster:
+        async with three_nodes(tmp_path, budgets=PATIENT._replace(turn_parts=1)) as cluster:
             topic_id = await create(cluster, partitions=120)
             led = [index for index in range(120) if replica(cluster, 1, index=index).state.is_leader]
             client = await cluster.node(1).connect()

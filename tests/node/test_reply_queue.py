@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.context import CloseConnection
-from kbroker.node.serving import reply_queue
-from kbroker.node.serving.reply_queue import LARGE_REPLY, MAX_DELAYED_REPLIES, ReplyQueue
+from kbroker.node.serving.reply_queue import LARGE_REPLY, MAX_COPIED, MAX_DELAYED_REPLIES, SMALL_REGION, ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost
 from kbroker.runtime.env import RealEnv
 from kbroker.runtime.later import Later
@@ -176,49 +175,52 @@ def test_whatever_is_delayed_and_however_little_the_socket_takes_the_order_is_ke
     trio.run(test)
 
 
-@pytest.mark.parametrize("small", [0, 6], ids=["sendfile", "copied"])
-def test_records_of_a_file_go_out_in_their_place(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reply_queue, "SMALL_REGION", small)
-
+@pytest.mark.parametrize("size", [SMALL_REGION + 1, 6], ids=["sendfile", "copied"])
+def test_records_of_a_file_go_out_in_their_place(size: int) -> None:
     async def test() -> None:
+        records = b"0123456789" * SMALL_REGION
         with tempfile.TemporaryFile() as file:
-            file.write(b"0123456789")
+            file.write(records)
             file.flush()
             progress: list[None] = []
             socket = Socket([2, 0, 0, 5, 0, 3, 0])
             replies = queue_on(socket, progress=progress)
-            replies.add([b"before ", FileRegion(file.fileno(), 2, 6), b" after"])
+            replies.add([b"before ", FileRegion(file.fileno(), 2, size), b" after"])
             assert not replies.try_write()
             await replies.flush()
-            assert bytes(socket.sent) == b"before 234567 after"
+            assert bytes(socket.sent) == b"before " + records[2 : size + 2] + b" after"
             assert socket.waits == len(progress) == 3
 
     run(test)
 
 
-def test_few_records_are_copied_and_many_are_left_to_sendfile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_records_are_copied_and_many_are_left_to_sendfile() -> None:
     """One call takes header and records of each reply; what is copied at a time is bounded."""
-    monkeypatch.setattr(reply_queue, "MAX_COPIED", 8)
-    calls: list[bytes] = []
+    calls: list[int] = []
 
     class Counted(Socket):
         def sendmsg(self, buffers: list[Any]) -> int:
-            calls.append(b"".join(bytes(buffer) for buffer in buffers))
+            calls.append(len(buffers))
             return super().sendmsg(buffers)
 
         send_more = sendmsg
 
     async def test() -> None:
+        copied = MAX_COPIED // SMALL_REGION
         with tempfile.TemporaryFile() as file:
-            file.write(b"0123456789")
+            file.write(bytes(range(256)) * SMALL_REGION)
             file.flush()
             socket = Counted()
             replies = queue_on(socket)
-            for number in range(4):
-                replies.add([b"reply%d " % number, FileRegion(file.fileno(), number, 6)])
+            for number in range(copied + 2):
+                replies.add([b"reply%d " % number, FileRegion(file.fileno(), number, SMALL_REGION)])
             assert replies.try_write()
-            assert bytes(socket.sent) == b"reply0 012345reply1 123456reply2 234567reply3 345678"
-            assert calls == [b"reply0 012345reply1 123456reply2 ", b"234567reply3 345678"]
+            file.seek(0)
+            records = file.read()
+            assert bytes(socket.sent) == b"".join(
+                b"reply%d " % number + records[number : number + SMALL_REGION] for number in range(copied + 2)
+            )
+            assert calls == [2 * copied + 1, 3]
 
     run(test)
 

@@ -21,6 +21,7 @@ from kbroker.client.topics import NewTopic, create_topics
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.node.rules.own_acls import OwnAcls, own_acls
+from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.rules import (
     Acl,
     AclChange,
@@ -38,7 +39,7 @@ from kbroker.rules import (
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.testing import running_broker
 from tests.node.rules_harness import Delivered, exits, fails
-from tests.patience import SHORT, eventually
+from tests.patience import LONG, SHORT, eventually
 
 
 class Kept(AclKeeper):
@@ -286,7 +287,8 @@ def test_decisions_are_forgotten_again_when_a_change_ends_that_was_late(lazily: 
 
         return [work() if lazily else list(work())]
 
-    authorizer = OwnAuthorizer(Slow(), "python:m:rule", StandardAuthorizer([]), lambda: 0.0)
+    calls = WaitedCalls(lambda: 0.0, LONG, start=LONG)
+    authorizer = OwnAuthorizer(Slow(), "python:m:rule", StandardAuthorizer([]), lambda: 0.0, calls)
     question = KafkaPrincipal("User", "alice"), "h", AclOperation.WRITE, ResourceType.TOPIC, "orders"
 
     def changed() -> None:
@@ -303,7 +305,7 @@ def test_decisions_are_forgotten_again_when_a_change_ends_that_was_late(lazily: 
         gate.set()
     assert ended.wait(SHORT)
     assert not authorizer.authorize(*question)
-    authorizer.close()
+    calls.close()
 
 
 class Unchangeable(Kept):
@@ -321,14 +323,15 @@ class Unchangeable(Kept):
 
 def test_a_rule_that_takes_no_attributes_may_keep_acls() -> None:
     rules = Unchangeable()
-    rules_of_node = OwnAuthorizer(rules, "python:m:rule", StandardAuthorizer([]), lambda: 0.0)
+    calls = WaitedCalls(lambda: 0.0, LONG, start=LONG)
+    rules_of_node = OwnAuthorizer(rules, "python:m:rule", StandardAuthorizer([]), lambda: 0.0, calls)
     keeper = own_acls(rules, "python:m:rule", rules_of_node.invalidate)
     assert keeper is not None
     question = KafkaPrincipal("User", "ANONYMOUS"), "h", AclOperation.WRITE, ResourceType.TOPIC, "orders"
     assert not rules_of_node.authorize(*question)
     assert trio.run(keeper.create, [may_write("orders")], REQUESTER) == [None]
     assert rules_of_node.authorize(*question)
-    rules_of_node.close()
+    calls.close()
 
 
 def test_a_rule_with_refresh_must_take_its_attribute() -> None:

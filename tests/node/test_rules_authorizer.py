@@ -11,11 +11,13 @@ import pytest
 
 from kbroker.node.rules.answer_cache import MAX_KEPT
 from kbroker.node.rules.authorizer import OwnAuthorizer
+from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.rules import NOT_MINE, AclOperation, Action, Authorizer, Decision, KafkaPrincipal, ResourceType, settings
 from kbroker.security.authorizer.acls import Acl
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from kbroker.security.authorizer.types import AclPermission, AuthorizerNotReady, PatternType
 from kbroker.security.principal import TokenPrincipal
+from tests.patience import LONG
 
 ALICE = KafkaPrincipal("User", "alice")
 ROOT = KafkaPrincipal("User", "root")
@@ -44,7 +46,7 @@ class Asked(Authorizer):
         return self.answer
 
 
-_made: list[OwnAuthorizer] = []
+_made: list[WaitedCalls] = []
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +58,8 @@ def _closed() -> Iterator[None]:
 
 def own(rule: Any, *, acls: list[Acl] | None = None, clock: Clock | None = None) -> OwnAuthorizer:
     standard = StandardAuthorizer([] if acls is None else acls, super_users=[ROOT])
-    _made.append(OwnAuthorizer(rule, "python:m:rule", standard, clock or Clock()))
-    return _made[-1]
+    _made.append(WaitedCalls(clock or Clock(), LONG, math.inf, LONG))
+    return OwnAuthorizer(rule, "python:m:rule", standard, clock or Clock(), _made[-1])
 
 
 def may_read(authorizer: OwnAuthorizer, topic: str = "t", who: KafkaPrincipal = ALICE) -> bool:
@@ -113,7 +115,7 @@ def test_failures_and_nonsense_deny_and_are_told_once(answer: Any, caplog: pytes
 def test_one_that_hangs_denies(caplog: pytest.LogCaptureFixture) -> None:
     gate = threading.Event()
     authorizer = own(lambda action: gate.wait())
-    authorizer._calls.timeout = 0.01
+    _made[-1].timeout = 0.01
     assert [may_read(authorizer) for _ in range(3)] == [False, False, False]
     gate.set()
     assert [line.split(", and")[0] for line in caplog.messages] == [

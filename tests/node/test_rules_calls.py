@@ -21,7 +21,7 @@ from kbroker.node.rules import timed_calls as waited
 from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.node.rules.selector import SelectorRule
 from kbroker.node.rules.timed_calls import MAX_STUCK, PAUSE_SECONDS, Busy, CallTimedOut, Raised, WaitedCalls, timeout_of
-from tests.patience import SHORT
+from tests.patience import LONG, SHORT
 
 
 class Clock:
@@ -41,7 +41,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 def test_an_answer_comes_from_one_thread_that_is_not_the_loops() -> None:
-    calls = WaitedCalls(Clock())
+    calls = WaitedCalls(Clock(), LONG, start=LONG)
     threads = {calls.call(lambda _: threading.get_ident(), None) for _ in range(5)}
     assert len(threads) == 1 and threading.get_ident() not in threads
     calls.close()
@@ -52,7 +52,7 @@ def test_whatever_is_raised_is_the_callers_to_know(error: BaseException) -> None
     def fail(_: object) -> None:
         raise error
 
-    calls = WaitedCalls(Clock())
+    calls = WaitedCalls(Clock(), LONG, start=LONG)
     for _ in range(2):
         with pytest.raises(Raised) as caught:
             calls.call(fail, None)
@@ -69,18 +69,18 @@ def test_one_that_hangs_is_left_and_nothing_is_asked_for_a_while(gate: threading
     with pytest.raises(Busy):
         calls.call(lambda x: x, 1)
     clock.seconds += PAUSE_SECONDS
-    calls.timeout = 30
+    calls.timeout = LONG
     assert calls.call(lambda x: x, 2) == 2
     calls.close()
 
 
-@pytest.mark.usefixtures("hurried_rules")
 def test_a_rule_that_says_nothing_of_it_has_little_time(gate: threading.Event) -> None:
     """The times of docs/plugins.md: 0.1 s, and 0.5 s for assignors and policies."""
     given: list[tuple[float, float]] = []
 
-    def calls(timeout: float, grace: float) -> WaitedCalls:
+    def calls(timeout: float, grace: float, own: float | None) -> WaitedCalls:
         given.append((timeout, grace))
+        assert own is None
         return WaitedCalls(Clock(), timeout, grace)
 
     def rule(_: object) -> None: ...
@@ -112,14 +112,14 @@ def test_few_threads_hang_and_each_is_used_again_once_it_is_free(gate: threading
     gate.set()
     for thread in stuck:
         thread.join(SHORT)
-    calls.timeout = 30
+    calls.timeout = LONG
     assert calls.call(lambda x: x, 1) == 1
     calls.close()
 
 
 def test_a_slow_rule_has_a_tenth_of_the_time_though_it_is_never_late() -> None:
     clock = Clock()
-    calls = WaitedCalls(clock, timeout=30, grace=0.25)
+    calls = WaitedCalls(clock, LONG, 0.25, LONG)
     times: list[float] = []
 
     def slow(_: object) -> None:
@@ -146,7 +146,7 @@ def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.Monkey
         whole(calls, jobs)
 
     monkeypatch.setattr(WaitedCalls, "_work", late)
-    calls = WaitedCalls(Clock(), timeout=1)
+    calls = WaitedCalls(Clock(), timeout=1, start=LONG)
     thread = threading.Timer(1.5, turn.set)
     thread.start()
     assert calls.call(lambda question: f"{question} is answered", "a question") == "a question is answered"
@@ -163,7 +163,7 @@ def test_a_rule_does_not_pay_for_the_time_in_which_its_thread_had_no_turn(monkey
 
     monkeypatch.setattr(waited, "monotonic", clock)
     monkeypatch.setattr(WaitedCalls, "_work", late)
-    calls = WaitedCalls(clock, timeout=30, grace=1)
+    calls = WaitedCalls(clock, LONG, 1, LONG)
     assert [calls.call(lambda x: x, 1), calls.call(lambda x: x, 2)] == [1, 2]
     assert calls.taken == 2, "the node has waited all the same"
     calls.close()
@@ -186,7 +186,6 @@ def test_the_time_out_runs_from_the_beginning_which_is_waited_for_a_second_at_mo
                 job.began_at = begins
             return False
 
-    monkeypatch.setattr(waited, "START_SECONDS", 1)
     monkeypatch.setattr(waited, "monotonic", clock)
     job: Any = waited._Job(print, None)
     job.done = NeverFree()
@@ -197,7 +196,7 @@ def test_the_time_out_runs_from_the_beginning_which_is_waited_for_a_second_at_mo
 
 def test_a_fast_rule_is_always_asked() -> None:
     clock = Clock()
-    calls = WaitedCalls(clock, timeout=30, grace=0.25)
+    calls = WaitedCalls(clock, LONG, 0.25, LONG)
 
     def fast(_: object) -> None:
         clock.seconds += 0.001
@@ -211,10 +210,10 @@ def test_a_fast_rule_is_always_asked() -> None:
 def test_a_rule_cannot_have_the_node_wait_for_long(seconds: float) -> None:
     def rule(_: object) -> None: ...
 
-    assert timeout_of(rule, "python:m:rule", 0.5) == 0.5
+    assert timeout_of(rule, "python:m:rule") is None
     rule.timeout_seconds = seconds  # type: ignore[attr-defined]
     with pytest.raises(FatalError, match=r"^python:m:rule: timeout_seconds=.*: more than 0, and 5 at most$"):
-        timeout_of(rule, "python:m:rule", 0.5)
+        timeout_of(rule, "python:m:rule")
 
 
 # --- Those that a connection waits for ------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def test_a_policy_has_its_time_for_all_that_one_request_names(monkeypatch: pytes
     )
     made: list[WaitedCalls] = []
 
-    def calls(timeout: float, grace: float) -> WaitedCalls:
-        made.append(WaitedCalls(clock, timeout, grace))
+    def calls(timeout: float, grace: float, own: float | None) -> WaitedCalls:
+        made.append(WaitedCalls(clock, own or timeout, grace))
         return made[-1]
 
     policies = own_policies(config, lambda *_: slow, calls)

@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from kbroker.node.security.sasl import admission as sasl_admission
 from kbroker.node.security.sasl.admission import MAX_ILLEGAL_FRAME, MAX_VERSIONS_REQUESTS, SaslAdmission
 from kbroker.node.serving.admission import AdmissionRefused, Admitted
 from kbroker.security.sasl.conversation import OfferedMechanism
@@ -150,9 +149,8 @@ def test_every_failure_waits(tmp_path: Any) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_frames_of_strangers_take_bounded_memory(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sasl_admission, "MAX_UNAUTHENTICATED_BYTES", 300_000)
-    listener = admission(tmp_path)
+def test_frames_of_strangers_take_bounded_memory(tmp_path: Any) -> None:
+    listener = admission(tmp_path, unauthenticated_bytes=300_000)
 
     async def main() -> None:
         early = FakeStream((200_000).to_bytes(4, "big"))
@@ -176,10 +174,9 @@ def test_frames_of_strangers_take_bounded_memory(tmp_path: Any, monkeypatch: pyt
     trio.run(main)
 
 
-def test_frames_of_strangers_count_until_they_are_answered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_of_strangers_count_until_they_are_answered(tmp_path: Any) -> None:
     """Tokens wait for a provider, and passwords for a rule: that is no way to fill the memory."""
-    monkeypatch.setattr(sasl_admission, "MAX_UNAUTHENTICATED_BYTES", 300_000)
-    listener = admission(tmp_path)
+    listener = admission(tmp_path, unauthenticated_bytes=300_000)
     answered, asked = trio.Event(), 0
 
     async def judge(token: str) -> BearerToken:

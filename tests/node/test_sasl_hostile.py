@@ -25,6 +25,7 @@ from kbroker.node.security.sasl.admission import SaslAdmission, _Exchange
 from kbroker.node.security.sasl.gssapi import _InThreads
 from kbroker.node.security.sasl.threads import LoginThreads
 from kbroker.node.serving.admission import AdmissionRefused
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.client import client_mechanism
@@ -87,7 +88,7 @@ class InPlace(LoginThreads):
         return step(*arguments)
 
 
-def admission(path: Any) -> SaslAdmission:
+def admission(path: Any, **budgets: Any) -> SaslAdmission:
     users = PasswordTable({"alice": "secret"})
 
     def scram(mechanism: ScramMechanism) -> OfferedMechanism:
@@ -107,7 +108,7 @@ def admission(path: Any) -> SaslAdmission:
     namer = ShortNamer(["DEFAULT"], "REALM")
     services: Any = SimpleNamespace(
         tap=None,
-        env=RealEnv(),
+        env=RealEnv(budgets=DEFAULTS._replace(**budgets)),
         config=configuration(path),
         telemetry=None,
         metadata=SimpleNamespace(finalized_features=lambda: ({}, -1)),

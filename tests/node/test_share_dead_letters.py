@@ -10,7 +10,6 @@ import trio
 
 from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.node.share import dead_letters, led_partition
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.types import Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -199,7 +198,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     write, may_write = DeadLetterQueue._write, trio.Event()
 
     async def write_if_may(queue: DeadLetterQueue, *letters: Any) -> str | None:
-        return await write(queue, *letters) if may_write.is_set() else "not yet"
+        await may_write.wait()
+        return await write(queue, *letters)
 
     monkeypatch.setattr(DeadLetterQueue, "_write", write_if_may)
     return may_write
@@ -231,10 +231,9 @@ def test_a_node_that_is_stopped_in_the_middle_goes_on_when_somebody_reads_again(
 def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(led_partition, "_PAUSE_SECONDS", 0.01)
-
     async def scenario() -> None:
         async with running_node(tmp_path, **FEW) as node:
+            node.allow(retry_pauses=0.01)
             await node.create_topic(DLQ, **ENABLED)
             client, topic_id, member = await prepared(node, b"poison", **NAME, share_delivery_count_limit="2")
             services: Any = node.broker.services
@@ -264,8 +263,6 @@ def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
 def test_readers_that_come_and_go_while_letters_wait_leave_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "pause_ms", lambda failures, rng: 10 * failures)
-    monkeypatch.setattr(dead_letters, "ATTEMPTS", 10_000)
     may_write = gate(monkeypatch)
 
     async def scenario() -> None:

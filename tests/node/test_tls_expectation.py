@@ -7,22 +7,20 @@ import socket
 import ssl
 import struct
 import sys
-import time
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from kbroker.config.security import SecurityValues
 from kbroker.node.security.tls_stream import EXPECTED, PIECE, TlsStream
-from kbroker.node.serving import listener
-from kbroker.runtime.env import RealStream
+from kbroker.runtime.env import RealEnv, RealStream
 from kbroker.security.tls.contexts import client_context, server_context
-from kbroker.testing import RunningBroker, running_broker
+from tests.node.node_harness import PATIENT, run, running_node
 from tests.node.tls_harness import AUTHORITY, properties
-from tests.patience import LONG, SHORT
+from tests.patience import LONG, SHORT, until
 
 NODE = AUTHORITY.issue("CN=localhost", ["localhost"])
 SERVER = server_context(
@@ -156,40 +154,36 @@ def test_no_more_is_waited_for_than_is_sure_to_come() -> None:
     trio.run(main)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A node whose housekeeper comes when it is called."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listener, "SWEEP_SECONDS", 1000.0)
-        with running_broker(properties=properties()) as running:
-            yield running
-
-
-def test_a_slow_client_is_looked_at_now_and_then(broker: RunningBroker) -> None:
+def test_a_slow_client_is_looked_at_now_and_then(tmp_path: Path) -> None:
     """Some KB a second are enough, however much the system is to wait for."""
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    given = {name.replace(".", "_"): value for name, value in properties().items()}
+    given["listeners"] = "SSL://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+    env = RealEnv(budgets=PATIENT._replace(sweep_seconds=10.0 * LONG))  # the housekeeper comes when it is called
 
-    def received(node: Any) -> int:
-        return sum(each.bytes_received for server in node.listeners for each in server._connections)
+    def connect(address: tuple[str, int]) -> ssl.SSLSocket:
+        return context.wrap_socket(socket.create_connection(address, LONG), server_hostname="localhost")
 
-    def sweep(node: Any) -> None:
-        for server in node.listeners:
-            server.sweep(trio.current_time())
+    async def test() -> None:
+        async with running_node(tmp_path, env, **given) as node:
 
-    def sweep_until(count: int) -> None:
-        deadline = time.monotonic() + LONG
-        while (found := broker.in_broker(received)) != count:
-            assert time.monotonic() < deadline, found
-            broker.in_broker(sweep)
+            def received() -> int:
+                return sum(each.bytes_received for server in node.broker.listeners for each in server._connections)
 
-    with (
-        socket.create_connection((broker.host, broker.port), LONG) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as client,
-    ):
-        frame = struct.pack(">ihhih", 1 << 20, 3, 9, 7, -1)
-        client.sendall(frame + bytes(EXPECTED - len(frame)))
-        sweep_until(EXPECTED)  # the first look may come before all of it
-        assert broker.in_broker(received) == EXPECTED  # and the last one is over
-        client.sendall(bytes(5000))
-        assert broker.in_broker(received) == EXPECTED
-        sweep_until(EXPECTED + 5000)
+            def swept(count: int) -> bool:
+                if received() == count:
+                    return True
+                for server in node.broker.listeners:
+                    server.sweep(trio.current_time())
+                return False
+
+            with await trio.to_thread.run_sync(connect, node.broker.ports["SSL"]) as client:
+                frame = struct.pack(">ihhih", 1 << 20, 3, 9, 7, -1)
+                client.sendall(frame + bytes(EXPECTED - len(frame)))
+                await until(lambda: swept(EXPECTED))  # the first look may come before all of it
+                client.sendall(bytes(5000))
+                await trio.testing.wait_all_tasks_blocked()
+                assert received() == EXPECTED  # nobody has looked
+                await until(lambda: swept(EXPECTED + 5000))
+
+    run(test)

@@ -24,7 +24,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.node.node_harness import Client, batch, fetch_request, run, values
-from tests.node.quorum_harness import Quorum, quorum
+from tests.node.quorum_harness import LATE_NEWS, Quorum, quorum
 from tests.patience import SHORT
 
 ID = "transactional-id"
@@ -363,13 +363,13 @@ def test_partitions_that_several_leaders_ask_for_are_added_together(
     assert 0 < changes <= 10, f"{changes} for thirty requests"
 
 
-def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_followers_fetch_leads_to_is_fetched_at_once(tmp_path: Path) -> None:
     """The fetch that commits a coordinator's record has its next one appended, before that fetch itself waits."""
-    monkeypatch.setattr("kbroker.node.replicas.fetch_policies.HW_DELAY_SECONDS", 60.0)
 
     async def main() -> None:
         async with quorum(
             tmp_path,
+            budgets=LATE_NEWS,
             transaction_state_log_num_partitions="1",
             offsets_topic_num_partitions="1",
             replica_fetch_wait_max_ms="20000",

@@ -14,7 +14,6 @@ import trio
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.context import CloseConnection
-from kbroker.log import record_validation
 from kbroker.log.record_validation import examine
 from kbroker.node.replicas import produce_writer
 from kbroker.node.replicas.partition import Partition
@@ -220,7 +219,6 @@ def to_one_partition(batches: list[bytes], topic_id: Uuid, acks: int = -1) -> Pr
 
 
 def test_others_are_served_while_a_long_batch_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 10)
     looks = 0
 
     def counted(*args: Any) -> Generator[Any, Any, Any]:
@@ -382,11 +380,7 @@ def test_a_connection_is_not_read_from_while_too_much_waits_and_some_of_it_is_it
     run(test)
 
 
-def test_a_connection_whose_requests_would_hold_too_much_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_validation, "MOST_RECORDS_AT_ONCE", 10)
-
+def test_a_connection_whose_requests_would_hold_too_much_is_closed(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_node(tmp_path) as node:
             node.broker.services.produce_queue.most_bytes = 0

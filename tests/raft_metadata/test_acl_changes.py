@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller import acls as controller_acls
 from kbroker.raft_metadata.controller.acls import acl_of, create_acls, delete_acls
+from kbroker.raft_metadata.controller.view import MAX_RECORDS_PER_USER_OP
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta
 from kbroker.security.authorizer.acls import Acl, AclFilter
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
@@ -108,18 +108,17 @@ def test_unknown_entries_of_filters_are_refused() -> None:
         assert isinstance(error, ApiError) and error.message == "Unknown entryFilter."
 
 
-def test_one_change_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_acls, "MAX_RECORDS_PER_USER_OP", 2)
-    harness = Harness()
-    three = [ORDERS._replace(resource_name=name) for name in "abc"]
+def test_one_change_has_a_limit() -> None:
+    harness, most = Harness(), MAX_RECORDS_PER_USER_OP
+    many = [ORDERS._replace(resource_name=f"t{number}") for number in range(most + 1)]
     with pytest.raises(ApiError) as caught:
-        create_acls(harness.view, three)
+        create_acls(harness.view, many)
     assert caught.value.code == ErrorCode.POLICY_VIOLATION
     assert caught.value.message == "Unable to perform excessively large batch operation."
-    harness.apply(create_acls(harness.view, three[:2]))
-    harness.apply(create_acls(harness.view, three))  # two are there already
+    harness.apply(create_acls(harness.view, many[:most]))
+    harness.apply(create_acls(harness.view, many))  # all but one are there already
     with pytest.raises(ApiError) as caught:
         delete_acls(harness.view, [AclFilter()])
     assert caught.value.code == ErrorCode.INVALID_REQUEST
-    assert caught.value.message == "Cannot remove more than 2 acls in a single delete operation."
-    assert len(acls(harness)) == 3
+    assert caught.value.message == f"Cannot remove more than {most} acls in a single delete operation."
+    assert len(acls(harness)) == most + 1

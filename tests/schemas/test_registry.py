@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from kbroker.client.properties import ClientProperties
-from kbroker.client.schemas.registry import Schema, SchemaRegistry
+from kbroker.client.schemas.registry import KEPT_SCHEMAS, Schema, SchemaRegistry
 from kbroker.client.schemas.settings import registry_settings
 from kbroker.client.schemas.wire_format import RegistryError, UndecodableRecord
 from kbroker.errors import FatalError
+from kbroker.security.sasl.oauthbearer.http import Limits
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles
+from tests.patience import LONG
 from tests.schemas.registry_server import Registry, running_registry
 
 
@@ -28,10 +30,10 @@ class Clock:
         return self.now
 
 
-def asking(url: str, clock: Clock | None = None, **properties: str) -> SchemaRegistry:
+def asking(url: str, clock: Clock | None = None, kept: int = KEPT_SCHEMAS, **properties: str) -> SchemaRegistry:
     settings = registry_settings(url, ClientProperties({name.replace("_", "."): v for name, v in properties.items()}))
     assert settings is not None
-    return SchemaRegistry(settings, clock=clock or Clock())
+    return SchemaRegistry(settings, clock=clock or Clock(), kept=kept, limits=Limits(LONG, LONG))
 
 
 def test_a_schema_is_asked_for_once(registry: Registry) -> None:
@@ -182,11 +184,10 @@ def test_tls_by_the_registrys_own_properties(tmp_path: Path) -> None:
             asking(registry.url).schema(1)
 
 
-def test_kept_schemas_are_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbroker.client.schemas.registry.KEPT_SCHEMAS", 2)
+def test_kept_schemas_are_bounded(registry: Registry) -> None:
     for number in range(3):
         registry.add("a", json.dumps(f"type{number}"))
-    asked = asking(registry.url)
+    asked = asking(registry.url, kept=2)
     for schema_id in (1, 2, 1, 3, 1, 2):
         asked.schema(schema_id)
     assert registry.asked == [f"/schemas/ids/{number}" for number in (1, 2, 3, 2)]

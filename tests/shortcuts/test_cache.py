@@ -9,11 +9,12 @@ import pytest
 
 from kbroker.node.shortcuts import cache
 from kbroker.node.shortcuts.cache import FIRST_CREDIT, HITS_PER_GROWTH, REMEMBER_EVERY, Shortcut, ShortcutCache
+from kbroker.runtime.budgets import DEFAULTS
 
 KEY = 8
 """OffsetCommit, whose shortcut does not grow."""
 ANY: Any = None
-CONTEXT: Any = SimpleNamespace(api_version=8)
+CONTEXT: Any = SimpleNamespace(api_version=8, budgets=DEFAULTS)
 
 
 class _Fake(Shortcut):

@@ -16,14 +16,14 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validated_batches import ValidatedBatches
-from kbroker.node.shortcuts import cache, produce
-from kbroker.node.shortcuts.produce import ProduceShortcut
-from kbroker.runtime.env import EpollPoller
+from kbroker.node.shortcuts.produce import MOST_FORMS, ProduceShortcut
+from kbroker.runtime.budgets import DEFAULTS
+from kbroker.runtime.env import RealEnv
 from kbroker.wire.framing import request_parts
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import TopicProduceData
 from tests.handlers.test_transactions import ID, Producer, contents, open_producer, read
-from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.node.node_harness import PATIENT, Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.shortcuts import short_way
 
 
@@ -68,13 +68,12 @@ ODD: list[dict[str, Any]] = [
 @pytest.mark.parametrize("version", range(7, 14))
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_answers_as_the_long_way_does(
-    tmp_path: Path, timestamp_type: str, version: int, crowd: int, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, timestamp_type: str, version: int, crowd: int, taken: list[bool]
 ) -> None:
     """Whether its batches are gathered with those of others (a crowd of one) or written each by itself."""
-    monkeypatch.setattr(EpollPoller, "CROWD", crowd)
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(crowd)) as node:
             ids = {
                 name: await node.create_topic(name, 2, message_timestamp_type=timestamp_type)
                 for name in ("repeats", "fresh")
@@ -248,13 +247,10 @@ def test_the_log_s_own_time_is_told(tmp_path: Path, taken: list[bool]) -> None:
 
 
 @pytest.mark.parametrize("crowd", [1, 1000])
-def test_replies_keep_the_order_of_requests(
-    tmp_path: Path, taken: list[bool], crowd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(EpollPoller, "CROWD", crowd)
+def test_replies_keep_the_order_of_requests(tmp_path: Path, taken: list[bool], crowd: int) -> None:
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(crowd)) as node:
             await node.create_topic("quick")
             await node.create_topic("slow", flush_messages="1")
             client = await node.connect()
@@ -284,22 +280,17 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+def with_crowd(crowd: int, recognised: bool = True) -> RealEnv:
+    """A machine with that crowd, whose nodes have no shortcuts unless requests are to be `recognised`."""
+    return RealEnv(seed=1, budgets=PATIENT._replace(crowd=crowd, remembers=recognised))
+
+
 RECOGNISED = pytest.mark.parametrize("recognised", [True, False])
 
 
-def _let_through(monkeypatch: pytest.MonkeyPatch, recognised: bool) -> None:
-    """Let nodes have no shortcuts, unless requests are to be ``recognised``."""
-    if not recognised:
-        monkeypatch.setattr(cache, "MODULES", {})
-
-
 @RECOGNISED
-def test_many_clients_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int], recognised: bool
-) -> None:
+def test_many_clients_at_once(tmp_path: Path, written: list[int], recognised: bool) -> None:
     """Each is told the offsets at which its records stand, in its order; repetitions of a batch are told the same."""
-    _let_through(monkeypatch, recognised)
-    monkeypatch.setattr(EpollPoller, "CROWD", 1)
     told: dict[int, bytes] = {}
 
     async def produce(node: Node, number: int) -> None:
@@ -323,7 +314,7 @@ def test_many_clients_at_once(
         await client.stream.aclose()
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(1, recognised)) as node:
             await node.create_topic("t")
             async with trio.open_nursery() as nursery:
                 for number in range(20):
@@ -339,15 +330,14 @@ def test_many_clients_at_once(
 
 @RECOGNISED
 def test_batches_of_connections_that_are_readable_together_are_in_one_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int], recognised: bool
+    tmp_path: Path, written: list[int], recognised: bool
 ) -> None:
     """Recognised or not: the first request of a connection never is."""
-    _let_through(monkeypatch, recognised)
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(DEFAULTS.crowd, recognised)) as node:
             await node.create_topic("t")
-            clients = [await node.connect() for _ in range(2 * EpollPoller.CROWD)]
+            clients = [await node.connect() for _ in range(2 * DEFAULTS.crowd)]
             for _ in range(4):
                 del written[:]
                 await trio.testing.wait_all_tasks_blocked()
@@ -365,15 +355,11 @@ def test_batches_of_connections_that_are_readable_together_are_in_one_write(
 
 
 @RECOGNISED
-def test_batches_of_a_connection_are_in_the_order_of_its_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recognised: bool
-) -> None:
+def test_batches_of_a_connection_are_in_the_order_of_its_requests(tmp_path: Path, recognised: bool) -> None:
     """Whether gathered, too large for that, or in a request for several partitions."""
-    _let_through(monkeypatch, recognised)
-    monkeypatch.setattr(EpollPoller, "CROWD", 1)
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(1, recognised)) as node:
             await node.create_topic("t", 2)
             client = await node.connect()
             rng = random.Random(5)
@@ -397,14 +383,10 @@ def test_batches_of_a_connection_are_in_the_order_of_its_requests(
 
 
 @RECOGNISED
-def test_a_client_that_ends_its_side_is_answered_what_it_has_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recognised: bool
-) -> None:
-    _let_through(monkeypatch, recognised)
-    monkeypatch.setattr(EpollPoller, "CROWD", 1)
+def test_a_client_that_ends_its_side_is_answered_what_it_has_asked(tmp_path: Path, recognised: bool) -> None:
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(1, recognised)) as node:
             await node.create_topic("t")
             for _ in range(5):
                 client = await node.connect()
@@ -420,13 +402,10 @@ def test_a_client_that_ends_its_side_is_answered_what_it_has_asked(
     run(test)
 
 
-def test_a_request_of_several_partitions_is_gathered_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int]
-) -> None:
-    monkeypatch.setattr(EpollPoller, "CROWD", 1)
+def test_a_request_of_several_partitions_is_gathered_for_each(tmp_path: Path, written: list[int]) -> None:
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(1)) as node:
             await node.create_topic("t", 3)
             client = await node.connect()
             for number in range(3):
@@ -449,13 +428,12 @@ def test_a_producer_that_waits_for_no_answer_loses_its_connection_when_the_disk_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int]
 ) -> None:
     """As Apache Kafka does: there is no other way to tell it."""
-    monkeypatch.setattr(EpollPoller, "CROWD", 1)
 
     def refuse(self: PartitionLog, *arguments: Any, **more: Any) -> None:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     async def test() -> None:
-        async with running_node(tmp_path) as node:
+        async with running_node(tmp_path, with_crowd(1)) as node:
             await node.create_topic("t")
             client = await node.connect()
             await client.send(produce_request("t", batch(b"x"), acks=0), 12)
@@ -472,14 +450,13 @@ def test_a_producer_that_waits_for_no_answer_loses_its_connection_when_the_disk_
 def test_a_failing_disk_is_told_to_all_whose_batches_were_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recognised: bool
 ) -> None:
-    _let_through(monkeypatch, recognised)
 
     def refuse(self: PartitionLog, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     async def test() -> None:
         dirs = [tmp_path / "data", tmp_path / "other"]
-        async with running_node(tmp_path, log_dirs=",".join(map(str, dirs))) as node:
+        async with running_node(tmp_path, with_crowd(1, recognised), log_dirs=",".join(map(str, dirs))) as node:
             await node.create_topic("t", 2)
             for partition in (0, 1):
                 client = await node.connect()
@@ -489,7 +466,6 @@ def test_a_failing_disk_is_told_to_all_whose_batches_were_together(
                 if (dirs[1] / f"t-{partition}").exists():
                     break  # not where the metadata log is, without which the node could not go on
             monkeypatch.setattr(PartitionLog, "append_together", refuse)
-            monkeypatch.setattr(EpollPoller, "CROWD", 1)
             for _ in range(3):
                 await client.send(request, 12)
             for _ in range(3):
@@ -528,20 +504,18 @@ def test_each_partition_that_a_producer_writes_to_is_known(tmp_path: Path, taken
     run(test)
 
 
-def test_where_there_are_too_many_to_know_those_that_come_are_known(
-    tmp_path: Path, taken: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(produce, "_MAX_FORMS", 2)
+def test_where_there_are_too_many_to_know_those_that_come_are_known(tmp_path: Path, taken: list[bool]) -> None:
+    others = range(1, MOST_FORMS)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
-            await node.create_topic("t", 3)
+            await node.create_topic("t", MOST_FORMS + 1)
             client = await node.connect()
-            for index in (0, 0, 0, 1, 1, 2, 2, 2, 0):
+            repeated = [index for index in others for _ in range(3)]
+            for index in (0, 0, 0, *repeated, MOST_FORMS, MOST_FORMS, MOST_FORMS, 0):
                 answer = await client.ask(produce_request("t", batch(b"x"), partition=index), 12)
                 assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-            #                   0            1      1     2      2     2     0
-            assert taken == [True, False, True, False, True, True, False]
+            assert taken == [True, *[False, True, True] * len(others), False, True, True, False]
 
     run(test)
 

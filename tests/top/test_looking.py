@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client, ConnectionFailed
-from kbroker.tools.top import looking
 from kbroker.tools.top.history import first
 from kbroker.tools.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, Observer, Rotation
 from kbroker.types import TopicPartition
@@ -117,8 +116,7 @@ def offset_fetch(request: Any, version: int) -> OffsetFetchResponse:
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
-    monkeypatch.setattr(looking, "PATIENCE", 60.0)
+def broker() -> Iterator[FakeBroker]:
     with FakeBroker(partitions=MANY) as fake:
         fake.answers |= {
             DescribeClusterRequest: lambda request, version: DescribeClusterResponse(
@@ -138,14 +136,12 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
         yield fake
 
 
-def test_partitions_and_groups_take_few_requests_and_come_in_turn(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_and_groups_take_few_requests_and_come_in_turn(broker: FakeBroker) -> None:
     assert PARTITIONS * 5 == 10_000
-    monkeypatch.setattr(looking, "PARTITIONS", PART)
     time = 0.0
     with Client(broker.bootstrap, timeout=SHORT) as client:
-        observer = Observer(client, clock=lambda: time)
+        observer = Observer(client, clock=lambda: time, patience=SHORT)
+        observer.partitions = Rotation(PART)
         history = first(observer.look())
         while len(history.ends) < MANY:
             broker.requests.clear()
@@ -168,7 +164,7 @@ def test_all_topics_are_asked_for_now_and_then(broker: FakeBroker) -> None:
     time = 0.0
     broker.partitions = 3
     with Client(broker.bootstrap, timeout=SHORT) as client:
-        observer = Observer(client, clock=lambda: time)
+        observer = Observer(client, clock=lambda: time, patience=SHORT)
         counts = []
         for seconds in (0.0, 2.0, 4.0, 6.0):
             time = seconds
@@ -183,19 +179,18 @@ def test_what_a_broker_refuses_or_does_not_serve_is_told_and_the_rest_is_there(b
     broker.answers[ListGroupsRequest] = lambda request, version: ListGroupsResponse(error_code=30)
     del broker.versions[ListTransactionsRequest.api_key]
     with Client(broker.bootstrap, timeout=SHORT) as client:
-        found = Observer(client).look()
+        found = Observer(client, patience=SHORT).look()
     assert found.ends == {TopicPartition("t", number): number for number in range(3)}
     assert len(found.problems) == 2 and not found.cluster.silent and not found.groups
     assert any("GROUP_AUTHORIZATION_FAILED" in each for each in found.problems)
     assert any("does not serve ListTransactions" in each for each in found.problems)
 
 
-def test_a_broker_that_does_not_answer_is_asked_once(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "PATIENCE", 0.2)
+def test_a_broker_that_does_not_answer_is_asked_once(broker: FakeBroker) -> None:
     broker.partitions = 3
     broker.answers[ListOffsetsRequest] = lambda request, version: None  # it closes the connection
     with Client(broker.bootstrap, timeout=SHORT) as client:
-        found = Observer(client).look()
+        found = Observer(client, patience=0.2).look()
     assert (
         set(found.cluster.silent) == {1} and "DescribeLogDirs" not in broker.names() and len(found.cluster.topics) == 1
     )

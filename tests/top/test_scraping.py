@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.observe.metrics.exposition import line
-from kbroker.tools.top import scraping
 from kbroker.tools.top.scraping import CannotScrape, Value, scrape, scrape_of, values_of
+from tests.patience import SHORT
 
 PAGE = """\
 # HELP kafka_server_brokertopicmetrics_bytesin_total Bytes.
@@ -77,14 +77,13 @@ def address() -> Iterator[str]:
 
 
 def test_a_page_is_read_over_http(address: str) -> None:
-    assert scrape(f"{address}/metrics", 5.0) == scrape_of(PAGE, f"{address}/metrics", 5.0)
+    assert scrape(f"{address}/metrics", 5.0, SHORT) == scrape_of(PAGE, f"{address}/metrics", 5.0)
 
 
-def test_a_page_that_cannot_be_had_is_one_line(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "MAX_BYTES", 2 * len(PAGE))
+def test_a_page_that_cannot_be_had_is_one_line(address: str) -> None:
     for path, problem in (("missing", "answers with 404"), ("moved", "answers with 302"), ("large", "is larger than")):
         with pytest.raises(CannotScrape, match=problem) as told:
-            scrape(f"{address}/{path}", 0.0)
+            scrape(f"{address}/{path}", 0.0, SHORT, max_bytes=2 * len(PAGE))
         assert "\n" not in str(told.value)
     with pytest.raises(CannotScrape, match="refused"):
-        scrape("http://127.0.0.1:1/metrics", 0.0)
+        scrape("http://127.0.0.1:1/metrics", 0.0, SHORT)

@@ -25,7 +25,7 @@ from kbroker.client.groups import commit_offsets
 from kbroker.client.topics import LATEST, ListedOffset, NewTopic, create_topics, list_offsets
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
-from kbroker.tools.top import command, looking, scraping
+from kbroker.tools.top import command
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -84,10 +84,8 @@ def begin_transaction(client: Client, name: str, topic: str) -> None:
 
 def test_once(broker: RunningBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "sleep", lambda seconds: None)
-    monkeypatch.setattr(looking, "PATIENCE", 120.0)
-    monkeypatch.setattr(scraping, "SECONDS", 120.0)
     page = f"127.0.0.1:{port_of(broker)}"
-    words = ["top", "-b", broker.bootstrap_servers, "--interval", "1"]
+    words = ["top", "-b", broker.bootstrap_servers, "--interval", "1", "--timeout", str(LONG)]
     assert main([*words, "--metrics", page, "--json", "--once"]) == 0
     done = capsys.readouterr()
     assert done.err == ""

@@ -24,8 +24,8 @@ _READ_AT_ONCE: Final = 4_096
 _BUFFER_BYTES: Final = 1 << 20
 """Bytes of a column that are read from the file at once."""
 
-_BOUNDED_CHUNK: Final = 256 << 20
-"""Bytes of a column of a row group, decompressed, in files that are read in bounded memory."""
+MAX_CHUNK: Final = 256 << 20
+"""Bytes of a column of a row group, decompressed, in files of people who are not trusted."""
 
 _BOUNDED_ROWS: Final = 256
 _BOUNDED_BYTES: Final = 64 << 20
@@ -92,12 +92,13 @@ class ParquetRecords:
     """The records of a file. ``count`` of them; ``done`` are read."""
 
     def __init__(
-        self, path: Path | IO[bytes], clock: Callable[[], int], begin: int = 0, *, bounded: bool = False
+        self, path: Path | IO[bytes], clock: Callable[[], int], begin: int = 0, *, max_chunk: int | None = None
     ) -> None:
         """``begin``: rows to pass over. ``clock`` gives the time, in ms, of records in a file without timestamps.
 
-        ``FatalError`` if the file cannot be read, or has no values. ``bounded`` is for files of people who are not
-        trusted with this machine's memory: rows are read in small numbers, and a large row group is refused.
+        ``FatalError`` if the file cannot be read, or has no values. ``max_chunk`` is for files of people who are not
+        trusted with this machine's memory: rows are read in small numbers, and a row group is refused in which a column
+        has more bytes, decompressed.
         """
         parquet = _parquet()
         try:
@@ -115,7 +116,7 @@ class ParquetRecords:
         if "value" not in names:
             raise FatalError(f"{self._path} has no column value, only {', '.join(names)}")
         self._columns = ["value", *(name for name in _OPTIONAL if name in names)]
-        self._at_once = self._bounded_rows() if bounded else _READ_AT_ONCE
+        self._at_once = _READ_AT_ONCE if max_chunk is None else self._bounded_rows(max_chunk)
 
     def __iter__(self) -> Iterator[Item | BadLine]:
         """The records of the rows, each with the row's number, from 1 on."""
@@ -132,7 +133,7 @@ class ParquetRecords:
         finally:
             self._file.close()
 
-    def _bounded_rows(self) -> int:
+    def _bounded_rows(self, max_chunk: int) -> int:
         """The number of rows that are read at once.
 
         A value of a dictionary is there once and may be that of every row, so a row may be as large as its column.
@@ -146,8 +147,8 @@ class ParquetRecords:
                 each.total_uncompressed_size for each in chunks if each.path_in_schema.split(".")[0] in self._columns
             ]
             largest = max([largest, *sizes])
-        if largest > _BOUNDED_CHUNK:
-            most = f"{_BOUNDED_CHUNK >> 20} MiB"
+        if largest > max_chunk:
+            most = f"{max_chunk >> 20} MiB"
             raise FatalError(f"a row group has a column of more than {most}: kbroker import takes such files")
         return max(1, min(_BOUNDED_ROWS, _BOUNDED_BYTES // largest))
 

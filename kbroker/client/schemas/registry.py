@@ -19,7 +19,7 @@ from urllib.parse import quote
 from kbroker.client.schemas.settings import RegistrySettings
 from kbroker.client.schemas.wire_format import RegistryError, SchemaId, UndecodableRecord
 from kbroker.config.schema_registry import TOKEN, USER_INFO
-from kbroker.security.sasl.oauthbearer.http import ProviderError, ask
+from kbroker.security.sasl.oauthbearer.http import LIMITS, Limits, ProviderError, ask
 from kbroker.value_types import NamedTuple
 
 AVRO: Final = "AVRO"
@@ -95,13 +95,21 @@ class SchemaRegistry:
     """Asks for schemas. Its calls block. ``patience``: seconds for which a registry that does not answer is tried."""
 
     def __init__(
-        self, settings: RegistrySettings, *, patience: float = 0.0, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: RegistrySettings,
+        *,
+        patience: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        kept: int = KEPT_SCHEMAS,
+        limits: Limits = LIMITS,
     ) -> None:
+        """``kept`` schemas are remembered; ``limits`` are those of one question."""
         self._settings = settings
+        self._limits = limits
         self._patience = patience
         self._clock = clock
-        self._schemas: BoundedCache[SchemaId | tuple[str, int, bool], Schema] = BoundedCache(KEPT_SCHEMAS)
-        self._missing: BoundedCache[str, tuple[float, str]] = BoundedCache(KEPT_SCHEMAS)
+        self._schemas: BoundedCache[SchemaId | tuple[str, int, bool], Schema] = BoundedCache(kept)
+        self._missing: BoundedCache[str, tuple[float, str]] = BoundedCache(kept)
         self._resting: tuple[float, str] | None = None
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if settings.authorization is not None:
@@ -186,7 +194,7 @@ class SchemaRegistry:
             for index, url in enumerate(self._settings.urls, 1):
                 try:
                     asked = url._replace(target=url.target + target)
-                    return ask(asked, context=self._settings.context, headers=self._headers)
+                    return ask(asked, context=self._settings.context, limits=self._limits, headers=self._headers)
                 except ProviderError as error:
                     if error.is_final:
                         raise

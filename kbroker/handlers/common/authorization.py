@@ -157,7 +157,7 @@ async def prefetch_permissions(
     ctx: RequestContext, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
 ) -> None:
     """Ask about each of ``names`` for the one :func:`may_each` of a plain handler. Gives way to others."""
-    share = FairShare()
+    share = FairShare(ctx)
     known: dict[str, bool] = {}
     for name in names:
         if name not in known:
@@ -211,7 +211,7 @@ async def allowed_names(
     audits_denial: bool = True,
 ) -> set[str]:
     """The ``names`` to which the request's principal may do this, asked in their order. Gives way to others."""
-    share = FairShare()
+    share = FairShare(ctx)
     allowed: set[str] = set()
     for name in dict.fromkeys(names):
         await share.next()

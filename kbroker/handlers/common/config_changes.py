@@ -80,7 +80,7 @@ async def change(
 
     async def change_here() -> ConfigErrors:
         results = _denials(changes, ctx)
-        for resources in portions([resource for resource in changes if resource not in results]):
+        for resources in portions(ctx, [resource for resource in changes if resource not in results]):
             some = {resource: changes[resource] for resource in resources}
             try:
                 results |= await change_some(some)
@@ -130,11 +130,15 @@ def _codes(results: ConfigErrors) -> list[int]:
 
 
 async def answers(
-    resources: Iterable[_Key], errors: Mapping[int, ApiError], results: ConfigErrors, response_class: Callable[..., A]
+    ctx: RequestContext,
+    resources: Iterable[_Key],
+    errors: Mapping[int, ApiError],
+    results: ConfigErrors,
+    response_class: Callable[..., A],
 ) -> list[A]:
     """The entries of a response: for each resource the error of ``preprocess``, or the controller's."""
     entries = []
-    share = FairShare()
+    share = FairShare(ctx)
     for position, resource in enumerate(resources):
         await share.next()
         code, message = error_fields(errors.get(position) or results.get(resource_key(resource)))
@@ -175,7 +179,7 @@ async def preprocess(
     counts = Counter(resource_key(resource) for resource in listed)
     good: list[R] = []
     errors: dict[int, ApiError] = {}
-    share = FairShare()
+    share = FairShare(ctx)
     for position, resource in enumerate(listed):
         await share.next()
         try:

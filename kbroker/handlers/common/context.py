@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services.telemetry import Telemetry
     from kbroker.handlers.services.turns import WorkQueue
     from kbroker.log.manager import LogManager
+    from kbroker.runtime.budgets import Budgets
     from kbroker.runtime.env import Env
     from kbroker.runtime.later import Later
     from kbroker.runtime.round import Round
@@ -128,6 +129,11 @@ class RequestContext:
         self.connection = connection
         self.services = services
         self.round = round
+
+    @property
+    def budgets(self) -> Budgets:
+        """The node's."""
+        return self.services.env.budgets
 
     @property
     def principal(self) -> KafkaPrincipal:

@@ -56,10 +56,12 @@ async def answer_described(
     except ApiError as error:
         return response(groups=[entry(group_id=group_id, error_code=error.code) for group_id in request.group_ids])
     version = ctx.api_version
-    answers = DuplicateAnswers[G](lambda told: encoded_size(response(groups=[told]), version))
+    answers = DuplicateAnswers[G](
+        ctx.budgets.repeated_bytes, lambda told: encoded_size(response(groups=[told]), version)
+    )
     described, denied = [], []
     may_see = may_each(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC)
-    share = FairShare()
+    share = FairShare(ctx)
 
     def failed(group_id: str, code: ErrorCode, message: str | None) -> G:
         return entry(group_id=group_id, error_code=code, error_message=message)

@@ -12,9 +12,6 @@ from typing import Generic, TypeVar
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.wire.compiler import encode_parts
 
-MOST_REPEATED_BYTES = 8 << 20
-"""Bytes of duplicate answers in one response. First answers are bounded by what the node holds."""
-
 A = TypeVar("A")
 
 
@@ -26,12 +23,12 @@ def encoded_size(response: object, version: int) -> int:
 class DuplicateAnswers(Generic[A]):
     """The answers of one response by their subject, so that a duplicate is answered without another look-up."""
 
-    def __init__(self, size: Callable[[A], int]) -> None:
-        """``size(answer)``: about how many bytes the answer takes."""
+    def __init__(self, most: int, size: Callable[[A], int]) -> None:
+        """``most``: the bytes that duplicates may take; ``size(answer)``: about how many the answer takes."""
+        self._most = self._room = most
         self._size = size
         self._answers: dict[Hashable, A] = {}
         self._sizes: dict[Hashable, int] = {}
-        self._room = MOST_REPEATED_BYTES
 
     def add(self, key: Hashable, answer: A) -> None:
         """Keep an answer."""
@@ -40,7 +37,7 @@ class DuplicateAnswers(Generic[A]):
     def again(self, key: Hashable) -> A | None:
         """The answer given before; ``None`` if the key is new.
 
-        ``ApiError`` INVALID_REQUEST when duplicates take more than ``MOST_REPEATED_BYTES`` of the response.
+        ``ApiError`` INVALID_REQUEST when duplicates take more than ``most`` of the response.
         """
         answer = self._answers.get(key)
         if answer is None:
@@ -51,6 +48,6 @@ class DuplicateAnswers(Generic[A]):
         self._room -= size
         if self._room < 0:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"What the request names again takes more than {MOST_REPEATED_BYTES} bytes"
+                ErrorCode.INVALID_REQUEST, f"What the request names again takes more than {self._most} bytes"
             )
         return answer

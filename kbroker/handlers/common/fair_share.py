@@ -8,40 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+if TYPE_CHECKING:
+    from kbroker.handlers.common.context import RequestContext
+
 T = TypeVar("T")
 
-PARTS = 128
-"""Parts of a request that are served before others have a turn. One (a topic, a group) takes 5 to 50 microseconds."""
 
-LONG_REQUEST = 64 * 1024
-"""Bytes of a request from which on others have a turn between decoding, serving and encoding it, too."""
-
-
-def portions(whole: Iterable[T]) -> Iterator[list[T]]:
+def portions(ctx: RequestContext, whole: Iterable[T]) -> Iterator[list[T]]:
     """Cut the parts of a request into portions, each to be served in one turn."""
-    parts = iter(whole)
-    while portion := list(islice(parts, PARTS)):
+    parts, most = iter(whole), ctx.budgets.turn_parts
+    while portion := list(islice(parts, most)):
         yield portion
 
 
 class FairShare:
     """Counts the parts of one request. Its handler awaits ``next`` before each of them."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_parts")
 
-    def __init__(self) -> None:
-        self._left = PARTS
+    def __init__(self, ctx: RequestContext) -> None:
+        self._left = self._parts = ctx.budgets.turn_parts
 
     async def next(self, parts: int = 1) -> None:
-        """Give way to others once ``PARTS`` have been served. The node's state may be another afterwards.
+        """Give way to others once ``Budgets.turn_parts`` have been served. The node's state may be another afterwards.
 
         ``parts`` is greater than 1 for a part that takes as long as several.
         """
         self._left -= parts
         if self._left <= 0:
-            self._left = PARTS
+            self._left = self._parts
             await trio.lowlevel.checkpoint()

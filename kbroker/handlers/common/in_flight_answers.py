@@ -29,10 +29,6 @@ from kbroker.wire.messages.describe_share_group_offsets import (
     InFlightRange,
 )
 
-MOST_OF_A_PARTITION: Final = 1000
-"""Ranges that are told of one partition. It may have one for each lock (``group.share.partition.max.record.locks``)."""
-MOST_OF_A_RESPONSE: Final = 10_000
-"""Ranges that are told in one response, of all its partitions."""
 _RANGES_A_PART: Final = 16
 """Ranges that take about as long as another part of a request."""
 
@@ -43,10 +39,10 @@ class InFlightAnswers:
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
         self._shares = share_partitions(ctx)
-        self._left = MOST_OF_A_RESPONSE
+        self._left = ctx.budgets.in_flight_ranges
         self._answered: set[SharePartitionKey] = set()
         self._read_here: dict[str, list[TopicIdPartition]] | None = None
-        self._turns = FairShare()
+        self._turns = FairShare(ctx)
 
     async def answer(self, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
         """The answer for a group: the partitions that are named, or else all that its members have read here.
@@ -93,7 +89,7 @@ class InFlightAnswers:
         self._answered.add(key)
         try:
             wanted = TopicIdPartition(topic_id, index)
-            view = self._shares.in_flight(group_id, wanted, min(MOST_OF_A_PARTITION, self._left))
+            view = self._shares.in_flight(group_id, wanted, min(self._ctx.budgets.in_flight_of_partition, self._left))
         except ApiError as error:
             return _refused(index, error.code, error.message)
         if view is None:

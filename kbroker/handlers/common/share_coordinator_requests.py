@@ -96,7 +96,7 @@ async def answer_each(
     run = coordinators.write_each if is_write else coordinators.run_each
     for parts in _rounds(request):
         begun: list[Later[dict[SharePartitionKey, R | ApiError]]] = []
-        for portion in portions(parts.items()):
+        for portion in portions(ctx, parts.items()):
             if begun:
                 await trio.lowlevel.checkpoint()
             begun.append(run(dict(portion), step))

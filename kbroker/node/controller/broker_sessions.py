@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROBES = 9
-"""Connection probes after a broker's connection closed; after that, wait for its session."""
 REFUSALS = 2
 """Refused probes in a row after which the broker's process counts as gone."""
 BETWEEN_PROBES = 0.005
@@ -262,7 +260,7 @@ class SessionKeeper:
         A broker that is silent or unreachable keeps its session.
         """
         refusals = 0
-        for attempt in range(PROBES):
+        for attempt in range(self._env.budgets.probes):
             broker = self._log.controller.image.brokers.get(suspect.broker_id)
             if (
                 not self._log.is_active

@@ -108,7 +108,10 @@ class WatchedConnection:
 class Tap:
     """Sees the exchanges of one node for as long as somebody watches. Times come from the node's wall clock."""
 
-    def __init__(self, env: Env, node: int, budget: Budget | None = None) -> None:
+    def __init__(
+        self, env: Env, node: int, budget: Budget | None = None, max_pending_bytes: int = MAX_PENDING_BYTES
+    ) -> None:
+        self._max_pending_bytes = max_pending_bytes
         self.env = env
         self.node = node
         self.run = secrets.token_hex(4)
@@ -263,7 +266,7 @@ class Tap:
             return None
         most = LARGEST if may_have_secrets(api_key) else MAX_KEPT
         size = EXCHANGE_BYTES + min(len(frame), most)
-        if self.pending_bytes + size > MAX_PENDING_BYTES:
+        if self.pending_bytes + size > self._max_pending_bytes:
             seen.missed.unanswered[api_key & 0xFF] += 1
             return None
         began = thread_time()

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
     from kbroker.node.controller.metadata_plane import MetadataPlane
     from kbroker.node.coordinators.coordinators import Coordinators
-    from kbroker.node.logs.log_cleaner import LogCleaner
-    from kbroker.node.logs.log_scrubber import LogScrubber
+    from kbroker.node.logs.log_care import LogCare
     from kbroker.node.peers.peer_pool import PeerPool
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.node.serving.listener import Listener
@@ -41,9 +40,7 @@ class MeasuredNode(Protocol):
     @property
     def share_groups(self) -> ShareGroupsOnDemand | None: ...
     @property
-    def log_cleaner(self) -> LogCleaner | None: ...
-    @property
-    def log_scrubber(self) -> LogScrubber | None: ...
+    def log_care(self) -> LogCare: ...
     @property
     def opening(self) -> OpeningProgress | None:
         """The progress of opening the logs; None once they are open."""

@@ -117,8 +117,8 @@ class NodeFigures:
             yield from _of_opening(broker.opening)
         yield from self._traffic()
         yield from partition_figures.figures(manager)
-        dirs, cleaner, scrubber = broker.log_manager.log_dirs, broker.log_cleaner, broker.log_scrubber
-        yield from log_figures.figures(dirs, space, cleaner, scrubber, manager)
+        dirs, care = broker.log_manager.log_dirs, broker.log_care
+        yield from log_figures.figures(dirs, space, care.cleaner, care.scrubber, manager)
         yield from self._broker_figures()
         yield from self._requests()
         yield from self._connections()

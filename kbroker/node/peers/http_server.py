@@ -52,11 +52,13 @@ class HttpServer:
         methods: Collection[str] = READS,
         most_body: int = 0,
         problem: Callable[[str], tuple[str, str]] = lambda text: (f"{text}\n", PLAIN),
+        stalled: float = STALLED_SECONDS,
     ) -> None:
         """``subject`` begins its messages. Requests of these ``methods`` have up to ``most_body`` bytes of a body.
 
         ``problem`` makes text and content type of an answer that says what is wrong with a request.
         """
+        self._stalled = stalled
         self._subject = subject
         self._address = address
         self._respond = respond
@@ -100,7 +102,8 @@ class HttpServer:
             return
         self._connections += 1
         try:
-            await Exchange(stream, self._respond, self._methods, self._most_body, self._problem).run()
+            exchange = Exchange(stream, self._respond, self._methods, self._most_body, self._problem, self._stalled)
+            await exchange.run()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the reader is gone, which is no news
         except Exception:
@@ -122,7 +125,9 @@ class Exchange:
         methods: Collection[str],
         most_body: int,
         problem: Callable[[str], tuple[str, str]],
+        stalled: float,
     ) -> None:
+        self._stalled = stalled
         self._stream = stream
         self._respond = respond
         self._methods = methods
@@ -245,7 +250,7 @@ class Exchange:
         data = self._http.send(event)
         if data:
             if self._is_endless:
-                self._scope.deadline = trio.current_time() + STALLED_SECONDS
+                self._scope.deadline = trio.current_time() + self._stalled
             await self._stream.send_all(data)
             if self._is_endless:
                 self._scope.deadline = inf

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager
 
-HW_DELAY_SECONDS = 0.05
-"""Delay before a waiting follower gets a response only for a new high watermark.
-
-Mostly it gets the high watermark with the next records. Without the delay, each acknowledged record would cost a second
-round trip.
-"""
-
 
 class ConsumerPolicy:
     """Rules for consumers: they see what is committed, and are woken when the high watermark moves.
@@ -122,7 +115,7 @@ class FollowerPolicy:
         throttle = manager.throttles.leader
         self._throttle = throttle if throttle.is_active else None
         self._again = False
-        self._hw_delay_s = HW_DELAY_SECONDS
+        self._hw_delay_s = manager.env.budgets.high_watermark_delay
         """Delay of a response only for a new high watermark; doubles when idle."""
         self.max_idle_s = inf
         self.hw_unknown = False

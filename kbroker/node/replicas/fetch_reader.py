@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STEP_PARTITIONS = 256
-"""Partitions that are read in one go; then other requests have their turn."""
-
 
 class FetchReader:
     """Serves the Fetch requests of a node."""
@@ -148,7 +145,7 @@ class _Read:
         self._limit = self._params.max_bytes
         self._size = self._read_count = 0
         self._failed = False
-        if len(partitions) > STEP_PARTITIONS:
+        if len(partitions) > self._manager.env.budgets.fetch_turn_partitions:
             return False
         self._read_some(partitions, self.names)
         return True
@@ -161,9 +158,10 @@ class _Read:
     async def in_turns(self) -> None:
         """Read many partitions, between which other requests have their turn. They are watched meanwhile."""
         self.watch()
-        for start in range(0, len(self.partitions), STEP_PARTITIONS):
+        step = self._manager.env.budgets.fetch_turn_partitions
+        for start in range(0, len(self.partitions), step):
             await trio.lowlevel.checkpoint()
-            end = start + STEP_PARTITIONS
+            end = start + step
             self._read_some(self.partitions[start:end], self.names[start:end])
 
     def watch(self) -> None:

@@ -26,7 +26,7 @@ from kbroker.cores.groups.streams.tasks import TaskId
 from kbroker.cores.groups.streams.tasks import Tasks as GroupTasks
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, TopicMetadata
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.timed_calls import Busy, CallTimedOut, Raised, WaitedCalls, timeout_of
+from kbroker.node.rules.timed_calls import Busy, CallTimedOut, MakeCalls, Raised, timeout_of
 from kbroker.rules.assignors import (
     BadAssignment,
     ConsumerGroup,
@@ -50,12 +50,10 @@ _KEPT: Final = "the group keeps the assignment that it has"
 A = TypeVar("A")
 
 
-def own_assignors(
-    config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float, float], WaitedCalls]
-) -> OwnAssignors:
+def own_assignors(config: BrokerConfig, load: Callable[[str, str, str], Any], calls: MakeCalls) -> OwnAssignors:
     """The callables of a node's file. ``load`` takes property, value and method; `FatalError`.
 
-    ``calls`` makes what a rule is asked by, for a timeout and a grace in seconds.
+    ``calls`` makes what a rule is asked by.
     """
 
     def of(property_name: str) -> list[tuple[str, _Asked]]:
@@ -73,9 +71,9 @@ def own_assignors(
 class _Asked:
     """A rule that is asked for assignments."""
 
-    def __init__(self, rule: Any, name: str, calls: Callable[[float, float], WaitedCalls]) -> None:
+    def __init__(self, rule: Any, name: str, calls: MakeCalls) -> None:
         self._assign = call_of(rule, "assign")
-        self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), GRACE_SECONDS)
+        self._calls = calls(TIMEOUT_SECONDS, GRACE_SECONDS, timeout_of(rule, name))
         self._complaints = Complaints(name)
 
     def answer(self, group: object, judge: Callable[[Any], A]) -> A:

@@ -30,12 +30,14 @@ _DENIED = "what it was asked for is denied"
 class OwnAuthorizer:
     """Decides by a rule (:class:`~kbroker.security.authorizer.types.Authorizer`)."""
 
-    def __init__(self, rule: Any, name: str, standard: StandardAuthorizer, now: Callable[[], float]) -> None:
-        """``name`` is the rule's in the node's file; ``now`` gives seconds."""
+    def __init__(
+        self, rule: Any, name: str, standard: StandardAuthorizer, now: Callable[[], float], calls: WaitedCalls
+    ) -> None:
+        """``name`` is the rule's in the node's file; ``now`` gives seconds; the rule is asked by ``calls``."""
         self.standard = standard
         self.name = name
         self.rule = rule
-        self._calls = WaitedCalls(now)
+        self._calls = calls
         self._complaints = Complaints(name)
         self._authorize = call_of(rule, "authorize")
         self._authorize_any = getattr(rule, "authorize_any", None)
@@ -128,10 +130,6 @@ class OwnAuthorizer:
     ) -> None:
         """See `Authorizer.audit`; for a decision of the rule."""
         write_audit(*(allowed, principal, host, operation, resource_type, name, api), lambda: f"decided by {self.name}")
-
-    def close(self) -> None:
-        """End its thread."""
-        self._calls.close()
 
 
 class _OfRequest:

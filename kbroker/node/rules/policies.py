@@ -14,7 +14,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.security.rules import ALTER_CONFIG_POLICY, CREATE_TOPIC_POLICY, names_python
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.complaints import Complaints
-from kbroker.node.rules.timed_calls import Busy, CallTimedOut, Raised, WaitedCalls, timeout_of
+from kbroker.node.rules.timed_calls import Busy, CallTimedOut, MakeCalls, Raised, timeout_of
 from kbroker.raft_metadata.controller.policies import Policies
 from kbroker.raft_metadata.image import ResourceType
 from kbroker.rules.loading import call_of, described, told
@@ -24,12 +24,10 @@ TIMEOUT_SECONDS: Final = 0.5
 _REFUSED: Final = "what was asked for is refused"
 
 
-def own_policies(
-    config: BrokerConfig, load: Callable[[str, str, str], Any], calls: Callable[[float, float], WaitedCalls]
-) -> Policies:
+def own_policies(config: BrokerConfig, load: Callable[[str, str, str], Any], calls: MakeCalls) -> Policies:
     """The policies of a node's file. ``load`` takes property, value and method; `FatalError`.
 
-    ``calls`` makes what a rule is asked by, for a timeout and a grace in seconds.
+    ``calls`` makes what a rule is asked by.
     """
 
     def asked(property_name: str) -> _Asked | None:
@@ -53,9 +51,9 @@ def own_policies(
 class _Asked:
     """A rule that is asked for its consent."""
 
-    def __init__(self, rule: Any, name: str, calls: Callable[[float, float], WaitedCalls]) -> None:
+    def __init__(self, rule: Any, name: str, calls: MakeCalls) -> None:
         self._validate = call_of(rule, "validate")
-        self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), math.inf)
+        self._calls = calls(TIMEOUT_SECONDS, math.inf, timeout_of(rule, name))
         self._complaints = Complaints(name)
 
     def begin(self) -> None:

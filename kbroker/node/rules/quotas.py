@@ -52,11 +52,11 @@ class ImageCluster:
 class QuotaRule:
     """The node's rule."""
 
-    def __init__(self, rule: Any, name: str, now: Callable[[], float]) -> None:
-        """``name`` is the rule's in the node's file; ``now`` gives seconds."""
+    def __init__(self, rule: Any, name: str, now: Callable[[], float], calls: WaitedCalls) -> None:
+        """``name`` is the rule's in the node's file; ``now`` gives seconds; the rule is asked by ``calls``."""
         self.rule = rule
         self._quota = call_of(rule, "quota")
-        self._calls = WaitedCalls(now)
+        self._calls = calls
         self._complaints = Complaints(name)
         self._kept: AnswerCache[ClientLimits] = AnswerCache(rule, now)
         self._table: QuotaTable | None = None
@@ -112,10 +112,6 @@ class QuotaRule:
                 _SET,
             )
         return is_set
-
-    def close(self) -> None:
-        """End its thread."""
-        self._calls.close()
 
 
 _SHARED = "\0shared"

@@ -17,8 +17,8 @@ from kbroker.node.rules.timed_calls import (
     TIMEOUT_SECONDS,
     Busy,
     CallTimedOut,
+    MakeCalls,
     Raised,
-    WaitedCalls,
     timeout_of,
 )
 from kbroker.rules.loading import call_of, described
@@ -34,13 +34,11 @@ _LEADER: Final = "the leader serves the consumer"
 class SelectorRule:
     """The node's rule."""
 
-    def __init__(
-        self, rule: Any, name: str, now: Callable[[], float], calls: Callable[[float, float], WaitedCalls]
-    ) -> None:
-        """``name`` is the rule's in the node's file; ``now`` gives seconds; ``calls`` is given time-out and grace."""
+    def __init__(self, rule: Any, name: str, now: Callable[[], float], calls: MakeCalls) -> None:
+        """``name`` is the rule's in the node's file; ``now`` gives seconds; ``calls`` makes its calls."""
         self._rule = rule
         self._select = call_of(rule, "select")
-        self._calls = calls(timeout_of(rule, name, TIMEOUT_SECONDS), GRACE_SECONDS)
+        self._calls = calls(TIMEOUT_SECONDS, GRACE_SECONDS, timeout_of(rule, name))
         self._complaints = Complaints(name)
         self._kept: AnswerCache[int] = AnswerCache(rule, now)
 

@@ -25,7 +25,13 @@ from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.node.rules.own_acls import OwnAcls, own_acls
 from kbroker.node.rules.quotas import ImageCluster, QuotaRule, RuleQuotas
-from kbroker.node.rules.timed_calls import WaitedCalls
+from kbroker.node.rules.timed_calls import (
+    GRACE_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+    START_SECONDS,
+    TIMEOUT_SECONDS,
+    WaitedCalls,
+)
 from kbroker.raft_metadata.controller.policies import NO_POLICIES
 from kbroker.rules.loading import call_of, described, load
 
@@ -60,7 +66,7 @@ class NodeRules:
         if names_python(name):
             assert standard is not None
             rule = self._load(AUTHORIZER, name, "authorize")
-            self.authorizer = OwnAuthorizer(rule, name, standard, env.now)
+            self.authorizer = OwnAuthorizer(rule, name, standard, env.now, self._waited_calls())
             self.acls = own_acls(rule, name, self.authorizer.invalidate)
             if self.acls is not None and getattr(rule, "keep_seconds", 0) == math.inf:
                 logger.warning(
@@ -85,7 +91,8 @@ class NodeRules:
             logger.warning("%s: controllers ask policies, and this node is none", ", ".join(named))
         name = str(config.values.get(QUOTA_CALLBACK) or "").strip()
         if names_python(name):
-            self._quotas = QuotaRule(self._load(QUOTA_CALLBACK, name, "quota"), name, env.now)
+            rule = self._load(QUOTA_CALLBACK, name, "quota")
+            self._quotas = QuotaRule(rule, name, env.now, self._waited_calls())
 
         name = str(config.values.get(DESCRIPTION_PLUGIN) or "").strip()
         self.selector: SelectorRule | None = None
@@ -121,9 +128,16 @@ class NodeRules:
             self._refreshed.append((text, rule))
         return rule
 
-    def _waited_calls(self, timeout: float, grace: float) -> WaitedCalls:
-        """Calls of one rule that the node waits for; their thread ends with the node."""
-        self._calls.append(WaitedCalls(self._env.now, timeout, grace))
+    def _waited_calls(
+        self, timeout: float = TIMEOUT_SECONDS, grace: float = GRACE_SECONDS, own: float | None = None
+    ) -> WaitedCalls:
+        """Calls of one rule that the node waits for, with its ``own`` time-out if it has one.
+
+        Their thread ends with the node.
+        """
+        times = self._env.budgets.rule_patience
+        timeout = min(timeout * times, MAX_TIMEOUT_SECONDS) if own is None else own
+        self._calls.append(WaitedCalls(self._env.now, timeout, grace * times, START_SECONDS * times))
         return self._calls[-1]
 
     def describe(self, groups: GroupDriver) -> None:
@@ -157,9 +171,8 @@ class NodeRules:
                     nursery.start_soon(self._descriptions.run)
                 nursery.start_soon(trio.sleep_forever)
         finally:
-            for own in (self.authorizer, self._quotas, *self._calls):
-                if own is not None:
-                    own.close()
+            for each in self._calls:
+                each.close()
 
 
 class _Refresh:

@@ -72,9 +72,12 @@ class _Job:
         self.error: BaseException | None = None
 
 
-def timeout_of(rule: Any, name: str, default: float) -> float:
-    """The ``timeout_seconds`` of a rule. `FatalError` for one that no rule may have that the node waits for."""
-    found = float(getattr(rule, "timeout_seconds", default))
+def timeout_of(rule: Any, name: str) -> float | None:
+    """The ``timeout_seconds`` of a rule, if it has some. `FatalError` for one that the node does not wait for."""
+    given = getattr(rule, "timeout_seconds", None)
+    if given is None:
+        return None
+    found = float(given)
     if not 0 < found <= MAX_TIMEOUT_SECONDS:
         raise FatalError(
             f"{name}: timeout_seconds={found:g}: the whole node waits for it: more than 0, and {MAX_TIMEOUT_SECONDS:g}"
@@ -87,10 +90,17 @@ class WaitedCalls:
     """Calls of one rule, one after the other."""
 
     def __init__(
-        self, now: Callable[[], float], timeout: float = TIMEOUT_SECONDS, grace: float = GRACE_SECONDS
+        self,
+        now: Callable[[], float],
+        timeout: float = TIMEOUT_SECONDS,
+        grace: float = GRACE_SECONDS,
+        start: float = START_SECONDS,
     ) -> None:
-        """``now`` gives seconds; ``timeout`` is in seconds of the real clock; ``grace`` is infinite for no budget."""
+        """``now`` gives seconds. ``timeout`` is in seconds of the real clock, as is ``start``, the time for a call to
+        begin; ``grace`` is infinite for no budget.
+        """
         self.timeout = timeout
+        self._start = start
         self.taken = 0.0
         """Seconds for which the node has waited, since somebody has set it to 0."""
         self._grace = grace
@@ -135,9 +145,9 @@ class WaitedCalls:
 
     def _is_done_in_time(self, job: _Job) -> bool:
         """Whether a call ends within the time-out of its beginning, and begins soon enough."""
-        if job.done.acquire(timeout=min(self.timeout, START_SECONDS)):
+        if job.done.acquire(timeout=min(self.timeout, self._start)):
             return True
-        while job.began_at is None and monotonic() - job.made_at < START_SECONDS:
+        while job.began_at is None and monotonic() - job.made_at < self._start:
             if job.done.acquire(timeout=_STEP_SECONDS):
                 return True
         left = 0.0 if job.began_at is None else job.began_at + self.timeout - monotonic()
@@ -164,3 +174,7 @@ class WaitedCalls:
         if self._jobs is not None:
             self._jobs.put(None)
             self._jobs = None
+
+
+MakeCalls = Callable[[float, float, float | None], WaitedCalls]
+"""Makes the calls of a rule, by its kind's time-out and grace in seconds, and the time-out that it has itself."""

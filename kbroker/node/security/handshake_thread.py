@@ -36,7 +36,9 @@ LOWEST_PRIORITY = 19
 class HandshakeThread:
     """The steps of all listeners of a node, in the order in which they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: float = LATE_SECONDS, idle: float = IDLE_SECONDS) -> None:
+        self.late = late
+        self._idle = idle
         self._steps: SimpleQueue[tuple[trio.lowlevel.Task, Callable[[], bool]]] = SimpleQueue()
         self._begun: deque[float] = deque()
         """When the steps came that wait or are being taken, the first of them first."""
@@ -62,7 +64,7 @@ class HandshakeThread:
             self._steps.put((trio.lowlevel.current_task(), step))
         self._begun.append(trio.current_time())
         self._look_for_late()
-        with trio.move_on_after(LATE_SECONDS):  # which ends no wait: nobody else may come and look
+        with trio.move_on_after(self.late):  # which ends no wait: nobody else may come and look
             result: bool = await trio.lowlevel.wait_task_rescheduled(self._wait_on)
         return result
 
@@ -76,13 +78,13 @@ class HandshakeThread:
         while self.waiting >= ROOM:
             if self._room.is_set():  # the event of others who wait is theirs as well
                 self._room = trio.Event()
-            with trio.move_on_after(LATE_SECONDS):
+            with trio.move_on_after(self.late):
                 await self._room.wait()
             self._look_for_late()
 
     def _look_for_late(self) -> None:
         """Have the second thread help if the first step of all has waited for long. Never raises."""
-        if self._begun and trio.current_time() - self._begun[0] >= LATE_SECONDS:
+        if self._begun and trio.current_time() - self._begun[0] >= self.late:
             with self._lock:
                 if not self._is_helped:
                     with suppress(RuntimeError):  # the system has no thread left: the first one goes on alone
@@ -102,7 +104,7 @@ class HandshakeThread:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         while True:
             try:
-                self._take(token, *self._steps.get(timeout=IDLE_SECONDS))
+                self._take(token, *self._steps.get(timeout=self._idle))
             except Empty:
                 with self._lock:
                     if self._steps.empty():

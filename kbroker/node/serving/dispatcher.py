@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from kbroker.errors import ErrorCode
 from kbroker.handlers.api_versions import unsupported_version
 from kbroker.handlers.common.context import CloseConnection, MeteredContext, RequestContext
-from kbroker.handlers.common.fair_share import LONG_REQUEST
 from kbroker.handlers.common.forwarding import NotForwarded, by_controller, error_codes
 from kbroker.handlers.registration import Forwarding, Registration
 from kbroker.node.serving.request_wait import ConnectionLost
@@ -50,6 +49,7 @@ class Dispatcher:
         "_all",
         "_connection",
         "_known_limits",
+        "_long_bytes",
         "_quotas",
         "_replies",
         "_services",
@@ -65,6 +65,7 @@ class Dispatcher:
         self._connection = connection
         self._services = services
         self._quotas = services.quotas
+        self._long_bytes = services.env.budgets.long_request_bytes
         self._all = table
         self._table = table
         self._replies = replies
@@ -94,7 +95,7 @@ class Dispatcher:
         if registration is None or registration.is_async:
             return False
         if (
-            len(frame) > LONG_REQUEST
+            len(frame) > self._long_bytes
             and self._services.authorizer is not None
             and registration.prefetch_permissions is not None
         ):
@@ -142,8 +143,9 @@ class Dispatcher:
             self._replies.answer(unsupported_version(), api_key, 0, correlation_id)
             return
         long = None
-        if len(frame) > LONG_REQUEST or registration.large_answers is not None:
-            long = self._long_request(registration, len(frame) > LONG_REQUEST)
+        is_long = len(frame) > self._long_bytes
+        if is_long or registration.large_answers is not None:
+            long = self._long_request(registration, is_long)
             await long.give_way()
         meter = None if self._quotas.clients is None else self._meter(frame, registration)
         request, context = self._decode(frame, registration, None)

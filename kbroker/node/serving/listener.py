@@ -36,9 +36,6 @@ logger = logging.getLogger(__name__)
 login_logger = logging.getLogger("kbroker.authentication")
 """Has each client that is not let in, one by one, at DEBUG."""
 
-SWEEP_SECONDS = 5.0
-"""The exactness of the time limits below."""
-
 ACCEPT_AGAIN_SECONDS = 0.1
 """After the system could not give a connection."""
 
@@ -218,6 +215,7 @@ class Listener:
         self._coming: dict[trio.CancelScope, tuple[float, str]] = {}
         """Clients that are not let in yet: since when, and where from."""
         self._some = trio.Event()
+        self._sweep_seconds = services.env.budgets.sweep_seconds
         self.refusals = RefusalLog(name, lambda level, text: logger.log(level, "%s", text))
         self._kept_out = 0
         self._poller: Poller | None = None
@@ -437,7 +435,7 @@ class Listener:
             if not self._connections and not self.refusals.has_untold:
                 self._some = trio.Event()
                 await self._some.wait()  # an idle node wakes for nothing
-            await trio.sleep(SWEEP_SECONDS)
+            await trio.sleep(self._sweep_seconds)
             self.sweep(trio.current_time())
 
     def sweep(self, now: float) -> None:
@@ -462,7 +460,7 @@ class Listener:
                 seen.frame_since = now
             elif connection.frames == 0 or connection.in_frame:
                 allowed = limits.frame if connection.frames else limits.first_frame
-                slow = received < limits.min_bytes_per_second * SWEEP_SECONDS
+                slow = received < limits.min_bytes_per_second * self._sweep_seconds
                 if now - seen.frame_since > allowed and slow:
                     logger.info("closing connection from %s: no complete request in %g s", connection.peer, allowed)
                     connection.scope.cancel()

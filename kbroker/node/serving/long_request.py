@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MANY = 2000
-"""Topics and their partitions, or groups, of an answer from which on it is encoded in a thread: it would hold up the
-others for milliseconds, and with 100,000 topics for half a second."""
-
 _FREED_AT_ONCE: Final = 200
 """Elements of a list of an answer that are freed in a step: 100,000 take a tenth of a second."""
 
@@ -68,7 +64,7 @@ class LongRequest:
         large = registration.large_answers
         if large is not None and large.all_topics_are_asked_for(request, context.api_version):
             topics = self._services.metadata.image.topics.by_name.values()
-            if len(topics) + sum(len(topic.partitions) for topic in topics) > MANY:
+            if len(topics) + sum(len(topic.partitions) for topic in topics) > context.budgets.large_answer_parts:
                 await self._take_turn()
         if self._is_long and not registration.is_async and registration.prefetch_permissions is not None:
             if context.authorizer is not None:
@@ -78,7 +74,8 @@ class LongRequest:
         """Give way after the handler. A large answer waits for its turn to be ``encoded``, if it has none yet."""
         await self.give_way()
         large = self._registration.large_answers
-        if large is not None and sum(map(len, large.lists_of(response))) > MANY:
+        most = self._services.env.budgets.large_answer_parts
+        if large is not None and sum(map(len, large.lists_of(response))) > most:
             self._is_large = True
             if not self._has_turn:
                 await self._take_turn()

@@ -40,6 +40,7 @@ class RefusalLog:
 
     def __init__(self, listener: str, log: Callable[[int, str], None]) -> None:
         """``log`` writes a line of a level."""
+        self.interval = INTERVAL_SECONDS
         self._listener = listener
         self._log = log
         self._told: dict[tuple[str, str], _LastLine] = {}
@@ -68,7 +69,7 @@ class RefusalLog:
     def flush(self, now: float) -> None:
         """Tell what has been counted for long enough, and forget who has come no more."""
         for key, told in list(self._told.items()):
-            if now - told.at < INTERVAL_SECONDS:
+            if now - told.at < self.interval:
                 break  # they stand in the order of their times
             del self._told[key]
             if told.untold:

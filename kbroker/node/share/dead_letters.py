@@ -251,7 +251,8 @@ class DeadLetterQueue:
             if problem is None:
                 return
             if failures < ATTEMPTS:
-                await trio.sleep(pause_ms(failures, self._services.env.rng) / 1000)
+                env = self._services.env
+                await trio.sleep(env.budgets.retry_pauses * pause_ms(failures, env.rng) / 1000)
         if not is_ours():
             raise _NoLongerOurs
         self._count_failure(source)

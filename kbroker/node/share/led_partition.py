@@ -216,7 +216,7 @@ class LedSharePartition:
 
     async def _keep_again(self, core: SharePartition) -> None:
         """Retry persisting dead letters after a pause, if this broker still leads the partition."""
-        await trio.sleep(_PAUSE_SECONDS)
+        await trio.sleep(_PAUSE_SECONDS * self._env.budgets.retry_pauses)
         self._waits_to_keep = False
         if self.is_current:
             self.keep(core.keep_again())

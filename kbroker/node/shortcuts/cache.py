@@ -133,7 +133,7 @@ class ShortcutCache:
         self, api_key: int, frame: memoryview, request: object, response: object, ctx: RequestContext
     ) -> None:
         """A handler has served a request: remember it if that promises to pay."""
-        if api_key not in MODULES:
+        if api_key not in MODULES or not ctx.budgets.remembers:
             return
         known = self.known.get(api_key)
         self._unrecognised += 1

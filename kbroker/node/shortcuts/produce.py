@@ -50,7 +50,7 @@ _TAGS = Struct(f"{len(_NO_TAGS)}s")
 _PLACEHOLDERS: Final = (PLACEHOLDER, PLACEHOLDER + 1, PLACEHOLDER + 2)
 """For base_offset, log_append_time_ms and log_start_offset, adjacent in every version."""
 
-_MAX_FORMS: Final = 256
+MOST_FORMS: Final = 256
 """Partitions remembered for one connection. With more, a newly remembered one replaces them all."""
 
 _MAX_PREFIX: Final = 512
@@ -108,7 +108,7 @@ class ProduceShortcut(Shortcut):
         if (
             other._key_and_version != self._key_and_version
             or other._length_at != self._length_at
-            or len(self._forms) + len(other._forms) > _MAX_FORMS
+            or len(self._forms) + len(other._forms) > MOST_FORMS
         ):
             return False
         self._forms.update(other._forms)

@@ -51,7 +51,9 @@ class _FeedEntry(NamedTuple):
 class Feed:
     """The exchanges of one or several nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_kept_bytes: int = MAX_KEPT_BYTES, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+        self._max_kept_bytes = max_kept_bytes
+        self._max_waiting_bytes = max_waiting_bytes
         self._lock = threading.Lock()
         self._story = Story()
         self._kept: OrderedDict[tuple[int, str, int], _FeedEntry] = OrderedDict()
@@ -91,13 +93,13 @@ class Feed:
         replaced = self._kept.pop(key, None)
         self._bytes += kept.size - (0 if replaced is None else replaced.size)
         self._kept[key] = kept
-        while len(self._kept) > MAX_KEPT or self._bytes > MAX_KEPT_BYTES:
+        while len(self._kept) > MAX_KEPT or self._bytes > self._max_kept_bytes:
             self._bytes -= self._kept.popitem(last=False)[1].size
 
     def read(self) -> FeedReader:
         """A reader, who gets what is kept, and then what comes. It is to be closed."""
         with self._lock:
-            reader = FeedReader(self)
+            reader = FeedReader(self, self._max_waiting_bytes)
             for kept in self._kept.values():
                 reader.put(_event("exchange", kept.document))
             self._readers.append(reader)
@@ -159,8 +161,9 @@ def _items_of_file(starts: Mapping[int, StreamStart], names: Names, kept: Sequen
 class FeedReader:
     """A reader's events that wait, as text."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, max_bytes: int) -> None:
         self._feed = feed
+        self._max_bytes = max_bytes
         self._waiting: deque[str] = deque()
         self._size = 0
         self._lost = 0
@@ -171,7 +174,7 @@ class FeedReader:
         with self._some:
             self._waiting.append(event)
             self._size += len(event)
-            while len(self._waiting) > MAX_WAITING or (self._size > MAX_WAITING_BYTES and len(self._waiting) > 1):
+            while len(self._waiting) > MAX_WAITING or (self._size > self._max_bytes and len(self._waiting) > 1):
                 self._size -= len(self._waiting.popleft())
                 self._lost += 1
             self._some.notify()

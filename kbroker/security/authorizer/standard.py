@@ -48,10 +48,10 @@ _IMPLYING: Final = {
 _SAMPLE_NAME: Final = "hardcode"
 """`StandardAuthorizer.authorize_by_resource_type` asks for a resource of this name first, as Kafka does."""
 
-_MAX_REMEMBERED: Final = 20_000
+MAX_REMEMBERED: Final = 20_000
 """Decisions that are remembered. Then all are forgotten: asking for ever new names must not fill the memory."""
 
-_MAX_REMEMBERED_NAME: Final = 255
+MAX_REMEMBERED_NAME: Final = 255
 _Rules = dict[KafkaPrincipal, list[Acl]]
 
 
@@ -159,8 +159,8 @@ class StandardAuthorizer:
         allowed = self._decisions.get(key)
         if allowed is None:
             allowed = self._decide(principal, host, operation, resource_type, name)[0]
-            if len(name) <= _MAX_REMEMBERED_NAME:
-                if len(self._decisions) >= _MAX_REMEMBERED:
+            if len(name) <= MAX_REMEMBERED_NAME:
+                if len(self._decisions) >= MAX_REMEMBERED:
                     self._decisions.clear()
                 self._decisions[key] = allowed
         return allowed
@@ -222,7 +222,7 @@ class StandardAuthorizer:
         allowed = self._decisions_by_type.get(key)
         if allowed is None:
             allowed = self._decide_by_type(principal, host, operation, resource_type)
-            if len(self._decisions_by_type) >= _MAX_REMEMBERED:
+            if len(self._decisions_by_type) >= MAX_REMEMBERED:
                 self._decisions_by_type.clear()
             self._decisions_by_type[key] = allowed
         return allowed

@@ -149,13 +149,13 @@ async def _scrub(cluster: SimCluster, node: SimNode) -> None:
     """Have a node verify its logs now."""
 
     def ended() -> list[int]:
-        scrubber = None if node.broker is None else node.broker.log_scrubber
+        scrubber = None if node.broker is None else node.broker.log_care.scrubber
         return [] if scrubber is None else [each.ended_ms for each in scrubber.progress.values()]
 
     await cluster.until(lambda: any(ended()), 20, f"{node.name} does not begin to verify its logs")
     before = ended()
-    assert node.broker is not None and node.broker.log_scrubber is not None
-    node.broker.log_scrubber.begin()
+    assert node.broker is not None and node.broker.log_care.scrubber is not None
+    node.broker.log_care.scrubber.begin()
     await cluster.until(lambda: min(ended(), default=0) > max(before), 60, f"{node.name} does not verify its logs")
 
 

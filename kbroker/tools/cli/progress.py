@@ -33,8 +33,9 @@ def progress_line(task: str, done: int, total: int | None, seconds: float, shown
 class Progress:
     """Counts what is done. ``hidden`` takes the line away while something else is written."""
 
-    def __init__(self, task: str, total: int | None, shown: Callable[[int], str]) -> None:
+    def __init__(self, task: str, total: int | None, shown: Callable[[int], str], first: float) -> None:
         self._task = task
+        self._first = first
         self._total = total
         self._shown = shown
         self._done = 0
@@ -65,7 +66,7 @@ class Progress:
 
     def draw_until_ended(self) -> None:
         """The work of the thread."""
-        pause = FIRST
+        pause = self._first
         while not self._ended.wait(pause):
             pause = _EACH
             seconds = time.monotonic() - self._began
@@ -83,9 +84,14 @@ class Progress:
 
 
 @contextmanager
-def progress(task: str, *, total: int | None = None, shown: Callable[[int], str] = str) -> Iterator[Progress]:
-    """Show the progress of a task within the block. ``total`` and ``shown``: how much there is, and how it is told."""
-    made = Progress(task, total, shown)
+def progress(
+    task: str, *, total: int | None = None, shown: Callable[[int], str] = str, first: float = FIRST
+) -> Iterator[Progress]:
+    """Show the progress of a task within the block, from ``first`` seconds on.
+
+    ``total`` and ``shown``: how much there is, and how it is told.
+    """
+    made = Progress(task, total, shown, first)
     if not (sys.stderr is not None and sys.stderr.isatty()):
         yield made
         return

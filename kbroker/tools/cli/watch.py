@@ -247,7 +247,8 @@ class _Display:
 class _Live:
     """Takes what nodes say, each in a thread of its own, and shows it in this one."""
 
-    def __init__(self, nodes: Sequence[ExplorerClient], display: _Display) -> None:
+    def __init__(self, nodes: Sequence[ExplorerClient], display: _Display, queued_bytes: int = QUEUED_BYTES) -> None:
+        self._queued_bytes = queued_bytes
         self._display = display
         self._nodes = nodes
         self._queue: queue.SimpleQueue[tuple[ExplorerClient, Item | None]] = queue.SimpleQueue()
@@ -295,7 +296,7 @@ class _Live:
                 if item is None:
                     continue
                 with self._lock:
-                    has_room = self._bytes + _size(item) <= QUEUED_BYTES or not isinstance(item, Exchange)
+                    has_room = self._bytes + _size(item) <= self._queued_bytes or not isinstance(item, Exchange)
                     self._bytes += _size(item) if has_room else 0
                 if isinstance(item, Exchange) and not has_room:
                     lost[item.api_key] += 1

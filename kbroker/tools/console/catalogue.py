@@ -148,8 +148,13 @@ def _ask_ends(client: Client, partitions: Sequence[TopicPartition]) -> dict[Topi
 class TopicCatalogue:
     """The topics, asked for by one task at a time, which goes on when the page that began it has gone."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self, cluster: Cluster, fresh_seconds: float = _LEAST_SECONDS, times_as_long: int = _TIMES_AS_LONG
+    ) -> None:
+        """Topics are fresh for so many seconds, or as many ``times_as_long`` as it takes to ask for them."""
         self._cluster = cluster
+        self._fresh_seconds = fresh_seconds
+        self._times_as_long = times_as_long
         self._known: Topics | None = None
         self._rates = Rates()
         self._asked_at = 0.0
@@ -194,7 +199,7 @@ class TopicCatalogue:
             self._failure = None
             self._asked_at = began
             self._took = now - began
-            self._stale_at = now + max(_LEAST_SECONDS, _TIMES_AS_LONG * self._took)
+            self._stale_at = now + max(self._fresh_seconds, self._times_as_long * self._took)
         except Exception as error:
             asking.error = self._failure = error
         finally:

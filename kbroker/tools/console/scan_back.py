@@ -22,7 +22,7 @@ T = TypeVar("T")
 MAX_KEYS: Final = 100_000
 """Keys that are told apart, in all looks that go on from each other; each takes about a hundred bytes."""
 
-_FIRST_WINDOW: Final = 2_000
+FIRST_WINDOW: Final = 2_000
 _LARGEST_WINDOW: Final = 50_000
 _MOST_PLACES: Final = 4
 
@@ -34,7 +34,7 @@ def backward(
     matches: dict[int, list[Found]] = {partition: [] for partition in before}
     lowest = dict(before)
     notes: list[str] = []
-    window = limit if look.fits is None else max(limit, _FIRST_WINDOW)
+    window = limit if look.fits is None else max(limit, FIRST_WINDOW)
     for partition, found in _windows(
         client, look, starts, lowest, lambda each: len(matches[each]) < limit, look.sift, window, budget, notes
     ):
@@ -50,12 +50,15 @@ def latest_per_key(
     limit: int,
     budget: Budget,
     seen: frozenset[bytes] = frozenset(),
+    *,
+    max_keys: int = MAX_KEYS,
+    window: int = FIRST_WINDOW,
 ) -> tuple[Page, frozenset[bytes]]:
     """The last record of each key of a partition, as if the topic were compacted, the newest first; tombstones too.
 
     The first record of a key that is met on the way back is its last one, so all that is found is right, however far
     the look comes. Records without a key are left out. The second value are the keys that are met so far, which the
-    next look takes as ``seen``, with the positions of this one. A look ends where there are more than ``MAX_KEYS``.
+    next look takes as ``seen``, with the positions of this one. A look ends where there are more than ``max_keys``.
     """
     matches: dict[int, list[Found]] = {partition: [] for partition in before}
     met: dict[bytes, tuple[int, int]] = {}
@@ -66,12 +69,10 @@ def latest_per_key(
         return None if record.key is None else (record, kind)
 
     def wants(partition: int) -> bool:
-        return len(matches[partition]) < limit and len(seen) + len(met) < MAX_KEYS
+        return len(matches[partition]) < limit and len(seen) + len(met) < max_keys
 
-    for partition, window in _windows(
-        client, look, starts, lowest, wants, keyed, max(limit, _FIRST_WINDOW), budget, notes
-    ):
-        for record, kind in reversed(window):
+    for partition, records in _windows(client, look, starts, lowest, wants, keyed, max(limit, window), budget, notes):
+        for record, kind in reversed(records):
             digest = _digest(partition, record.key or b"")
             if digest in seen or digest in met:
                 continue
@@ -83,10 +84,10 @@ def latest_per_key(
     # What is not shown yet is met again by the next look.
     met = {digest: place for digest, place in met.items() if place[1] >= page.positions[place[0]]}
     known = seen | met.keys()
-    if len(known) >= MAX_KEYS and not page.finished:
+    if len(known) >= max_keys and not page.finished:
         page.finished = page.cut = True
         page.notes.append(
-            f"there are more than {MAX_KEYS:,} keys, and these are the newest: choose a partition or a later beginning"
+            f"there are more than {max_keys:,} keys, and these are the newest: choose a partition or a later beginning"
         )
     elif not page.finished:
         page.notes.append(f"read back to {_places(starts, page.positions)}: keys that are not here are older")

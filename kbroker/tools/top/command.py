@@ -80,14 +80,15 @@ def _interval(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show until ``q``, or once."""
-    from kbroker.tools.top.looking import Observer
+    from kbroker.tools.top.looking import PATIENCE, Observer
     from kbroker.tools.top.terminal import is_usable
 
     is_once = arguments.once or not is_usable()
     if arguments.json and not is_once:
         raise UsageError("--json goes with --once")
     with cluster(arguments) as client:
-        observer = Observer(client, arguments.metrics, once=is_once)
+        waits = arguments.timeout if is_once else PATIENCE
+        observer = Observer(client, arguments.metrics, once=is_once, patience=waits)
         if is_once:
             return _once(observer, arguments)
         return _Live(client, observer, arguments).run()

@@ -45,7 +45,7 @@ REQUESTS_A_NODE: Final = 11
 DescribeTransactions, Fetch, and a page of metrics. Brokers before Apache Kafka 3.0 take an OffsetFetch a group."""
 
 PATIENCE: Final = 2.0
-"""Seconds that one broker is waited for."""
+"""Seconds that one broker is waited for, and one page of metrics."""
 
 TOPICS_SECONDS: Final = 5.0
 TIMES_AS_LONG: Final = 20
@@ -90,8 +90,11 @@ class Observer:
         *,
         once: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
     ) -> None:
+        """One broker, or one page, is waited for as long as ``patience`` says, in seconds."""
         self.client = client
+        self.patience = patience
         self.clock = clock
         self.partitions = Rotation(PARTITIONS * (ONCE if once else 1), moves=not once)
         self.groups = Rotation(GROUPS * (ONCE if once else 1), moves=not once)
@@ -130,7 +133,7 @@ class Observer:
         if began >= self._scrape_at:
             for url in self._metrics:
                 try:
-                    pages.append(scrape(url, self.clock()))
+                    pages.append(scrape(url, self.clock(), self.patience))
                 except CannotScrape as error:
                     problems.append(str(error))
             now = self.clock()
@@ -206,7 +209,7 @@ class _OneLook:
             return None
         self._count()
         try:
-            with patience(self._client, PATIENCE):
+            with patience(self._client, self._observer.patience):
                 return question()
         except (ApiNotServed, ResponseError) as error:
             self._problems.append(str(error))
@@ -216,7 +219,7 @@ class _OneLook:
 
     def _quorum(self) -> Quorum | None:
         self._count()
-        with patience(self._client, PATIENCE):
+        with patience(self._client, self._observer.patience):
             return ask_quorum(self._client)[0]
 
     def _ends(
@@ -224,7 +227,8 @@ class _OneLook:
     ) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for node, partitions in _parts(led):
-            request = offsets_request(dict.fromkeys(partitions, LATEST), int(PATIENCE * 1000), read_committed=committed)
+            timeout_ms = int(self._observer.patience * 1000)
+            request = offsets_request(dict.fromkeys(partitions, LATEST), timeout_ms, read_committed=committed)
             response = self._ask(node, partial(self._client.ask_node, node, request))
             if response is not None:
                 found |= {each: listed.offset for each, code, listed in listed_offsets(response) if not code}

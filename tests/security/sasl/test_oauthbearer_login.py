@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 import ssl
@@ -20,16 +21,20 @@ from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.oauthbearer import http as provider_http
 from kbroker.security.sasl.oauthbearer import retrieval
 from kbroker.security.sasl.oauthbearer.compact import decode_json, split_token
-from kbroker.security.sasl.oauthbearer.http import Limits, ProviderError, ask, parse_url
+from kbroker.security.sasl.oauthbearer.http import Limits, ProviderError, parse_url
 from kbroker.security.sasl.oauthbearer.messages import parse_initial_response
 from kbroker.security.sasl.oauthbearer.retrieval import Backoff, Credentials, from_endpoint, token_of_answer
 from kbroker.testing.token_provider import Answer, TokenProvider
+from tests.patience import LONG, LONG_MS
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+ask = functools.partial(provider_http.ask, limits=Limits(LONG, LONG))
 
 
 def login(**more: str) -> Any:
     options = more.pop("options", "")
+    more = {"sasl.login.connect.timeout.ms": str(LONG_MS), "sasl.login.read.timeout.ms": str(LONG_MS)} | more
     properties = ClientProperties({name.replace("_", "."): value for name, value in more.items()})
     return client_mechanism("OAUTHBEARER", f"{MODULE} required {options};", properties)
 

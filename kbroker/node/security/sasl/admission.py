@@ -49,9 +49,6 @@ MAX_EARLY_FRAME = 64 * 1024
 MAX_ILLEGAL_FRAME = 4 * 1024
 """Bytes of a request of another API that is read for its answer: reading and answering a larger one costs too much."""
 
-MAX_UNAUTHENTICATED_BYTES = 32 << 20
-"""Bytes of frames, not answered yet, that all clients of a listener may have before they have authenticated."""
-
 FREE_FRAME = 4 * 1024
 """Bytes that each client may have beside those, so that nobody's large frames keep others from logging in.
 
@@ -160,7 +157,7 @@ class SaslAdmission:
         while received < size:
             if received == len(buffer):
                 grown = min(size, 2 * received) - received
-                if self._held_bytes + grown > MAX_UNAUTHENTICATED_BYTES:
+                if self._held_bytes + grown > self.services.env.budgets.unauthenticated_bytes:
                     raise AdmissionRefused("the listener holds too many bytes of clients that have not authenticated")
                 self._held_bytes += grown
                 exchange.held_bytes += grown

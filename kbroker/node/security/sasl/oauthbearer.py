@@ -23,6 +23,7 @@ from kbroker.security.sasl.oauthbearer.unsecured import unsecured_validator
 if TYPE_CHECKING:
     from kbroker.handlers.common.context import Services
     from kbroker.node.rules.tokens import TokenRule
+    from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ _ISSUER = "sasl.oauthbearer.expected.issuer"
 
 
 class _Keys(Protocol):
-    async def verified(self, token: str) -> dict[str, Any]: ...
+    async def verified(self, token: str, wait: float) -> dict[str, Any]: ...
 
 
 class OAuthBearerOnListener:
@@ -64,14 +65,14 @@ class OAuthBearerOnListener:
         if self._rule is not None:
             server = self._rule.server
             return OfferedMechanism(lambda: server(""), self._max_reauth_ms, server)
-        validate = self._make_validator(services.env.wall_clock_ms)
+        validate = self._make_validator(services.env)
         return OfferedMechanism(lambda: OAuthBearerServer(validate), self._max_reauth_ms)
 
     def _fatal(self, name: str, text: str) -> FatalError:
         return FatalError(f"{self._properties.prefix}{name}: {text}")
 
-    def _chosen(self) -> Callable[[Callable[[], int]], Validator]:
-        """The maker of the validator, of a clock in milliseconds since 1970."""
+    def _chosen(self) -> Callable[[Env], Validator]:
+        """The maker of the validator."""
         properties = self._properties
         handler, url = properties[_HANDLER], properties[_URL]
         if handler is None and not url:
@@ -90,7 +91,7 @@ class OAuthBearerOnListener:
             raise self._fatal("sasl.oauthbearer.jwt.validator.class", f"{name} is a Java class that cannot be loaded")
         return self._signed(url)
 
-    def _unsecured(self, url: str | None) -> Callable[[Callable[[], int]], Validator]:
+    def _unsecured(self, url: str | None) -> Callable[[Env], Validator]:
         if url:
             raise self._fatal(_HANDLER, f"takes tokens without a signature, and would not look at the keys of {_URL}")
         try:
@@ -101,14 +102,15 @@ class OAuthBearerOnListener:
             "listener %s takes OAUTHBEARER tokens without a signature: its clients are whoever they say they are",
             self._properties.listener_name,
         )
-        return lambda now_ms: unsecured_validator(self._options, now_ms)
+        return lambda env: unsecured_validator(self._options, env.wall_clock_ms)
 
-    def _signed(self, url: str) -> Callable[[Callable[[], int]], Validator]:
+    def _signed(self, url: str) -> Callable[[Env], Validator]:
         rules, keys = self._rules(), self._keys(url)
 
-        def make(now_ms: Callable[[], int]) -> Validator:
+        def make(env: Env) -> Validator:
             async def validate(token: str) -> BearerToken:
-                return judge_claims(await keys.verified(token), rules, now_ms())
+                claims = await keys.verified(token, env.budgets.provider_wait)
+                return judge_claims(claims, rules, env.wall_clock_ms())
 
             return validate
 

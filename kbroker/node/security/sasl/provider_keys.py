@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -16,9 +16,6 @@ from kbroker.security.sasl.oauthbearer.refresh import RefreshTimes
 from kbroker.security.sasl.oauthbearer.token import TokenRefused
 
 logger = logging.getLogger(__name__)
-
-WAIT_SECONDS: Final = 8.0
-"""The time that a client waits for keys that its token needs. A connection has ten seconds in all to authenticate."""
 
 
 class ProviderKeys:
@@ -38,8 +35,11 @@ class ProviderKeys:
         self._wanted = trio.Event()
         self._asked = trio.Event()
 
-    async def verified(self, token: str) -> dict[str, Any]:
-        """The claims of a token that is signed by one of the keys; ``TokenRefused`` if it is not."""
+    async def verified(self, token: str, wait: float) -> dict[str, Any]:
+        """The claims of a token that is signed by one of the keys; ``TokenRefused`` if it is not.
+
+        Keys that are not there are waited for, ``wait`` seconds at most.
+        """
         keys = self._keys
         if keys is None:
             split_token(token)  # what is none, or is too long, waits for nobody
@@ -50,7 +50,7 @@ class ProviderKeys:
                 if not self._times.may_ask_for_unknown(trio.current_time()):
                     raise
                 self._wanted.set()
-        with trio.move_on_after(WAIT_SECONDS):
+        with trio.move_on_after(wait):
             await self._asked.wait()
         if self._keys is None:
             raise TokenRefused("the provider's keys are not there yet")
@@ -95,7 +95,7 @@ class FileKeys:
             return (0, 0, 0)
         return (found.st_mtime_ns, found.st_size, found.st_ino)
 
-    async def verified(self, token: str) -> dict[str, Any]:
+    async def verified(self, token: str, wait: float) -> dict[str, Any]:
         """The claims of a token that is signed by one of the keys; ``TokenRefused`` if it is not."""
         mark = self._mark()
         if mark != self._seen:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from kbroker.config.definition import InvalidConfig
@@ -100,11 +100,14 @@ class Limits(NamedTuple):
     in_all: float = 8.0
 
 
+LIMITS: Final = Limits()
+
+
 def ask(
     url: Url,
     *,
     context: ssl.SSLContext | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - it cannot change
+    limits: Limits = LIMITS,
     headers: Mapping[str, str] | None = None,
     form: bytes | None = None,
 ) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from kbroker.config.security.sasl import ENDPOINT_LOGINS, JWT_BEARER, JWT_RETRIEVERS, UNSECURED_LOGIN
 from kbroker.security.sasl.mechanism import Settings
 from kbroker.security.sasl.oauthbearer.assertion import Bearer, ByAssertion, assertions, has_assertion
-from kbroker.security.sasl.oauthbearer.http import Limits, Url, ask, parse_url, provider_context
+from kbroker.security.sasl.oauthbearer.http import LIMITS, Limits, Url, ask, parse_url, provider_context
 from kbroker.security.sasl.oauthbearer.messages import OAuthBearerClient, check_extensions
 from kbroker.security.sasl.oauthbearer.retrieval import (
     Backoff,
@@ -79,9 +79,8 @@ def _source(text: str, options: Mapping[str, str], settings: Settings) -> Callab
 def _question(url: Url, options: Mapping[str, str], settings: Settings) -> Callable[[Mapping[str, str], bytes], bytes]:
     context = provider_context(options)
     connect, read = (settings[f"sasl.login.{name}.timeout.ms"] for name in ("connect", "read"))
-    default = Limits()
-    seconds = default.connect if connect is None else connect / 1000
-    limits = Limits(seconds, default.in_all if read is None else seconds + read / 1000)
+    seconds = LIMITS.connect if connect is None else connect / 1000
+    limits = Limits(seconds, LIMITS.in_all if read is None else seconds + read / 1000)
     question = functools.partial(ask, url, context=context, limits=limits)
     return lambda headers, form: question(headers=headers, form=form)
 

@@ -117,12 +117,19 @@ def _write(client: Client, wanted: RecordRange, file: ExportFile, *, per_key: bo
     file.finish()
 
 
-def _every_latest(client: Client, wanted: RecordRange, limits: Limits, write: Callable[[Found], None]) -> None:
-    """The latest of each key, in looks that go on from each other."""
+def _every_latest(
+    client: Client,
+    wanted: RecordRange,
+    limits: Limits,
+    write: Callable[[Found], None],
+    at_once: int = MAX_RECORDS,
+    **bounds: int,
+) -> None:
+    """The latest of each key, in looks that go on from each other; ``bounds`` are those of `latest_per_key`."""
     before, seen = dict(limits.ends), frozenset[bytes]()
     while True:
         budget = Budget(check=trio.from_thread.check_cancelled)
-        page, seen = latest_per_key(client, wanted.look, limits.firsts, before, MAX_RECORDS, budget, seen)
+        page, seen = latest_per_key(client, wanted.look, limits.firsts, before, at_once, budget, seen, **bounds)
         for found in page.records:
             trio.from_thread.check_cancelled()
             write(found)

@@ -257,14 +257,14 @@ async def create_topic(call: Call) -> Json:
     return {"done": f"topic {name} is created"}
 
 
-def await_heard(client: Client, name: str, partitions: int = 0) -> None:
-    """Return once the broker that pages are asked of knows a topic, with so many partitions, or after five seconds.
+def await_heard(client: Client, name: str, partitions: int = 0, seconds: float = _HEARD_SECONDS) -> None:
+    """Return once the broker that pages are asked of knows a topic, with so many partitions, or after so many seconds.
 
     It was just created or changed, and another broker may have been told.
     """
-    until = time.monotonic() + _HEARD_SECONDS
+    until = time.monotonic() + seconds
     try:
-        with patience(client, _HEARD_SECONDS):
+        with patience(client, seconds):
             while time.monotonic() < until:
                 found = describe_topics(client, [name]).get(name)
                 if isinstance(found, ResponseError):

@@ -12,7 +12,7 @@ from typing import IO, Final
 from kbroker.client.records_io.items import BadLine, Item
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.records_io.line_records import now_ms
-from kbroker.client.records_io.parquet_records import ParquetRecords
+from kbroker.client.records_io.parquet_records import MAX_CHUNK, ParquetRecords
 from kbroker.errors import FatalError
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.copies import ImportCopy
@@ -59,13 +59,16 @@ def upload_of(copy: ImportCopy) -> Upload:
 class ParquetStep:
     """The rows of a file after the first ``begin``, for a while; all that an earlier step has read come once more."""
 
-    def __init__(self, upload: Upload, file: IO[bytes], begin: int, first_new: int) -> None:
+    def __init__(
+        self, upload: Upload, file: IO[bytes], begin: int, first_new: int, seconds: float = STEP_SECONDS
+    ) -> None:
         """``first_new``: the first row that no earlier step has read. ``RequestRefused`` if the file is no Parquet.
 
         ``file`` is the upload's, which is in use until the step has ended.
         """
         self._upload = upload
         self._first_new = first_new
+        self._seconds = seconds
         self.is_whole = False
         """Whether these are all rows of the file."""
 
@@ -74,7 +77,7 @@ class ParquetStep:
             self._records, self._rows = known
             return
         try:
-            self._records = ParquetRecords(file, now_ms, begin, bounded=True)
+            self._records = ParquetRecords(file, now_ms, begin, max_chunk=MAX_CHUNK)
         except FatalError as error:
             raise RequestRefused(400, str(error)) from None
         self._rows = iter(self._records)
@@ -84,7 +87,7 @@ class ParquetStep:
         for item in self._rows:
             # To pass over rows may take long, and must not be all that a step does.
             if until is None and item.line >= self._first_new:
-                until = time.monotonic() + STEP_SECONDS
+                until = time.monotonic() + self._seconds
             yield item
             if until is not None and time.monotonic() >= until:
                 return

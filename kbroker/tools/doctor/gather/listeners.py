@@ -24,7 +24,9 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 _CONNECT_SECONDS: Final = 3.0
-_ANSWER_SECONDS: Final = 3.0
+_ANSWER: Final = 0.3
+"""The part of all its time that a probe waits for one answer."""
+
 _BROKER: Final = 4
 """The type of a broker's configs as a resource."""
 
@@ -143,7 +145,7 @@ class Probe:
         """The certificate that is shown, in DER; ``OSError`` if there is no agreement."""
         context = self._context(kind)
         with (
-            socket.create_connection((found.host, found.port), timeout=min(_ANSWER_SECONDS, self.seconds)) as plain,
+            socket.create_connection((found.host, found.port), timeout=_ANSWER * self.seconds) as plain,
             context.wrap_socket(plain, server_hostname=found.host) as encrypted,
         ):
             return encrypted.getpeercert(binary_form=True)
@@ -198,7 +200,7 @@ class _Probe(ClientSecurity):
 
     def connect(self, host: str, port: int, seconds: float) -> Connection:
         """A connection on which the versions are known; ``ClientError``."""
-        deadline = time.monotonic() + min(_ANSWER_SECONDS, seconds)
+        deadline = time.monotonic() + _ANSWER * seconds
         return Connection(host, port, client_id=self._client_id, deadline=deadline, security=self)
 
     def wrap(self, connected: socket.socket, host: str, address: str) -> socket.socket:
