@@ -22,6 +22,13 @@ _EXAMPLES: Final = {
     "export": ("orders orders.parquet", "orders today.csv --from -1d"),
     "import": ("orders orders.parquet", "orders orders.csv --by-key"),
     "replay": ("orders orders-again --rate 100", "orders orders-test --from -1h"),
+    "table follow": ("orders --to delta:lake/orders --value json", "orders --to delta:lake/orders --once"),
+    "table backfill": (
+        "orders --from ./kbroker-data --to delta:lake/orders",
+        "orders --from /mnt/backup/kafka-logs --to delta:lake/orders --value json --schema orders.json",
+    ),
+    "table describe": ("delta:lake/orders", "delta:lake/orders --json"),
+    "table maintain": ("delta:lake/orders", "delta:lake/orders --keep 30d"),
     "group list": ("", "--state Stable --json"),
     "group describe": ("billing", "billing --json"),
     "group members": ("billing", "billing --json"),

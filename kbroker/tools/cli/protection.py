@@ -28,6 +28,8 @@ READING: Final = frozenset(
         "group members",
         "profile set",
         "quota list",
+        "table describe",
+        "table follow",
         "token list",
         "top",
         "topic describe",
