@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pyarrow
-import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -89,8 +88,9 @@ class DeltaTarget:
         found: set[tuple[int, int]] = set()
         if self._dead is None:
             return found
+        from pyarrow.dataset import field
+
         with _readable(self.where):
-            field = pyarrow.dataset.field
             for partition, end in self._known_dead.items():
                 if end > positions.get(partition, 0):
                     rows = self._dead.to_pyarrow_table(
@@ -151,14 +151,15 @@ class DeltaTarget:
                 with suppress(DeltaError):  # it is there by now
                     DeltaTable.create(path, table.schema)
                 self._dead = DeltaTable(path)
+            self._check(self._dead, self._known_dead, positions)
             write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(positions))
             self._known_dead |= positions
-            self._check(self._dead, self._known_dead)
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows, which are of one schema, and the next offset of each partition that has moved. ``Conflict``."""
         assert self._table is not None
         with _readable(self.where):
+            self._check(self._table, self._known, positions)
             if rows:
                 write_deltalake(
                     self._table, rows, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
@@ -166,14 +167,14 @@ class DeltaTarget:
             else:
                 self._add_nothing(positions)
             self._known |= positions
-            self._check(self._table, self._known)
 
-    def _check(self, table: DeltaTable, known: Mapping[int, int]) -> None:
-        """``Conflict`` if another follower has moved a partition that was not in this commit.
+    def _check(self, table: DeltaTable, known: Mapping[int, int], partitions: Iterable[int]) -> None:
+        """``Conflict`` if the version that a commit goes on from has other positions than `load` has told.
 
-        The commit has then taken over what that one did, and the next could not be refused for it.
+        A commit that another follower's came before, of other partitions, goes on from both; no later one would be
+        refused for what that follower did.
         """
-        if _positions(table, self._topic_id, known) != known:
+        if _positions(table, self._topic_id, partitions) != {each: known[each] for each in partitions if each in known}:
             raise Conflict("another follower has gone on with a partition")
 
     def _add_nothing(self, positions: Mapping[int, int]) -> None:

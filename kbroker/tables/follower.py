@@ -1,8 +1,8 @@
 """Keeps a table in step with a topic: reads, makes rows, and commits them together with how far they go.
 
 A commit is dead letters first, then the rows. Both carry the next offset of each partition. A follower that ends
-between the two leaves dead letters that are ahead of the table: the next one knows those by their offsets, and adds none
-twice.
+between the two leaves dead letters that are ahead of the table: the next one knows those by their offsets, and adds
+none twice.
 """
 
 from __future__ import annotations
