@@ -76,8 +76,10 @@ def test_another_follower_at_every_step(tmp_path: Path) -> None:
         for part in (None, 2):
             topic, path = orders(), tmp_path / f"{moment}-{part}"
 
-            def other(now: int, topic: ModelTopic = topic, path: Path = path, part: int | None = part) -> None:
-                if now == moment:
+            def other(
+                now: int, at: int = moment, topic: ModelTopic = topic, path: Path = path, part: int | None = part
+            ) -> None:
+                if now == at:
                     topic.append(0, b'{"id": 77, "late": 1}', b"late")
                     try:
                         follow(topic, path, JSON, kill_at(part or 0))
@@ -110,25 +112,22 @@ def test_followers_of_different_partitions_do_not_hide_each_other(tmp_path: Path
     check_once(topic, path)
 
 
-VALUES = st.one_of(
-    st.none(),
-    st.binary(max_size=12),
-    st.sampled_from(
-        [b"", b" ", b"{}", b"null", b"[1]", b'{"a":1} {"a":2}', b'{"a":1},"v":{"a":2}', b'{"a":1}}\n{"v":{"a":2}', b'{"a":1',
-         b'"b":2}', b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":1,"a":2}', b'{"a":01}',
-         b'{"a":12345678901234567890}', b'{"a":{"b":[{"c":1}]}}', b'{"a":{"b":[{"c":1,"d":"x"}]}}', b'{"_offset":1}',
-         b'{"A":1}', b'{"x y":1}', b'{"a":\n1}', b'{"a":1}\n']
-    ),
-    st.dictionaries(
-        st.sampled_from("abc"),
-        st.recursive(
-            st.one_of(st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(allow_nan=False), st.text(max_size=3)),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
-            max_leaves=5,
-        ),
-        max_size=3,
-    ).map(lambda document: json.dumps(document).encode()),
-)  # fmt: skip
+ODD = [
+    *(b"", b" ", b"{}", b"null", b"[1]", b'{"a":1} {"a":2}', b'{"a":1},"v":{"a":2}', b'{"a":1}}\n{"v":{"a":2}'),
+    *(b'{"a":1', b'"b":2}', b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":1,"a":2}'),
+    *(b'{"a":01}', b'{"a":12345678901234567890}', b'{"a":{"b":[{"c":1}]}}', b'{"a":{"b":[{"c":1,"d":"x"}]}}'),
+    *(b'{"_offset":1}', b'{"A":1}', b'{"x y":1}', b'{"a":\n1}', b'{"a":1}\n'),
+]
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(allow_nan=False), st.text(max_size=3)
+)
+NESTED = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=5,
+)
+DOCUMENTS = st.dictionaries(st.sampled_from("abc"), NESTED, max_size=3).map(lambda each: json.dumps(each).encode())
+VALUES = st.one_of(st.none(), st.binary(max_size=12), st.sampled_from(ODD), DOCUMENTS)
 
 
 def same(wanted: object, found: object) -> bool:
@@ -195,7 +194,7 @@ def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
     follow(old, path, Settings())
     new = ModelTopic(topic_id="AAAAAAAAAAAAAAAAAAAAAg")
     new.append(0, b"new", b"new")
-    with pytest.raises(Refused, match="was deleted and made anew .* --new-topic"):
+    with pytest.raises(Refused, match=r"was deleted and made anew .* --new-topic"):
         follow(new, path, Settings())
     assert len(rows_in(path)) == 5
     for moment in (1, 2, 3, 4, 0):
@@ -294,7 +293,7 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
     bare = {"_partition": pyarrow.array([0], pyarrow.int32())}
     write_deltalake(str(path), pyarrow.table(bare), mode="overwrite", schema_mode="overwrite")
     topic.append(0, b'{"id": 3}')
-    with pytest.raises(Refused, match="somebody has changed the columns .*: _offset is gone"):
+    with pytest.raises(Refused, match=r"somebody has changed the columns .*: _offset is gone"):
         follow(topic, path, JSON)
     write_deltalake(str(tmp_path / "foreign"), pyarrow.table({"a": [1]}))
     with pytest.raises(Refused, match="none that kbroker made"):

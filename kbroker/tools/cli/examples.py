@@ -27,6 +27,8 @@ _EXAMPLES: Final = {
         "orders --from ./kbroker-data --to delta:lake/orders",
         "orders --from /mnt/backup/kafka-logs --to delta:lake/orders --value json --schema orders.json",
     ),
+    "table run": ("tables.toml", "tables.toml --once"),
+    "table list": ("tables.toml", "tables.toml --json"),
     "table describe": ("delta:lake/orders", "delta:lake/orders --json"),
     "table maintain": ("delta:lake/orders", "delta:lake/orders --keep 30d"),
     "group list": ("", "--state Stable --json"),

@@ -30,6 +30,8 @@ READING: Final = frozenset(
         "quota list",
         "table describe",
         "table follow",
+        "table list",
+        "table run",
         "token list",
         "top",
         "topic describe",

@@ -7,21 +7,32 @@ import importlib.util
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, in_kafkas_units, positive
+from kbroker.tools.cli.common import (
+    add_cluster_arguments,
+    checked,
+    cluster,
+    complain,
+    in_kafkas_units,
+    positive,
+    readable_errors,
+)
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
+    from kbroker.client import Client
     from kbroker.tables.delta import DeltaTarget
     from kbroker.tables.follower import Follower, Settings
+    from kbroker.tables.tables_file import Entry
 
 _KIND: Final = "delta:"
 _AGAIN_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.5
 
 DETAILS = """\
 A table has the columns _partition, _offset, _timestamp, _key, _headers and value; with --value json each field of the
@@ -155,25 +166,39 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(each, handler)
 
 
-def _follow(arguments: argparse.Namespace) -> int:
+def _keep(
+    client: Client,
+    topic: str,
+    target: DeltaTarget,
+    settings: Settings,
+    tell: Callable[[str], None],
+    stop: threading.Event,
+    *,
+    once: bool,
+) -> Follower:
+    """Follow until ``stop``, also while the cluster is away; with ``once`` to the end that there is."""
     from kbroker.client import ConnectionFailed, RequestTimedOut
+    from kbroker.tables.follower import Follower
+    from kbroker.tables.sources import ClusterSource
 
+    follower = Follower(ClusterSource(client, topic), target, settings, tell)
+    while True:
+        try:
+            follower.run(once=once, stop=stop.is_set)
+            return follower
+        except (ConnectionFailed, RequestTimedOut) as error:
+            if once:
+                raise
+            tell(f"{error}; trying again")
+            if stop.wait(_AGAIN_SECONDS):
+                return follower
+
+
+def _follow(arguments: argparse.Namespace) -> int:
     target, settings = _target(arguments.to), _settings(arguments)
     begin = time.monotonic()
     with _stopping() as stop, cluster(arguments) as client:
-        from kbroker.tables.follower import Follower
-        from kbroker.tables.sources import ClusterSource
-
-        follower = Follower(ClusterSource(client, arguments.topic), target, settings, complain)
-        while True:
-            try:
-                follower.run(once=arguments.once, stop=stop.is_set)
-                break
-            except (ConnectionFailed, RequestTimedOut) as error:
-                if arguments.once:
-                    raise
-                complain(f"{error}; trying again")
-                stop.wait(_AGAIN_SECONDS)
+        follower = _keep(client, arguments.topic, target, settings, complain, stop, once=arguments.once)
     return _summarize(arguments, follower, time.monotonic() - begin)
 
 
@@ -214,6 +239,86 @@ def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float
     return 0
 
 
+# --- Many tables -----------------------------------------------------------------------------------------------------
+
+
+def _file_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file with a [[table]] for each table")
+    add_cluster_arguments(parser)
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="end when the tables have what the topics have now")
+    _file_arguments(parser)
+
+
+def _entries(arguments: argparse.Namespace) -> list[Entry]:
+    _target("")  # what is missing is told first
+    from kbroker.tables.tables_file import read_tables
+
+    return read_tables(arguments.file, _path_of, _seconds, _bytes)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Follow each table in a thread of its own; what one cannot go on with is told, and the others go on."""
+    failed: list[str] = []
+    rows: dict[str, int] = {}
+
+    def keep(entry: Entry, client: Client, stop: threading.Event) -> None:
+        def tell(line: str) -> None:
+            complain(f"{entry.topic}: {line}")
+
+        try:
+            with readable_errors(), client:
+                target = _target(entry.path)
+                follower = _keep(client, entry.topic, target, entry.settings, tell, stop, once=arguments.once)
+            rows[entry.path] = follower.progress.rows
+        except FatalError as error:
+            tell(str(error))
+            failed.append(entry.path)
+
+    entries = _entries(arguments)
+    with _stopping() as stop, cluster(arguments) as client:
+        threads = [threading.Thread(target=keep, args=(entry, client.another(), stop)) for entry in entries]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_SECONDS)  # a signal's handler runs between two of them
+    if arguments.json:
+        from kbroker.tools.cli.output import print_json
+
+        print_json([{"table": each.path, "topic": each.topic, "rows": rows.get(each.path)} for each in entries])
+    else:
+        print(f"{sum(rows.values()):,} rows to {len(rows)} tables")
+    return 1 if failed else 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    documents = []
+    entries = _entries(arguments)
+    with cluster(arguments) as client:
+        for entry in entries:
+            told: dict[str, Any] = {"topic": entry.topic, "table": entry.path}
+            try:
+                told |= _document(_target(entry.path), client) | {"problem": None}
+            except FatalError as error:
+                told |= {"problem": str(error)}
+            documents.append(told)
+    from kbroker.tools.cli.output import print_json, print_table
+
+    if arguments.json:
+        print_json(documents)
+        return 0
+    names = ["rows", "dead_letters", "files", "version", "lag"]
+    print_table(
+        ["topic", "table", *(name.replace("_", " ") for name in names), "problem"],
+        [[each.get(name) for name in ("topic", "table", *names, "problem")] for each in documents],
+        numbers=[name.replace("_", " ") for name in names],
+    )
+    return 0
+
+
 # --- Describe, maintain ----------------------------------------------------------------------------------------------
 
 
@@ -243,7 +348,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _document(target: DeltaTarget, client: Any) -> dict[str, Any]:
+def _document(target: DeltaTarget, client: Client) -> dict[str, Any]:
     """All that is told of a table; ``FatalError`` without one, or without its topic."""
     from kbroker.tables.sources import ClusterSource
 
@@ -300,6 +405,8 @@ def _maintain(arguments: argparse.Namespace) -> int:
 ACTIONS = {
     "follow": Action("keep a table in step with a topic", _follow_arguments, _follow, DETAILS),
     "backfill": Action("fill a table from a log directory, without a broker", _backfill_arguments, _backfill, DETAILS),
+    "run": Action("keep the tables of a file in step with their topics", _run_arguments, _run, DETAILS),
+    "list": Action("list the tables of a file, how far each is, and what is wrong with it", _file_arguments, _list),
     "describe": Action("show how far a table is, its rows, files and dead letters", _describe_arguments, _describe),
     "maintain": Action("merge the small files of a table, and remove old ones", _maintain_arguments, _maintain),
 }
