@@ -176,7 +176,7 @@ class Follower:
     def _take(self, came: Chunk | Skipped) -> None:
         partition = came.partition
         if isinstance(came, Skipped):
-            self._convert(partition)
+            self._convert_all()
             lost = Lost(partition, came.wanted, came.start)
             if not self._settings.accept_loss:
                 self._commit(self._covered)
@@ -193,6 +193,7 @@ class Follower:
                 self._commit(self._covered)
 
     def _convert_all(self) -> None:
+        self._values.learn(record.value for records in self._raw.values() for record in records)
         for partition in list(self._raw):
             self._convert(partition)
         self._raw_records = self._raw_bytes = 0

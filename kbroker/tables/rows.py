@@ -5,7 +5,7 @@ What is no value of the format is a dead letter: a row of another table, with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow
@@ -64,6 +64,9 @@ class Values(Protocol):
     def fields(self) -> list[pyarrow.Field]:
         """The columns, as far as they are known."""
 
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """Take the first values that there are, of all partitions, for a sample."""
+
     def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
         """The columns of some values, null where they are bad; then `fields` may be more than they were."""
 
@@ -76,6 +79,9 @@ class BytesValues:
     def fields(self) -> list[pyarrow.Field]:
         """One column."""
         return [pyarrow.field("value", pyarrow.binary())]
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """There is nothing to learn."""
 
     def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
         """All fit."""
@@ -90,6 +96,9 @@ class TextValues:
     def fields(self) -> list[pyarrow.Field]:
         """One column."""
         return [pyarrow.field("value", pyarrow.string())]
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """There is nothing to learn."""
 
     def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
         """What is not UTF-8 is bad."""
@@ -122,10 +131,13 @@ class JsonValues:
         """A column for each field whose kind is known."""
         return [pyarrow.field(name, arrow_type(kind)) for name, kind in self.kinds.items()]
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
-        """What is no object, or does not fit the kinds, is bad."""
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """Infer the kinds, if there are none yet."""
         if not self.kinds:
             self.kinds = infer(values)
+
+    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+        """What is no object, or does not fit the kinds, is bad."""
         whole = self._parse(values)
         if whole is not None:
             return whole, {}

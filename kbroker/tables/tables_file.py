@@ -56,7 +56,7 @@ def read_tables(
         try:
             entries.append(Entry(table["topic"], path_of(table["to"]), _settings(table, file, seconds_of, bytes_of)))
         except (ValueError, OSError) as error:
-            raise FatalError(f"{where}: {error or 'to is delta:PATH with the path of a directory'}") from None
+            raise FatalError(f"{where}: {str(error) or 'to is delta:PATH with the path of a directory'}") from None
     paths = [entry.path for entry in entries]
     for path in paths:
         if paths.count(path) > 1:

@@ -7,31 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker.testing import RunningBroker, running_broker
-from tests.cli_command import Run, command_for
+from kbroker.testing import RunningBroker
+from tests.cli_command import Run
 from tests.patience import LONG, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 deltalake: Any = pytest.importorskip("deltalake")
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    """A broker that keeps records that are old."""
-    with running_broker({"log.retention.ms": "-1"}) as running:
-        yield running
-
-
-@pytest.fixture
-def kb(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command against that broker."""
-    return command_for(broker.bootstrap_servers, monkeypatch, capsys)
 
 
 def send(broker: RunningBroker, topic: str, values: list[str], *, end: str = "commit") -> None:
