@@ -18,10 +18,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.target import Conflict, TableFacts
-
-DEAD_LETTERS: Final = "_dead_letters"
-"""The end of the name of the table of dead letters, which is beside the table."""
+from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
+from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -81,7 +79,7 @@ class DeltaTarget:
     def schema(self) -> pyarrow.Schema:
         """The columns."""
         assert self._table is not None
-        return pyarrow.schema(self._table.schema().to_arrow())
+        return plain_schema(pyarrow.schema(self._table.schema().to_arrow()))
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
@@ -143,9 +141,10 @@ class DeltaTarget:
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add dead letters, which are committed before the rows between them. ``Conflict``."""
         with _readable(self.where):
-            ids = pyarrow.field("_topic_id", pyarrow.string())
             table = pyarrow.Table.from_batches(rows)
-            table = table.append_column(ids, pyarrow.array([self._topic_id] * table.num_rows, pyarrow.string()))
+            table = table.append_column(
+                TOPIC_ID_FIELD, pyarrow.array([self._topic_id] * table.num_rows, pyarrow.string())
+            )
             if self._dead is None:
                 path = self._path + DEAD_LETTERS
                 with suppress(DeltaError):  # it is there by now

@@ -33,7 +33,7 @@ class Settings:
     """The schema of JSON values, in JSON; without one it is inferred and widened."""
     interval: float = 10.0
     """Seconds between commits."""
-    max_bytes: int = 64 << 20
+    max_bytes: int = 32 << 20
     """Bytes of rows in memory: then they are committed before it is time."""
     batch_records: int = 16_384
     """Records that become rows together."""

@@ -52,6 +52,9 @@ DEAD_LETTERS: Final = pyarrow.schema(
     [*RECORD_FIELDS, pyarrow.field("value", pyarrow.binary()), pyarrow.field("reason", pyarrow.string())]
 )
 
+TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
+"""The last column of dead letters: those of a topic that is gone are none of its successor's."""
+
 Bad = Mapping[int, str]
 """The index of a value -> why it is none of the format."""
 
@@ -247,12 +250,28 @@ def _kind(kind: pyarrow.DataType) -> Kind:
     if types.is_struct(kind):
         inner = {field.name: _kind(field.type) for field in kind}
         return inner if inner and None not in inner.values() else None
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(kind):
         element = _kind(kind.value_type)
         return None if element is None else [element]
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return STRING
     return next((name for name, each in _ARROW.items() if each == kind), None)
+
+
+def plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """The same with lists, texts and bytes of the usual size, and without what a format notes at a field."""
+    return pyarrow.schema([pyarrow.field(each.name, _plain(each.type), each.nullable) for each in schema])
+
+
+def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
+    types = pyarrow.types
+    if types.is_struct(kind):
+        return pyarrow.struct([(each.name, _plain(each.type)) for each in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pyarrow.list_(_plain(kind.value_type))
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pyarrow.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pyarrow.binary()
+    return kind
 
 
 class Rows(NamedTuple):

@@ -6,7 +6,7 @@ to = "delta:lake/orders"
 value = "json"            # bytes without it
 schema = "orders.json"    # the fields of JSON values; those that come without it
 every = "30s"
-memory = "64MiB"
+memory = "16MiB"
 """
 
 from __future__ import annotations
@@ -74,5 +74,5 @@ def _settings(
         value_format="json" if declared else table.get("value"),
         declared=declared,
         interval=seconds_of(table.get("every", "10s")),
-        max_bytes=bytes_of(table.get("memory", "64MiB")),
+        max_bytes=bytes_of(table.get("memory", "32MiB")),
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow
 
 from kbroker.tables.plan import Kept
 from kbroker.value_types import NamedTuple
+
+DEAD_LETTERS: Final = "_dead_letters"
+"""The end of the name of the table of dead letters, which is beside the table."""
 
 
 class Conflict(Exception):
@@ -47,6 +50,15 @@ class Target(Protocol):
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add dead letters; ``Conflict``."""
+
+    def topic(self) -> str | None:
+        """The topic of the table; None without a table."""
+
+    def facts(self) -> TableFacts:
+        """The figures of the version that `load` has read."""
+
+    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
+        """Merge small files and remove old ones, as far as the library can; what was done."""
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows and the next offset of each partition that has moved, together; ``Conflict``."""

@@ -16,8 +16,9 @@ from kbroker.wire.record_batch import Record
 
 pytest.importorskip("deltalake")
 
-from kbroker.tables.delta import DEAD_LETTERS, DeltaTarget
+from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Follower, Settings
+from kbroker.tables.target import DEAD_LETTERS, TableFacts, Target
 
 TIME = 1_700_000_000_000
 
@@ -85,12 +86,21 @@ class Killed(BaseException):
     """Stands for the end of a process: nothing of the follower runs after it."""
 
 
+def target_of(path: Path) -> Target:
+    """The table of a path: Iceberg's, if the name says so."""
+    if path.name.startswith("iceberg"):
+        from kbroker.tables.iceberg import IcebergTarget
+
+        return IcebergTarget(f"lake.{path.name}", str(path.parent / "catalog.db"))
+    return DeltaTarget(str(path))
+
+
 class WatchedTarget:
-    """A Delta table; ``at`` is called before and after each of its steps, with the number of the moment."""
+    """A table; ``at`` is called before and after each of its steps, with the number of the moment."""
 
     def __init__(self, path: Path, at: Callable[[int], None]) -> None:
-        self._delta = DeltaTarget(str(path))
-        self.where = self._delta.where
+        self._target = target_of(path)
+        self.where = self._target.where
         self._at = at
         self.moments = 0
 
@@ -102,25 +112,34 @@ class WatchedTarget:
             self._at(self.moments)
 
     def load(self, partitions: Iterable[int]) -> Kept | None:
-        return self._delta.load(partitions)
+        return self._target.load(partitions)
 
     def schema(self) -> Any:
-        return self._delta.schema()
+        return self._target.schema()
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
-        return self._delta.dead_offsets(positions)
+        return self._target.dead_offsets(positions)
 
     def create(self, kept: Kept, schema: Any) -> None:
-        self._step(self._delta.create, kept, schema)
+        self._step(self._target.create, kept, schema)
 
     def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
-        self._step(self._delta.adopt, topic_id, positions)
+        self._step(self._target.adopt, topic_id, positions)
+
+    def topic(self) -> str | None:
+        return self._target.topic()
+
+    def facts(self) -> TableFacts:
+        return self._target.facts()
+
+    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
+        return self._target.maintain(retention_hours)
 
     def add_dead(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
-        self._step(self._delta.add_dead, rows, positions)
+        self._step(self._target.add_dead, rows, positions)
 
     def add(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
-        self._step(self._delta.add, rows, positions)
+        self._step(self._target.add, rows, positions)
 
 
 def follow(
@@ -132,13 +151,28 @@ def follow(
     return follower
 
 
+def iceberg_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table in the catalog beside the path, if it is there."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    catalog = SqlCatalog("kbroker", uri=f"sqlite:///{path.parent / 'catalog.db'}", warehouse=f"file://{path.parent}")
+    try:
+        rows: list[dict[str, Any]] = catalog.load_table(f"lake.{path.name}").scan().to_arrow().to_pylist()
+    except NoSuchTableError:
+        return []
+    return rows
+
+
 def rows_in(path: Path) -> list[dict[str, Any]]:
     """The rows of a table, by partition and offset."""
-    from deltalake import DeltaTable
+    if path.name.startswith("iceberg"):
+        rows = iceberg_rows(path)
+    else:
+        from deltalake import DeltaTable
 
-    if not DeltaTable.is_deltatable(str(path)):
-        return []
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+        is_there = DeltaTable.is_deltatable(str(path))
+        rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist() if is_there else []
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 
 

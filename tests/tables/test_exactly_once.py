@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import tempfile
@@ -19,6 +20,8 @@ from kbroker.tables.follower import Settings
 from kbroker.tables.plan import Refused
 from tests.tables.model_topic import Killed, ModelTopic, check_once, dead_in, follow, rows_in
 
+needs_iceberg = pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="pyiceberg is not installed")
+
 JSON = Settings(value_format="json", batch_records=10, max_bytes=1)
 """Rows are committed as soon as there are some."""
 
@@ -32,6 +35,9 @@ def orders() -> ModelTopic:
     return topic
 
 
+FORMATS = ["delta", pytest.param("iceberg", marks=needs_iceberg)]
+
+
 def kill_at(moment: int) -> Callable[[int], None]:
     """Kills at one moment."""
 
@@ -42,10 +48,11 @@ def kill_at(moment: int) -> Callable[[int], None]:
     return at
 
 
-def test_killed_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+def test_killed_at_every_step(tmp_path: Path, kind: str) -> None:
     topic = orders()
     for moment in itertools.count(1):
-        path = tmp_path / str(moment)
+        path = tmp_path / f"{kind}{moment}"
         try:
             follow(topic, path, JSON, kill_at(moment))
         except Killed:
@@ -70,11 +77,12 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     assert lives > 3
 
 
-def test_another_follower_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+def test_another_follower_at_every_step(tmp_path: Path, kind: str) -> None:
     """Between any two steps of a follower another one does all that there is, or a part of it."""
     for moment in itertools.count(1):
         for part in (None, 2):
-            topic, path = orders(), tmp_path / f"{moment}-{part}"
+            topic, path = orders(), tmp_path / f"{kind}{moment}_{part}"
 
             def other(
                 now: int, at: int = moment, topic: ModelTopic = topic, path: Path = path, part: int | None = part
@@ -94,9 +102,10 @@ def test_another_follower_at_every_step(tmp_path: Path) -> None:
     assert moment > 12 and found.progress.conflicts == 0
 
 
-def test_followers_of_different_partitions_do_not_hide_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+def test_followers_of_different_partitions_do_not_hide_each_other(tmp_path: Path, kind: str) -> None:
     """A commit is not refused for a partition that is not in it; the next one knows what has moved."""
-    topic, path = ModelTopic(), tmp_path / "t"
+    topic, path = ModelTopic(), tmp_path / kind
     topic.append(0, b"a")
     topic.append(1)
     follow(topic, path, Settings())
@@ -159,12 +168,13 @@ def _has_content(wanted: object) -> bool:
     st.lists(st.integers(1, 9), max_size=4),
     st.sampled_from(["bytes", "text", "json"]),
     st.integers(1, 40),
+    st.sampled_from(["delta", "iceberg"] if importlib.util.find_spec("pyiceberg") else ["delta"]),
 )
 def test_any_topic_any_kills(
-    appends: list[tuple[int, list[bytes | None], int]], kills: list[int], value_format: str, batch: int
+    appends: list[tuple[int, list[bytes | None], int]], kills: list[int], value_format: str, batch: int, kind: str
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        topic, path = ModelTopic(), Path(directory) / "t"
+        topic, path = ModelTopic(), Path(directory) / kind
         topic.append(0)
         given_settings = Settings(value_format=value_format, batch_records=batch, max_bytes=2000)
         for index, (partition, values, gap) in enumerate(appends):
@@ -188,8 +198,9 @@ def test_any_topic_any_kills(
 # --- What cannot go on by itself ------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
-    old, path = ModelTopic(), tmp_path / "t"
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_topic_that_was_made_anew(tmp_path: Path, kind: str) -> None:
+    old, path = ModelTopic(), tmp_path / kind
     old.append(0, *[b"old"] * 5)
     follow(old, path, Settings())
     new = ModelTopic(topic_id="AAAAAAAAAAAAAAAAAAAAAg")
@@ -208,8 +219,9 @@ def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
         follow(old, path, Settings())
 
 
-def test_records_that_retention_took_first(tmp_path: Path) -> None:
-    topic, path = ModelTopic(), tmp_path / "t"
+@pytest.mark.parametrize("kind", FORMATS)
+def test_records_that_retention_took_first(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
     topic.append(0, *[b"a"] * 5)
     follow(topic, path, Settings())
     topic.append(0, *[b"b"] * 10)
@@ -251,8 +263,9 @@ def test_a_topic_that_ends_before_the_table(tmp_path: Path) -> None:
         follow(topic, tmp_path / "t", Settings())
 
 
-def test_a_partition_that_was_added(tmp_path: Path) -> None:
-    topic, path = ModelTopic(), tmp_path / "t"
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_partition_that_was_added(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
     topic.append(0, b"a")
 
     def add(now: int) -> None:

@@ -91,7 +91,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         help="commit after so long (default 10s)",
     )
     how.add_argument(
-        "--memory", type=_bytes, default=64 << 20, metavar="BYTES", help="or once so many bytes wait (default 64MiB)"
+        "--memory", type=_bytes, default=32 << 20, metavar="BYTES", help="or once so many bytes wait (default 32MiB)"
     )
     how.add_argument(
         "--accept-loss", action="store_true", help="go on behind records that were gone before the table had them"
