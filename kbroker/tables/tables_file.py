@@ -21,21 +21,23 @@ from kbroker.tables.follower import FORMATS, Settings
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.value_types import NamedTuple
 
-_NAMES: Final = {"topic", "to", "value", "schema", "every", "memory"}
+_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"}
 
 
 class Entry(NamedTuple):
     """A table of the file."""
 
     topic: str
-    path: str
+    to: str
+    catalog: str | None
     settings: Settings
 
 
-def read_tables(
-    file: Path, path_of: Callable[[str], str], seconds_of: Callable[[str], float], bytes_of: Callable[[str], int]
-) -> list[Entry]:
-    """The tables of a file; ``FatalError`` with the name of what is wrong. The functions read values as options do."""
+def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list[Entry]:
+    """The tables of a file; ``FatalError`` with the name of what is wrong.
+
+    ``readers`` read the values of some names as the command's options do; ``ValueError`` says what is wrong with one.
+    """
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -45,34 +47,35 @@ def read_tables(
         raise FatalError(f"{file}: it has a [[table]] for each table, and nothing else")
     entries: list[Entry] = []
     for number, table in enumerate(tables, 1):
-        where = f"{file}: table {number}"
-        for name in {"topic", "to"} - set(table):
-            raise FatalError(f"{where}: {name} is missing")
-        for name, value in table.items():
-            if name not in _NAMES or not isinstance(value, str):
-                raise FatalError(f"{where}: {name} is none of {', '.join(sorted(_NAMES))}, or no text")
-        if table.get("value", FORMATS[0]) not in FORMATS:
-            raise FatalError(f"{where}: value is one of {', '.join(FORMATS)}")
         try:
-            entries.append(Entry(table["topic"], path_of(table["to"]), _settings(table, file, seconds_of, bytes_of)))
+            entries.append(_entry(table, file, readers))
         except (ValueError, OSError) as error:
-            raise FatalError(f"{where}: {str(error) or 'to is delta:PATH with the path of a directory'}") from None
-    paths = [entry.path for entry in entries]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise FatalError(f"{file}: {path} is there twice")
+            raise FatalError(f"{file}: table {number}: {error}") from None
+    places = [(entry.to, entry.catalog) for entry in entries]
+    for place in places:
+        if places.count(place) > 1:
+            raise FatalError(f"{file}: {place[0]} is there twice")
     return entries
 
 
-def _settings(
-    table: Mapping[str, Any], file: Path, seconds_of: Callable[[str], float], bytes_of: Callable[[str], int]
-) -> Settings:
+def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[[str], Any]]) -> Entry:
+    for name in ("topic", "to"):
+        if name not in table:
+            raise ValueError(f"{name} is missing")
+    for name, value in table.items():
+        if name not in _NAMES or not isinstance(value, str):
+            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES))}, or no text")
+    if table.get("value", FORMATS[0]) not in FORMATS:
+        raise ValueError(f"value is one of {', '.join(FORMATS)}")
+    read = {name: readers[name](value) for name, value in table.items() if name in readers}
     declared = (file.parent / table["schema"]).read_text("utf-8") if "schema" in table else ""
     if declared:
         parse_kinds(declared.encode())
-    return Settings(
+    usual = Settings()
+    settings = Settings(
         value_format="json" if declared else table.get("value"),
         declared=declared,
-        interval=seconds_of(table.get("every", "10s")),
-        max_bytes=bytes_of(table.get("memory", "32MiB")),
+        interval=read.get("every", usual.interval),
+        max_bytes=read.get("memory", usual.max_bytes),
     )
+    return Entry(table["topic"], read["to"], read.get("catalog"), settings)

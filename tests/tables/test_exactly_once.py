@@ -22,7 +22,7 @@ from tests.tables.model_topic import Killed, ModelTopic, check_once, dead_in, fo
 
 needs_iceberg = pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="pyiceberg is not installed")
 
-JSON = Settings(value_format="json", batch_records=10, max_bytes=1)
+JSON = Settings(value_format="json", batch_records=16, max_bytes=1)
 """Rows are committed as soon as there are some."""
 
 

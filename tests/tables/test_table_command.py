@@ -49,7 +49,8 @@ def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path)
     rows = table_of(path)
     assert rows.column_names == ["_partition", "_offset", "_timestamp", "_key", "_headers", "id", "to"]
     assert sorted(rows["id"].to_pylist()) == list(range(100))
-    assert rows["_headers"][0].as_py() == [{"key": "n", "value": b"0"}]
+    [first] = [row for row in rows.to_pylist() if row["id"] == 0]
+    assert (first["_key"], first["_headers"]) == (b"k0", [{"key": "n", "value": b"0"}])
     send(broker, "orders", ["broken", json.dumps({"id": 100, "paid": True})])
     send(broker, "orders", [json.dumps({"id": -2})], end="leave")
     found = kb("table", "follow", "orders", "--to", to, "--once")
@@ -61,7 +62,7 @@ def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path)
     assert (told["topic"], told["value"], told["rows"], told["dead_letters"]) == ("orders", "json", 101, 1)
     assert told["lag"] == sum(each["lag"] for each in told["partitions"]) == 1  # of the transaction that is open
     assert "dead letters  1\n" in kb("table", "describe", to).out
-    assert "2 files merged into 1, 0 old ones removed" in kb("table", "maintain", to).out
+    assert "2 merged files, 1 new files, 0 removed files" in kb("table", "maintain", to).out
     assert kb("table", "describe", to, "--json").json["files"] == 1
     kb("topic", "delete", "orders", "--yes")
     kb("topic", "create", "orders", "-p", "2")
@@ -136,12 +137,32 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
     for wrong, reason in (
         ("x = 1", "it has a [[table]] for each table"),
         ('[[table]]\ntopic = "a"', "to is missing"),
-        ('[[table]]\ntopic = "a"\nto = "lake"', "to is delta:PATH"),
+        ('[[table]]\ntopic = "a"\nto = "lake"', "is not delta:PATH"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nvalue = "xml"', "value is one of bytes, text, json"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nmemory = "much"', "much"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nevry = "1s"', "evry is none of"),
     ):
         Path("tables.toml").write_text(wrong)
         assert reason in kb("table", "run", "tables.toml", code=1).err
+
+
+def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    place = ("iceberg:lake.events", "--catalog", f"sqlite:{tmp_path / 'lake' / 'catalog.db'}")
+    kb("topic", "create", "events", "-p", "2")
+    send(broker, "events", [json.dumps({"id": number}) for number in range(10)])
+    kb("table", "follow", "events", "--to", *place, "--value", "json", "--once")
+    send(broker, "events", [json.dumps({"id": 10, "at": {"city": "Rome"}}), "broken"])
+    kb("table", "follow", "events", "--to", *place, "--once")
+    told = kb("table", "describe", *place, "--json").json
+    assert (told["rows"], told["dead_letters"], told["lag"], told["version"]) == (11, 1, 0, 2)
+    warehouse = f"file://{tmp_path / 'lake'}"
+    catalog = catalogs.SqlCatalog("kbroker", uri=f"sqlite:///{tmp_path / 'lake' / 'catalog.db'}", warehouse=warehouse)
+    rows = catalog.load_table("lake.events").scan(row_filter="id > 8").to_arrow().to_pylist()
+    assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
+    assert "1 expired" in kb("table", "maintain", *place, "--keep", "0s").out
+    assert kb("table", "describe", *place, "--json").json["rows"] == 11
+    assert "has --catalog sqlite:FILE" in kb("table", "describe", place[0], code=2).err
 
 
 def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ COMMANDS = {
     "import": Command("kbroker.tools.cli.import_records", "send the records of an exported file to a topic"),
     "replay": Command("kbroker.tools.cli.replay", "send records of a topic to another once more, at a pace"),
     "table": Command(
-        "kbroker.tools.cli.table", "keep a table of Delta Lake in step with a topic, exactly once", actions=True
+        "kbroker.tools.cli.table",
+        "keep a table of Delta Lake or Iceberg in step with a topic, exactly once",
+        actions=True,
     ),
     "group": Command("kbroker.tools.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
     "txn": Command("kbroker.tools.cli.txn", "list and describe transactions, abort one that hangs", actions=True),

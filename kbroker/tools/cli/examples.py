@@ -22,7 +22,10 @@ _EXAMPLES: Final = {
     "export": ("orders orders.parquet", "orders today.csv --from -1d"),
     "import": ("orders orders.parquet", "orders orders.csv --by-key"),
     "replay": ("orders orders-again --rate 100", "orders orders-test --from -1h"),
-    "table follow": ("orders --to delta:lake/orders --value json", "orders --to delta:lake/orders --once"),
+    "table follow": (
+        "orders --to delta:lake/orders --value json",
+        "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
+    ),
     "table backfill": (
         "orders --from ./kbroker-data --to delta:lake/orders",
         "orders --from /mnt/backup/kafka-logs --to delta:lake/orders --value json --schema orders.json",

@@ -1,9 +1,10 @@
-"""``kbroker table``: a topic as a table of Delta Lake, which Spark, DuckDB, Polars and pandas read."""
+"""``kbroker table``: a topic as a table of Delta Lake or Iceberg, which Spark, DuckDB, Polars and pandas read."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import signal
 import threading
 import time
@@ -13,24 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import (
-    add_cluster_arguments,
-    checked,
-    cluster,
-    complain,
-    in_kafkas_units,
-    positive,
-    readable_errors,
-)
+from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, in_kafkas_units, readable_errors
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
     from kbroker.client import Client
-    from kbroker.tables.delta import DeltaTarget
     from kbroker.tables.follower import Follower, Settings
     from kbroker.tables.tables_file import Entry
+    from kbroker.tables.target import Target
 
-_KIND: Final = "delta:"
+_PLACES: Final = "delta:PATH with the path of a directory, or iceberg:NAMESPACE.TABLE"
+_PACKAGES: Final = {"delta": ("pyarrow", "deltalake"), "iceberg": ("pyarrow", "pyiceberg", "sqlalchemy")}
 _AGAIN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
 
@@ -44,24 +38,46 @@ missing, however often the command is stopped, killed, or started beside itself.
 # --- Arguments -------------------------------------------------------------------------------------------------------
 
 
-def _path_of(text: str) -> str:
-    """The directory of ``delta:PATH``; ``ValueError``."""
-    path = text.removeprefix(_KIND)
-    if path == text or not path or "://" in path:
-        raise ValueError
-    return path
+def _place(text: str) -> str:
+    """``delta:PATH`` or ``iceberg:NAMESPACE.TABLE``; ``ValueError``."""
+    kind, _, name = text.partition(":")
+    if kind == "delta" and name and "://" not in name:
+        return text
+    if kind == "iceberg" and re.fullmatch(r"\w+(\.\w+)+", name):
+        return text
+    raise ValueError(f"{text!r} is not {_PLACES}")
+
+
+def _catalog(text: str) -> str:
+    """The file of ``sqlite:FILE``; ``ValueError``."""
+    kind, _, name = text.partition(":")
+    if kind != "sqlite" or not name:
+        raise ValueError(f"{text!r} is not sqlite:FILE")
+    return name
 
 
 def _add_target(parser: argparse.ArgumentParser, *, option: bool) -> None:
-    kind = checked(_path_of, "delta:PATH with the path of a directory")
+    kind = checked(_place, _PLACES)
     if option:
-        parser.add_argument("--to", required=True, type=kind, metavar="delta:PATH", help="the directory of the table")
+        parser.add_argument("--to", required=True, type=kind, metavar="TABLE", help=_PLACES)
     else:
-        parser.add_argument("table", type=kind, metavar="delta:PATH", help="the directory of the table")
+        parser.add_argument("table", type=kind, metavar="TABLE", help=_PLACES)
+    parser.add_argument(
+        "--catalog",
+        type=checked(_catalog, "sqlite:FILE"),
+        metavar="sqlite:FILE",
+        help="the catalog of an Iceberg table, whose data are beside the file",
+    )
 
 
 def _bytes(text: str) -> int:
-    return positive(in_kafkas_units("memory.bytes", text))
+    try:
+        count = int(in_kafkas_units("memory.bytes", text))
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"{text!r} is no number of bytes")
+    return count
 
 
 def _seconds(text: str) -> float:
@@ -91,7 +107,11 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         help="commit after so long (default 10s)",
     )
     how.add_argument(
-        "--memory", type=_bytes, default=32 << 20, metavar="BYTES", help="or once so many bytes wait (default 32MiB)"
+        "--memory",
+        type=checked(_bytes, "a number of bytes such as 32MiB"),
+        default=32 << 20,
+        metavar="BYTES",
+        help="or once so many bytes wait (default 32MiB)",
     )
     how.add_argument(
         "--accept-loss", action="store_true", help="go on behind records that were gone before the table had them"
@@ -141,14 +161,21 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def _target(path: str) -> DeltaTarget:
-    """``FatalError`` with the command that installs what is missing."""
-    missing = [name for name in ("deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise FatalError(f"tables need {missing[0]}: pip install 'kbroker[delta]'")
+def _target(place: str, catalog: str | None) -> Target:
+    """The table; ``UsageError``, and ``FatalError`` with the command that installs what is missing."""
+    kind, _, name = place.partition(":")
+    if (kind == "iceberg") != (catalog is not None):
+        raise UsageError("an Iceberg table has --catalog sqlite:FILE, and a Delta table none")
+    for package in _PACKAGES[kind]:
+        if importlib.util.find_spec(package) is None:
+            raise FatalError(f"tables need {package}: pip install 'kbroker[{kind}]'")
+    if catalog is not None:
+        from kbroker.tables.iceberg import IcebergTarget
+
+        return IcebergTarget(name, catalog)
     from kbroker.tables.delta import DeltaTarget
 
-    return DeltaTarget(path)
+    return DeltaTarget(name)
 
 
 # --- Follow ----------------------------------------------------------------------------------------------------------
@@ -169,7 +196,7 @@ def _stopping() -> Iterator[threading.Event]:
 def _keep(
     client: Client,
     topic: str,
-    target: DeltaTarget,
+    target: Target,
     settings: Settings,
     tell: Callable[[str], None],
     stop: threading.Event,
@@ -195,7 +222,7 @@ def _keep(
 
 
 def _follow(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to), _settings(arguments)
+    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
     begin = time.monotonic()
     with _stopping() as stop, cluster(arguments) as client:
         follower = _keep(client, arguments.topic, target, settings, complain, stop, once=arguments.once)
@@ -203,7 +230,7 @@ def _follow(arguments: argparse.Namespace) -> int:
 
 
 def _backfill(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to), _settings(arguments)
+    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
     begin = time.monotonic()
     with _stopping() as stop:
         from kbroker.tables.follower import Follower
@@ -253,10 +280,11 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _entries(arguments: argparse.Namespace) -> list[Entry]:
-    _target("")  # what is missing is told first
+    if importlib.util.find_spec("pyarrow") is None:
+        raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(arguments.file, _path_of, _seconds, _bytes)
+    return read_tables(arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes})
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -270,12 +298,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
         try:
             with readable_errors(), client:
-                target = _target(entry.path)
+                target = _target(entry.to, entry.catalog)
                 follower = _keep(client, entry.topic, target, entry.settings, tell, stop, once=arguments.once)
-            rows[entry.path] = follower.progress.rows
+            rows[entry.to] = follower.progress.rows
         except FatalError as error:
             tell(str(error))
-            failed.append(entry.path)
+            failed.append(entry.to)
 
     entries = _entries(arguments)
     with _stopping() as stop, cluster(arguments) as client:
@@ -288,7 +316,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 
-        print_json([{"table": each.path, "topic": each.topic, "rows": rows.get(each.path)} for each in entries])
+        print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in entries])
     else:
         print(f"{sum(rows.values()):,} rows to {len(rows)} tables")
     return 1 if failed else 0
@@ -299,9 +327,9 @@ def _list(arguments: argparse.Namespace) -> int:
     entries = _entries(arguments)
     with cluster(arguments) as client:
         for entry in entries:
-            told: dict[str, Any] = {"topic": entry.topic, "table": entry.path}
+            told: dict[str, Any] = {"topic": entry.topic, "table": entry.to}
             try:
-                told |= _document(_target(entry.path), client) | {"problem": None}
+                told |= _document(_target(entry.to, entry.catalog), client) | {"problem": None}
             except FatalError as error:
                 told |= {"problem": str(error)}
             documents.append(told)
@@ -328,7 +356,7 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    target = _target(arguments.table)
+    target = _target(arguments.table, arguments.catalog)
     with cluster(arguments) as client:
         document = _document(target, client)
     if arguments.json:
@@ -348,7 +376,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _document(target: DeltaTarget, client: Client) -> dict[str, Any]:
+def _document(target: Target, client: Client) -> dict[str, Any]:
     """All that is told of a table; ``FatalError`` without one, or without its topic."""
     from kbroker.tables.sources import ClusterSource
 
@@ -383,13 +411,13 @@ def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         type=checked(_seconds, "a duration such as 7d"),
         metavar="DURATION",
-        help="remove files that have been needed by no version for so long (default: what the table says, or 7d)",
+        help="keep what a version of this time needs (default: what the table says, or 7d)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = _target(arguments.table).maintain(
+    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(
         None if arguments.keep is None else int(arguments.keep // 3600)
     )
     if arguments.json:
@@ -397,8 +425,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
 
         print_json(done)
     else:
-        merged = f"{done['merged_files']:,} files merged into {done['new_files']:,}"
-        print(f"{merged}, {done['removed_files']:,} old ones removed")
+        print(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in done.items()))
     return 0
 
 
