@@ -64,6 +64,7 @@ OTHERS = {
     *("topic create", "topic alter", "topic delete", "topic truncate", "produce", "import", "replay"),
     *("group reset", "group delete", "txn abort", "config set", "config unset", "user add", "user delete"),
     *("token create", "token renew", "token expire", "acl add", "acl delete", "quota set", "quota delete"),
+    *("table follow", "table run", "table list", "table describe"),
     *("consume", "export", "group describe", "group members", "txn describe"),
 }
 """Those that change something, or look at records or at one group or transaction."""

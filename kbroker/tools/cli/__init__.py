@@ -26,6 +26,11 @@ COMMANDS = {
     "export": Command("kbroker.tools.cli.export_records", "write records of a topic into a CSV, JSON or Parquet file"),
     "import": Command("kbroker.tools.cli.import_records", "send the records of an exported file to a topic"),
     "replay": Command("kbroker.tools.cli.replay", "send records of a topic to another once more, at a pace"),
+    "table": Command(
+        "kbroker.tools.cli.table",
+        "keep a table of Delta Lake or Iceberg in step with a topic, exactly once",
+        actions=True,
+    ),
     "group": Command("kbroker.tools.cli.group", "list and describe groups with their lag, reset offsets", actions=True),
     "txn": Command("kbroker.tools.cli.txn", "list and describe transactions, abort one that hangs", actions=True),
     "cluster": Command(
@@ -70,6 +75,7 @@ COMMANDS = {
 GROUPS = {
     "run": "start up container faults console",
     "topics and records": "topic produce consume export import replay",
+    "tables": "table",
     "groups and transactions": "group txn",
     "cluster": "cluster config profile client",
     "access": "user acl quota token certs",

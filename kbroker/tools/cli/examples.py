@@ -24,6 +24,18 @@ _EXAMPLES: Final = {
     "export": ("orders orders.parquet", "orders today.csv --from -1d"),
     "import": ("orders orders.parquet", "orders orders.csv --by-key"),
     "replay": ("orders orders-again --rate 100", "orders orders-test --from -1h"),
+    "table follow": (
+        "orders --to delta:lake/orders --value json",
+        "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
+    ),
+    "table backfill": (
+        "orders --from ./kbroker-data --to delta:lake/orders",
+        "orders --from /mnt/backup/kafka-logs --to delta:lake/orders --value json --schema orders.json",
+    ),
+    "table run": ("tables.toml", "tables.toml --once"),
+    "table list": ("tables.toml", "tables.toml --json"),
+    "table describe": ("delta:lake/orders", "delta:lake/orders --json"),
+    "table maintain": ("delta:lake/orders", "delta:lake/orders --keep 30d"),
     "group list": ("", "--state Stable --json"),
     "group describe": ("billing", "billing --json"),
     "group members": ("billing", "billing --json"),

@@ -1,0 +1,194 @@
+"""Kinds of the fields of JSON values: declared in a file, inferred from a sample, widened by fields that are new. Pure.
+
+A kind is the name of a type, a list with the kind of the elements, or the kinds of an object's fields by name. It is
+written in JSON as it is here: ``{"id": "long", "tags": ["string"], "address": {"city": "string"}}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias, cast
+
+from kbroker.client.records_io.json_types import Json, load_json
+
+Kind: TypeAlias = "str | list[Kind] | dict[str, Kind] | None"
+"""None: nothing but nulls, empty lists and empty objects is known of it."""
+Kinds: TypeAlias = "dict[str, Kind]"
+"""The kinds of an object's fields."""
+
+BOOLEAN, INT, LONG, DOUBLE, STRING = NAMES = ("boolean", "int", "long", "double", "string")
+RESERVED: Final = ("_partition", "_offset", "_timestamp", "_key", "_headers")
+"""Columns that every table has."""
+MAX_FIELDS: Final = 1_000
+"""Fields of a table, nested ones counted: objects whose names are data would have no end of them."""
+
+_MAX_DEPTH: Final = 30
+_BITS: Final = {INT: 31, LONG: 63}
+_UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
+
+
+class Unfit(ValueError):
+    """A value that has no place in the table, and why."""
+
+
+def parse_kinds(text: bytes) -> Kinds:
+    """The kinds that a declaration says; ``ValueError`` with the reason."""
+    document = load_json(text)
+    if not isinstance(document, dict) or not document:
+        raise ValueError('a schema is an object such as {"id": "long", "name": "string"}')
+    _check(document, "", set(RESERVED))
+    return cast(Kinds, document)
+
+
+def _check(kind: Json, where: str, taken: set[str]) -> None:
+    if isinstance(kind, dict) and kind:
+        for name, inner in kind.items():
+            _check_name(name, where, taken)
+            taken.add(name.lower())
+            _check(inner, f"{where}.{name}" if where else name, set())
+    elif isinstance(kind, list) and len(kind) == 1:
+        _check(kind[0], f"{where}[]", set())
+    elif not isinstance(kind, str) or kind not in NAMES:
+        raise ValueError(f"{where} is none of {', '.join(NAMES)}, a list of one of them, or an object of fields")
+
+
+def _check_name(name: str, where: str, taken: Iterable[str]) -> None:
+    if not name or _UNFIT_NAME.search(name):
+        raise Unfit(f"{_in(where, name)}: a column cannot have this name")
+    if name.lower() in taken:
+        raise Unfit(f"{_in(where, name)}: there is a column of this name, or it differs in capitals alone")
+
+
+def _in(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name or '""'
+
+
+def infer(values: Iterable[bytes | None]) -> Kinds:
+    """The kinds of a sample of values; those that are no objects, or fit no others before them, are passed over.
+
+    A field that has whole and broken numbers in it is ``double``.
+    """
+    kinds: Kinds = {}
+    for value in values:
+        try:
+            kinds, _ = fit_object(kinds, value, promote=True)
+        except Unfit:
+            continue
+    return kinds
+
+
+def fit_object(kinds: Kinds, value: bytes | None, *, promote: bool = False) -> tuple[Kinds, dict[str, Json] | None]:
+    """The kinds with what is new in a value, and the object that the value is; ``Unfit`` if it has no place in them.
+
+    ``promote``: whole numbers may become ``double``, as long as there is no table yet.
+    """
+    if value is None:
+        return kinds, None
+    try:
+        document = load_json(value)
+    except UnicodeDecodeError:
+        raise Unfit("not UTF-8") from None
+    except ValueError as error:
+        raise Unfit(f"not JSON: {error}") from None
+    if document is None:
+        return kinds, None
+    if not isinstance(document, dict):
+        raise Unfit(f"no object but {_told(document)}")
+    kind, fitted = _fit(kinds, document, "", promote, 0)
+    wider = cast(Kinds, kind if kind is not None else {})
+    if wider is not kinds and count(wider) > MAX_FIELDS >= count(kinds):
+        raise Unfit(f"the table would have more than {MAX_FIELDS:,} fields")
+    return wider, cast("dict[str, Json]", fitted)
+
+
+def count(kinds: Mapping[str, Kind]) -> int:
+    """The number of fields, nested ones counted."""
+    total = 0
+    for kind in kinds.values():
+        while isinstance(kind, list):
+            kind = kind[0]
+        total += 1 + (count(kind) if isinstance(kind, dict) else 0)
+    return total
+
+
+def _fit(kind: Kind, value: Json, where: str, promote: bool, depth: int) -> tuple[Kind, Json]:
+    if value is None:
+        return kind, None
+    if depth > _MAX_DEPTH:
+        raise Unfit(f"{where[:40]}: nested too deep")
+    if isinstance(value, dict):
+        return _fit_fields(kind, value, where, promote, depth)
+    if isinstance(value, list):
+        if not isinstance(kind, list | None):
+            raise _mismatch(where, kind, value)
+        inner: Kind = kind[0] if kind else None
+        fitted: list[Json] = []
+        for each in value:
+            inner, element = _fit(inner, each, f"{where}[]", promote, depth + 1)
+            fitted.append(element)
+        if inner is None:
+            return kind, None  # nothing but nulls, in a list of nobody knows what
+        return kind if kind and inner is kind[0] else [inner], fitted
+    if isinstance(value, bool):
+        wanted = BOOLEAN
+    elif isinstance(value, int):
+        wanted = LONG
+        if kind == DOUBLE:
+            return kind, _as_float(value, where)
+        if kind == INT:
+            wanted = INT
+        if not -(1 << _BITS[wanted]) <= value < 1 << _BITS[wanted]:
+            raise Unfit(f"{where}: {str(value)[:30]} is too large for {wanted}")
+    elif isinstance(value, float):
+        wanted = DOUBLE
+        if promote and kind == LONG:
+            return DOUBLE, value
+    else:
+        wanted = STRING
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Unfit(f"{where}: half a surrogate pair") from None
+    if kind is not None and kind != wanted:
+        raise _mismatch(where, kind, value)
+    return wanted, value
+
+
+def _as_float(value: int, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise Unfit(f"{where}: a number that is too large for double") from None
+
+
+def _fit_fields(
+    kind: Kind, value: dict[str, Json], where: str, promote: bool, depth: int
+) -> tuple[Kind, dict[str, Json] | None]:
+    if not isinstance(kind, dict | None):
+        raise _mismatch(where, kind, value)
+    kinds: dict[str, Kind] = {} if kind is None else kind
+    wider = kinds
+    fitted: dict[str, Json] = {}
+    for name, each in value.items():
+        known = wider.get(name)
+        inner_kind, inner = _fit(known, each, f"{where}.{name}" if where else name, promote, depth + 1)
+        if inner_kind is not known:
+            if known is None:
+                _check_name(name, where, {*map(str.lower, wider), *(() if depth else RESERVED)})
+            wider = {**wider, name: inner_kind}
+        if inner_kind is not None:
+            fitted[name] = inner
+    if not wider and depth:
+        return kind, None
+    return kind if wider is kinds else wider, fitted
+
+
+def _mismatch(where: str, kind: Kind, value: Json) -> Unfit:
+    wanted = kind if isinstance(kind, str) else "list" if isinstance(kind, list) else "object"
+    return Unfit(f"{where}: {_told(value)} where the table has {wanted}")
+
+
+def _told(value: Json) -> str:
+    names: dict[type, str] = {bool: BOOLEAN, int: "a whole number", float: DOUBLE, str: STRING, list: "list"}
+    return names.get(type(value), "object")

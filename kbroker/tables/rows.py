@@ -1,0 +1,342 @@
+"""Records as rows of Arrow: five columns that every table has, and the value's, by its format.
+
+What is no value of the format is a dead letter: a row of another table, with the value as bytes and the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.json
+
+from kbroker.tables.json_kinds import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LONG,
+    RESERVED,
+    STRING,
+    Kind,
+    Kinds,
+    Unfit,
+    fit_object,
+    infer,
+)
+from kbroker.tables.plan import Lost
+from kbroker.value_types import NamedTuple
+from kbroker.wire.batch_header import NO_TIMESTAMP
+from kbroker.wire.record_batch import Record
+
+PIECE: Final = 1024
+"""Values that are looked at one by one when one among them is no value of the format."""
+
+_LATEST: Final = 253_402_300_799_999
+"""The end of the year 9999, in ms: engines that read tables know no later time."""
+
+_HEADER: Final = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+_TIME: Final = pyarrow.timestamp("us", "UTC")
+
+RECORD_FIELDS: Final = (
+    pyarrow.field("_partition", pyarrow.int32()),
+    pyarrow.field("_offset", pyarrow.int64()),
+    pyarrow.field("_timestamp", _TIME),
+    pyarrow.field("_key", pyarrow.binary()),
+    pyarrow.field("_headers", pyarrow.list_(_HEADER)),
+)
+"""The columns of every table."""
+
+DEAD_LETTERS: Final = pyarrow.schema(
+    [*RECORD_FIELDS, pyarrow.field("value", pyarrow.binary()), pyarrow.field("reason", pyarrow.string())]
+)
+
+TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
+"""The last column of dead letters: those of a topic that is gone are none of its successor's."""
+
+Bad = Mapping[int, str]
+"""The index of a value -> why it is none of the format."""
+
+
+class Values(Protocol):
+    """A format of values."""
+
+    name: str
+
+    def fields(self) -> list[pyarrow.Field]:
+        """The columns, as far as they are known."""
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """Take the first values that there are, of all partitions, for a sample."""
+
+    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+        """The columns of some values, null where they are bad; then `fields` may be more than they were."""
+
+
+class BytesValues:
+    """Values as they are."""
+
+    name = "bytes"
+
+    def fields(self) -> list[pyarrow.Field]:
+        """One column."""
+        return [pyarrow.field("value", pyarrow.binary())]
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """There is nothing to learn."""
+
+    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+        """All fit."""
+        return [pyarrow.array(values, pyarrow.binary())], {}
+
+
+class TextValues:
+    """Values as text, which they are in UTF-8."""
+
+    name = "text"
+
+    def fields(self) -> list[pyarrow.Field]:
+        """One column."""
+        return [pyarrow.field("value", pyarrow.string())]
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """There is nothing to learn."""
+
+    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+        """What is not UTF-8 is bad."""
+        try:
+            return [pyarrow.array(values, pyarrow.binary()).cast(pyarrow.string())], {}
+        except pyarrow.ArrowInvalid:
+            pass
+        texts: list[str | None] = []
+        bad: dict[int, str] = {}
+        for index, value in enumerate(values):
+            try:
+                texts.append(None if value is None else value.decode())
+            except UnicodeDecodeError as error:
+                texts.append(None)
+                bad[index] = f"not UTF-8 at byte {error.start}"
+        return [pyarrow.array(texts, pyarrow.string())], bad
+
+
+class JsonValues:
+    """Values as JSON: each field of the object is a column. Fields that are new widen the table."""
+
+    name = "json"
+
+    def __init__(self, kinds: Kinds, *, declared: bool = False) -> None:
+        """``declared``: a field that the kinds have not is no reason to widen the table, but a dead letter."""
+        self.kinds = kinds
+        self._declared = declared
+
+    def fields(self) -> list[pyarrow.Field]:
+        """A column for each field whose kind is known."""
+        return [pyarrow.field(name, arrow_type(kind)) for name, kind in self.kinds.items()]
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """Infer the kinds, if there are none yet."""
+        if not self.kinds:
+            self.kinds = infer(values)
+
+    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+        """What is no object, or does not fit the kinds, is bad."""
+        whole = self._parse(values)
+        if whole is not None:
+            return whole, {}
+        before = self.kinds
+        pieces, bad = self._pieces(values)
+        if self.kinds is not before:
+            pieces, bad = self._pieces(values)  # now that all of them are known
+        columns = [
+            pyarrow.chunked_array([piece[index] for piece in pieces], field.type).combine_chunks()
+            for index, field in enumerate(self.fields())
+        ]
+        return columns, bad
+
+    def _pieces(self, values: Sequence[bytes | None]) -> tuple[list[list[pyarrow.Array]], dict[int, str]]:
+        pieces: list[list[pyarrow.Array]] = []
+        bad: dict[int, str] = {}
+        for start in range(0, len(values), PIECE):
+            piece = values[start : start + PIECE]
+            parsed = self._parse(piece)
+            if parsed is None:
+                parsed = self._fit(piece, start, bad)
+            pieces.append(parsed)
+        return pieces, bad
+
+    def _parse(self, values: Sequence[bytes | None]) -> list[pyarrow.Array] | None:
+        """The columns, if every value fits; None if one does not, and has to be found.
+
+        A value within an object of its own cannot end that object and begin the next one unnoticed: then there are
+        more rows than values, a field that is not known, or one that is there twice.
+        """
+        if not self.kinds:
+            return None
+        text = b'{"v":' + b'}\n{"v":'.join([b"null" if value is None else value for value in values]) + b"}\n"
+        kind = pyarrow.struct(self.fields())
+        try:
+            text.decode()
+            table = pyarrow.json.read_json(
+                pyarrow.BufferReader(text),
+                pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+                pyarrow.json.ParseOptions(
+                    explicit_schema=pyarrow.schema([("v", kind)]),
+                    newlines_in_values=True,
+                    unexpected_field_behavior="error",
+                ),
+            )
+        except (pyarrow.ArrowInvalid, UnicodeDecodeError):
+            return None
+        if table.num_rows != len(values):
+            return None
+        flat: list[pyarrow.Array] = table.column(0).combine_chunks().flatten()
+        return flat
+
+    def _fit(self, values: Sequence[bytes | None], start: int, bad: dict[int, str]) -> list[pyarrow.Array]:
+        """The columns, value by value; adds what does not fit to ``bad``, and what is new to the kinds."""
+        documents: list[dict[str, Any]] = []
+        for index, value in enumerate(values, start):
+            fitted = None
+            try:
+                kinds, fitted = fit_object(self.kinds, value)
+                if kinds is not self.kinds:
+                    if self._declared:
+                        raise Unfit("a field that the declared schema has not")
+                    self.kinds = kinds
+            except Unfit as error:
+                bad[index] = str(error)
+                fitted = None
+            documents.append(fitted or {})
+        return [pyarrow.array([each.get(field.name) for each in documents], field.type) for field in self.fields()]
+
+
+_ARROW: Final = {
+    BOOLEAN: pyarrow.bool_(),
+    INT: pyarrow.int32(),
+    LONG: pyarrow.int64(),
+    DOUBLE: pyarrow.float64(),
+    STRING: pyarrow.string(),
+}
+
+
+def arrow_type(kind: Kind) -> pyarrow.DataType:
+    """The type of a column."""
+    if isinstance(kind, dict):
+        return pyarrow.struct([(name, arrow_type(inner)) for name, inner in kind.items()])
+    if isinstance(kind, list):
+        return pyarrow.list_(arrow_type(kind[0]))
+    assert kind is not None
+    return _ARROW[kind]
+
+
+def kinds_of(schema: pyarrow.Schema) -> tuple[Kinds, list[str]]:
+    """The kinds of a table's columns besides those of the record, and the names of those that no JSON has."""
+    kinds: Kinds = {}
+    others: list[str] = []
+    for field in schema:
+        if field.name in RESERVED:
+            continue
+        kind = _kind(field.type)
+        if kind is None:
+            others.append(field.name)
+        else:
+            kinds[field.name] = kind
+    return kinds, others
+
+
+def _kind(kind: pyarrow.DataType) -> Kind:
+    types = pyarrow.types
+    if types.is_struct(kind):
+        inner = {field.name: _kind(field.type) for field in kind}
+        return inner if inner and None not in inner.values() else None
+    if types.is_list(kind):
+        element = _kind(kind.value_type)
+        return None if element is None else [element]
+    return next((name for name, each in _ARROW.items() if each == kind), None)
+
+
+def plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """The same with lists, texts and bytes of the usual size, and without what a format notes at a field."""
+    return pyarrow.schema([pyarrow.field(each.name, _plain(each.type), each.nullable) for each in schema])
+
+
+def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
+    types = pyarrow.types
+    if types.is_struct(kind):
+        return pyarrow.struct([(each.name, _plain(each.type)) for each in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pyarrow.list_(_plain(kind.value_type))
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pyarrow.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pyarrow.binary()
+    return kind
+
+
+class Rows(NamedTuple):
+    """Rows of some records, and the dead letters among the records."""
+
+    rows: pyarrow.RecordBatch
+    dead: pyarrow.RecordBatch | None
+
+
+def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
+    """The rows of records of one partition."""
+    offsets, timestamps, keys, contents, headers = zip(*records, strict=True)
+    columns, found = values.columns(contents)
+    bad = dict(found)
+    times: Sequence[int] = timestamps
+    if max(timestamps) > _LATEST or min(timestamps) < NO_TIMESTAMP:
+        for index, time in enumerate(timestamps):
+            if not NO_TIMESTAMP <= time <= _LATEST:
+                bad[index] = f"its timestamp, {time} ms, is in no year that can be shown"
+        times = [time if NO_TIMESTAMP <= time <= _LATEST else NO_TIMESTAMP for time in timestamps]
+    fields = [*RECORD_FIELDS, *values.fields()]
+    known = _record_columns(partition, offsets, times, keys, headers)
+    rows = pyarrow.RecordBatch.from_arrays([*known, *columns], schema=pyarrow.schema(fields))
+    if not bad:
+        return Rows(rows, None)
+    mask = pyarrow.array([index not in bad for index in range(len(records))])
+    indexes = sorted(bad)
+    dead = [column.take(pyarrow.array(indexes)) for column in known]
+    dead.append(pyarrow.array([contents[index] for index in indexes], pyarrow.binary()))
+    dead.append(pyarrow.array([bad[index] for index in indexes], pyarrow.string()))
+    return Rows(rows.filter(mask), pyarrow.RecordBatch.from_arrays(dead, schema=DEAD_LETTERS))
+
+
+def lost_row(lost: Lost) -> pyarrow.RecordBatch:
+    """A dead letter for offsets that are gone."""
+    row = {"_partition": lost.partition, "_offset": lost.first, "_headers": [], "reason": str(lost)}
+    return pyarrow.RecordBatch.from_pylist([row], schema=DEAD_LETTERS)
+
+
+def _record_columns(
+    partition: int,
+    offsets: Sequence[int],
+    timestamps: Sequence[int | None],
+    keys: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]]],
+) -> list[pyarrow.Array]:
+    times = pyarrow.array(timestamps, pyarrow.int64())
+    absent = pyarrow.compute.equal(times, NO_TIMESTAMP)
+    times = pyarrow.compute.if_else(absent, None, times).cast(pyarrow.timestamp("ms", "UTC")).cast(_TIME)
+    ends = [0]
+    flat: list[tuple[str, bytes | None]] = []
+    for each in headers:
+        flat += each
+        ends.append(len(flat))
+    header_columns = [
+        pyarrow.array([name for name, _ in flat], pyarrow.string()),
+        pyarrow.array([value for _, value in flat], pyarrow.binary()),
+    ]
+    lists = pyarrow.ListArray.from_arrays(
+        pyarrow.array(ends, pyarrow.int32()), pyarrow.StructArray.from_arrays(header_columns, fields=list(_HEADER))
+    )
+    return [
+        pyarrow.array([partition], pyarrow.int32()).take(pyarrow.array([0] * len(offsets))),
+        pyarrow.array(offsets, pyarrow.int64()),
+        times,
+        pyarrow.array(keys, pyarrow.binary()),
+        lists,
+    ]

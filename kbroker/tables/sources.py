@@ -1,0 +1,169 @@
+"""Where a table's records come from: a running cluster, or a log directory without one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.client.reader import Chunk, Reader, Skipped
+from kbroker.errors import FatalError
+from kbroker.log.read_only import find_partitions
+from kbroker.tables.plan import OffsetRange
+from kbroker.types import TopicPartition, Uuid, uuid_to_str
+from kbroker.wire.batch_header import TimestampType
+
+if TYPE_CHECKING:
+    from kbroker.client import Client
+
+_CHUNK_RECORDS: Final = 16_384
+_NO_ID: Final = uuid_to_str(Uuid(bytes(16)))
+
+
+class Source(Protocol):
+    """A topic that is read. ``positions``: partition -> the next offset, behind what `poll` has given."""
+
+    topic: str
+    topic_id: str
+
+    @property
+    def positions(self) -> Mapping[int, int]: ...
+
+    def ranges(self) -> dict[int, OffsetRange]:
+        """The offsets that each partition has now."""
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Read from these offsets on."""
+
+    def poll(self, timeout: float) -> list[Chunk | Skipped]:
+        """Records that come within ``timeout`` seconds, as a reader has them that sees no open transactions."""
+
+    def reached(self, ends: Mapping[int, int]) -> bool:
+        """Whether all that can be read below these offsets is read."""
+
+
+class ClusterSource:
+    """A topic of a cluster, by kbroker's client."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        """``ClientError`` if there is no such topic."""
+        client.partitions_of(topic)
+        self.topic = topic
+        self._client = client
+        [found] = client.refresh([topic])
+        self.topic_id = uuid_to_str(found.topic_id)
+        if self.topic_id == _NO_ID:
+            raise FatalError(f"the cluster gives topic {topic} no id, by which it would be known again: it is too old")
+        self._reader: Reader | None = None
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The reader's."""
+        return self._reader.positions if self._reader is not None else {}
+
+    def ranges(self) -> dict[int, OffsetRange]:
+        """From the log's start to the high watermark; ``FatalError`` if the topic is another by now."""
+        from kbroker.client.errors import known
+        from kbroker.client.topics import list_ranges
+
+        [found] = self._client.refresh([self.topic])
+        if not found.error_code and uuid_to_str(found.topic_id) != self.topic_id:
+            raise FatalError(f"topic {self.topic} was deleted and made anew: start again to see what can be done")
+        names = [TopicPartition(self.topic, each) for each in self._client.partitions_of(self.topic)]
+        return {name.partition: OffsetRange(*each) for name, each in known(list_ranges(self._client, names)).items()}
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Read from these offsets on; what is under way is given up."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = Reader(self._client, self.topic, starts)
+
+    def poll(self, timeout: float) -> list[Chunk | Skipped]:
+        """Records of some partitions."""
+        assert self._reader is not None
+        return self._reader.poll(timeout)
+
+    def reached(self, ends: Mapping[int, int]) -> bool:
+        """Whether every partition is read as far as its last stable offset, or the end that is asked for."""
+        from kbroker.client.errors import known
+        from kbroker.client.topics import LATEST, list_offsets
+
+        left = {TopicPartition(self.topic, each) for each, end in ends.items() if self.positions.get(each, end) < end}
+        if not left:
+            return True
+        stable = known(list_offsets(self._client, dict.fromkeys(left, LATEST), read_committed=True))
+        return all(self.positions[name.partition] >= listed.offset for name, listed in stable.items())
+
+
+class DirectorySource:
+    """A topic in a log directory, whose node may run or be gone; read once, up to what is committed there."""
+
+    def __init__(self, log_dir: str, topic: str) -> None:
+        """``FatalError`` if there is no such topic."""
+        from kbroker.log.checkpoint_files import read_partition_metadata
+        from kbroker.log.disk import ReadOnlyDisk
+
+        self._log_dir = log_dir
+        self._partitions = {each.topic_partition.partition: each for each in find_partitions(log_dir, topic)}
+        if not self._partitions:
+            raise FatalError(f"there is no topic {topic} in {log_dir}")
+        self.topic = topic
+        first = next(iter(self._partitions.values()))
+        topic_id = read_partition_metadata(ReadOnlyDisk(), first.path)
+        if topic_id is None:
+            raise FatalError(f"{first.path} has no partition.metadata, by whose id a topic is known again")
+        self.topic_id = uuid_to_str(topic_id)
+        self._ends: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
+        self._coming: Iterator[Chunk] = iter(())
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """Behind the records that were given; at a partition's end behind what no reader sees, too."""
+        return self._positions
+
+    def ranges(self) -> dict[int, OffsetRange]:
+        """From the log's start to the high watermark that the node has noted; more may be taken back."""
+        from kbroker.log.checkpoint_files import HIGH_WATERMARKS, CorruptCheckpoint, read_offsets
+        from kbroker.log.disk import ReadOnlyDisk
+
+        try:
+            noted = read_offsets(ReadOnlyDisk(), os.path.join(self._log_dir, HIGH_WATERMARKS))
+        except CorruptCheckpoint as error:
+            raise FatalError(str(error)) from None
+        if noted is None:
+            raise FatalError(
+                f"{self._log_dir} has no {HIGH_WATERMARKS}, which says what is committed: start a node on it once"
+            )
+        ranges = {}
+        for partition, directory in self._partitions.items():
+            start = directory.log_start_offset()
+            ranges[partition] = OffsetRange(start, max(noted.get(directory.topic_partition, start), start))
+        return ranges
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Read from these offsets on."""
+        self._positions = dict(starts)
+        self._ends = {partition: each.end for partition, each in self.ranges().items()}
+        self._coming = self._chunks()
+
+    def poll(self, timeout: float) -> list[Chunk | Skipped]:
+        """The next records; none at the end."""
+        chunk = next(self._coming, None)
+        if chunk is None:
+            return []
+        return [chunk]
+
+    def reached(self, ends: Mapping[int, int]) -> bool:
+        """Whether nothing is left."""
+        return all(self._positions[partition] >= end for partition, end in self._ends.items())
+
+    def _chunks(self) -> Iterator[Chunk]:
+        for partition, directory in self._partitions.items():
+            end = self._ends[partition] = min(self._ends[partition], directory.last_stable_offset())
+            records = directory.records(self._positions[partition], end)
+            while chunk := list(islice(records, _CHUNK_RECORDS)):
+                self._positions[partition] = chunk[-1].offset + 1
+                yield Chunk(partition, chunk, TimestampType.CREATE_TIME)
+            self._positions[partition] = max(self._positions[partition], end)

@@ -1,0 +1,196 @@
+"""A topic in memory, a source of its records, and a target that is killed at a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.client.reader import Chunk, Skipped
+from kbroker.tables.plan import Kept, OffsetRange
+from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
+
+pytest.importorskip("deltalake")
+
+from kbroker.tables.delta import DeltaTarget
+from kbroker.tables.follower import Follower, Settings
+from kbroker.tables.target import DEAD_LETTERS, TableFacts, Target
+
+TIME = 1_700_000_000_000
+
+
+@dataclass
+class ModelTopic:
+    """Records by partition; ``ends`` are behind what no reader sees, such as markers of transactions."""
+
+    name: str = "orders"
+    topic_id: str = "AAAAAAAAAAAAAAAAAAAAAQ"
+    logs: dict[int, list[Record]] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def append(self, partition: int, *values: bytes | None, gap: int = 0) -> None:
+        """Add records; ``gap``: offsets behind them that have none."""
+        log = self.logs.setdefault(partition, [])
+        self.starts.setdefault(partition, 0)
+        end = self.ends.get(partition, 0)
+        for offset, value in enumerate(values, end):
+            headers = (("h", b"%d" % offset), ("n", None)) if offset % 2 else ()
+            log.append(Record(offset, TIME + offset, b"key-%d" % offset if offset % 3 else None, value, headers))
+        self.ends[partition] = end + len(values) + gap
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Take records away, as retention does."""
+        self.starts[partition] = offset
+        self.logs[partition] = [record for record in self.logs[partition] if record.offset >= offset]
+
+
+class ModelSource:
+    """Reads a model, ``chunk`` records at a time."""
+
+    def __init__(self, topic: ModelTopic, chunk: int = 7) -> None:
+        self._model = topic
+        self._chunk = chunk
+        self.topic = topic.name
+        self.topic_id = topic.topic_id
+        self.positions: dict[int, int] = {}
+
+    def ranges(self) -> dict[int, OffsetRange]:
+        return {each: OffsetRange(start, self._model.ends.get(each, 0)) for each, start in self._model.starts.items()}
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        self.positions = dict(starts)
+
+    def poll(self, timeout: float) -> list[Chunk | Skipped]:
+        for partition, position in self.positions.items():
+            start = self._model.starts[partition]
+            if position < start:
+                self.positions[partition] = start
+                return [Skipped(partition, position, start)]
+            left = [record for record in self._model.logs[partition] if record.offset >= position]
+            if left:
+                self.positions[partition] = left[: self._chunk][-1].offset + 1
+                return [Chunk(partition, left[: self._chunk], TimestampType.CREATE_TIME)]
+            self.positions[partition] = self._model.ends[partition]
+        return []
+
+    def reached(self, ends: Mapping[int, int]) -> bool:
+        return all(self.positions[partition] >= end for partition, end in ends.items() if partition in self.positions)
+
+
+class Killed(BaseException):
+    """Stands for the end of a process: nothing of the follower runs after it."""
+
+
+def target_of(path: Path) -> Target:
+    """The table of a path: Iceberg's, if the name says so."""
+    if path.name.startswith("iceberg"):
+        from kbroker.tables.iceberg import IcebergTarget
+
+        return IcebergTarget(f"lake.{path.name}", str(path.parent / "catalog.db"))
+    return DeltaTarget(str(path))
+
+
+class WatchedTarget:
+    """A table; ``at`` is called before and after each of its steps, with the number of the moment."""
+
+    def __init__(self, path: Path, at: Callable[[int], None]) -> None:
+        self._target = target_of(path)
+        self.where = self._target.where
+        self._at = at
+        self.moments = 0
+
+    def _step(self, step: Callable[..., None], *arguments: Any) -> None:
+        for act in (None, step):
+            if act is not None:
+                act(*arguments)
+            self.moments += 1
+            self._at(self.moments)
+
+    def load(self, partitions: Iterable[int]) -> Kept | None:
+        return self._target.load(partitions)
+
+    def schema(self) -> Any:
+        return self._target.schema()
+
+    def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
+        return self._target.dead_offsets(positions)
+
+    def create(self, kept: Kept, schema: Any) -> None:
+        self._step(self._target.create, kept, schema)
+
+    def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
+        self._step(self._target.adopt, topic_id, positions)
+
+    def topic(self) -> str | None:
+        return self._target.topic()
+
+    def facts(self) -> TableFacts:
+        return self._target.facts()
+
+    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
+        return self._target.maintain(retention_hours)
+
+    def add_dead(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
+        self._step(self._target.add_dead, rows, positions)
+
+    def add(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
+        self._step(self._target.add, rows, positions)
+
+
+def follow(
+    topic: ModelTopic, path: Path, settings: Settings, at: Callable[[int], None] = lambda moment: None
+) -> Follower:
+    """Follow to the end of the topic, ``at`` at each moment."""
+    follower = Follower(ModelSource(topic), WatchedTarget(path, at), settings)
+    follower.run(once=True)
+    return follower
+
+
+def iceberg_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table in the catalog beside the path, if it is there."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    catalog = SqlCatalog("kbroker", uri=f"sqlite:///{path.parent / 'catalog.db'}", warehouse=f"file://{path.parent}")
+    try:
+        rows: list[dict[str, Any]] = catalog.load_table(f"lake.{path.name}").scan().to_arrow().to_pylist()
+    except NoSuchTableError:
+        return []
+    return rows
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table, by partition and offset."""
+    if path.name.startswith("iceberg"):
+        rows = iceberg_rows(path)
+    else:
+        from deltalake import DeltaTable
+
+        is_there = DeltaTable.is_deltatable(str(path))
+        rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist() if is_there else []
+    return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+def dead_in(path: Path) -> list[dict[str, Any]]:
+    """The dead letters beside a table."""
+    return rows_in(path.with_name(path.name + DEAD_LETTERS))
+
+
+def check_once(topic: ModelTopic, path: Path) -> None:
+    """Assert that every record is there once, in the table or among the dead letters, with all that it has."""
+    rows, dead = rows_in(path), dead_in(path)
+    found = sorted((row["_partition"], row["_offset"]) for row in rows + dead)
+    wanted = {(partition, record.offset): record for partition, log in sorted(topic.logs.items()) for record in log}
+    assert found == sorted(wanted)
+    for row in rows + dead:
+        record = wanted[row["_partition"], row["_offset"]]
+        assert round(row["_timestamp"].timestamp() * 1000) == record.timestamp
+        assert row["_key"] == record.key
+        assert tuple((each["key"], each["value"]) for each in row["_headers"]) == record.headers
+    for row in dead:
+        assert row["value"] == wanted[row["_partition"], row["_offset"]].value and row["reason"]

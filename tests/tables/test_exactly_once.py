@@ -1,0 +1,342 @@
+"""Each record of a topic is in its table once, wherever a follower is killed and however many there are."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("deltalake")
+
+from kbroker.errors import FatalError
+from kbroker.tables.follower import Settings
+from kbroker.tables.plan import Refused
+from tests.tables.model_topic import Killed, ModelTopic, check_once, dead_in, follow, rows_in
+
+needs_iceberg = pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="pyiceberg is not installed")
+
+JSON = Settings(value_format="json", batch_records=16, max_bytes=1)
+"""Rows are committed as soon as there are some."""
+
+
+def orders() -> ModelTopic:
+    """Two partitions with values that are good, bad and wider than those before."""
+    topic = ModelTopic()
+    topic.append(0, *(b'{"id": %d}' % number for number in range(25)), gap=1)
+    topic.append(1, b"none", b'{"id": 1}', b'{"id": "x"}', *(b'{"id": 2, "new": {"a": [1]}}' for _ in range(15)))
+    topic.append(0, b"{", *(b'{"id": %d, "new": {"b": true}}' % number for number in range(10)), gap=1)
+    return topic
+
+
+FORMATS = ["delta", pytest.param("iceberg", marks=needs_iceberg)]
+
+
+def kill_at(moment: int) -> Callable[[int], None]:
+    """Kills at one moment."""
+
+    def at(now: int) -> None:
+        if now == moment:
+            raise Killed
+
+    return at
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_killed_at_every_step(tmp_path: Path, kind: str) -> None:
+    topic = orders()
+    for moment in itertools.count(1):
+        path = tmp_path / f"{kind}{moment}"
+        try:
+            follow(topic, path, JSON, kill_at(moment))
+        except Killed:
+            follow(topic, path, JSON)
+            check_once(topic, path)
+            continue
+        break
+    assert moment > 12, "each commit has two moments, with dead letters four"
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    """A follower that lives for one commit only gets to the end, too."""
+    topic, path = orders(), tmp_path / "t"
+    lives = 0
+    for lives in itertools.count(1):
+        try:
+            follow(topic, path, JSON, kill_at(3 if lives % 2 else 4))
+        except Killed:
+            continue
+        break
+    check_once(topic, path)
+    assert lives > 3
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_another_follower_at_every_step(tmp_path: Path, kind: str) -> None:
+    """Between any two steps of a follower another one does all that there is, or a part of it."""
+    for moment in itertools.count(1):
+        for part in (None, 2):
+            topic, path = orders(), tmp_path / f"{kind}{moment}_{part}"
+
+            def other(
+                now: int, at: int = moment, topic: ModelTopic = topic, path: Path = path, part: int | None = part
+            ) -> None:
+                if now == at:
+                    topic.append(0, b'{"id": 77, "late": 1}', b"late")
+                    try:
+                        follow(topic, path, JSON, kill_at(part or 0))
+                    except Killed:
+                        topic.append(1, b'{"id": 78}')
+
+            found = follow(topic, path, JSON, other)
+            follow(topic, path, JSON)
+            check_once(topic, path)
+        if not any(row.get("late") for row in rows_in(path)):
+            break
+    assert moment > 12 and found.progress.conflicts == 0
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_followers_of_different_partitions_do_not_hide_each_other(tmp_path: Path, kind: str) -> None:
+    """A commit is not refused for a partition that is not in it; the next one knows what has moved."""
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, b"a")
+    topic.append(1)
+    follow(topic, path, Settings())
+
+    def other(now: int) -> None:
+        if now == 1:  # before the first commit, which is of partition 0
+            only = ModelTopic(logs={1: topic.logs[1]}, starts={1: 0}, ends={1: topic.ends[1]})
+            follow(only, path, Settings())
+
+    topic.append(0, *[b"b"] * 20)
+    topic.append(1, *[b"c"] * 20)
+    follow(topic, path, Settings(batch_records=10, max_bytes=1), other)
+    check_once(topic, path)
+
+
+ODD = [
+    *(b"", b" ", b"{}", b"null", b"[1]", b'{"a":1} {"a":2}', b'{"a":1},"v":{"a":2}', b'{"a":1}}\n{"v":{"a":2}'),
+    *(b'{"a":1', b'"b":2}', b'{"a":1e400}', b'{"a":NaN}', b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":1,"a":2}'),
+    *(b'{"a":01}', b'{"a":12345678901234567890}', b'{"a":{"b":[{"c":1}]}}', b'{"a":{"b":[{"c":1,"d":"x"}]}}'),
+    *(b'{"_offset":1}', b'{"A":1}', b'{"x y":1}', b'{"a":\n1}', b'{"a":1}\n'),
+]
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(allow_nan=False), st.text(max_size=3)
+)
+NESTED = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=5,
+)
+DOCUMENTS = st.dictionaries(st.sampled_from("abc"), NESTED, max_size=3).map(lambda each: json.dumps(each).encode())
+VALUES = st.one_of(st.none(), st.binary(max_size=12), st.sampled_from(ODD), DOCUMENTS)
+
+
+def same(wanted: object, found: object) -> bool:
+    """Whether a column has what a field of JSON had. An empty list or object of nobody knows what is null."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(same(wanted.get(name), found.get(name)) for name in {*wanted, *found})
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(same, wanted, found))
+    if found is None:
+        return not _has_content(wanted)
+    if isinstance(wanted, bool) or isinstance(found, bool):
+        return wanted is found
+    if isinstance(found, float) and isinstance(wanted, int):
+        return float(wanted) == found
+    return wanted == found
+
+
+def _has_content(wanted: object) -> bool:
+    if isinstance(wanted, dict):
+        return any(map(_has_content, wanted.values()))
+    if isinstance(wanted, list):
+        return any(map(_has_content, wanted))
+    return wanted is not None
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.lists(VALUES, max_size=30), st.integers(0, 1)), min_size=1, max_size=5),
+    st.lists(st.integers(1, 9), max_size=4),
+    st.sampled_from(["bytes", "text", "json"]),
+    st.integers(1, 40),
+    st.sampled_from(["delta", "iceberg"] if importlib.util.find_spec("pyiceberg") else ["delta"]),
+)
+def test_any_topic_any_kills(
+    appends: list[tuple[int, list[bytes | None], int]], kills: list[int], value_format: str, batch: int, kind: str
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        topic, path = ModelTopic(), Path(directory) / kind
+        topic.append(0)
+        given_settings = Settings(value_format=value_format, batch_records=batch, max_bytes=2000)
+        for index, (partition, values, gap) in enumerate(appends):
+            topic.append(partition, *values, gap=gap)
+            try:
+                follow(topic, path, given_settings, kill_at(kills[index] if index < len(kills) else 0))
+            except Killed:
+                pass
+        follow(topic, path, given_settings)
+        check_once(topic, path)
+        by_place = {(partition, each.offset): each.value for partition, log in topic.logs.items() for each in log}
+        for row in rows_in(path):
+            value = by_place[row["_partition"], row["_offset"]]
+            fields = {name: each for name, each in row.items() if not name.startswith("_")}
+            if value_format == "json":
+                assert same(json.loads(value or b"null") or {}, fields)
+            else:
+                assert fields["value"] == (value.decode() if value is not None and value_format == "text" else value)
+
+
+# --- What cannot go on by itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_topic_that_was_made_anew(tmp_path: Path, kind: str) -> None:
+    old, path = ModelTopic(), tmp_path / kind
+    old.append(0, *[b"old"] * 5)
+    follow(old, path, Settings())
+    new = ModelTopic(topic_id="AAAAAAAAAAAAAAAAAAAAAg")
+    new.append(0, b"new", b"new")
+    with pytest.raises(Refused, match=r"was deleted and made anew .* --new-topic"):
+        follow(new, path, Settings())
+    assert len(rows_in(path)) == 5
+    for moment in (1, 2, 3, 4, 0):
+        try:
+            follow(new, path, Settings(new_topic=True), kill_at(moment))
+        except Killed:
+            continue
+    follow(new, path, Settings())
+    assert [row["value"] for row in rows_in(path)].count(b"new") == 2 and len(rows_in(path)) == 7
+    with pytest.raises(Refused, match="was deleted and made anew"):
+        follow(old, path, Settings())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_records_that_retention_took_first(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, *[b"a"] * 5)
+    follow(topic, path, Settings())
+    topic.append(0, *[b"b"] * 10)
+    topic.delete_before(0, 9)
+    with pytest.raises(Refused, match="offsets 5 to 8 were gone before the table had them; --accept-loss"):
+        follow(topic, path, Settings())
+    for moment in (1, 2, 3, 0):
+        try:
+            follow(topic, path, Settings(accept_loss=True), kill_at(moment))
+        except Killed:
+            continue
+    assert [row["_offset"] for row in rows_in(path)] == [0, 1, 2, 3, 4, *range(9, 15)]
+    [note] = dead_in(path)
+    assert (note["_offset"], note["value"]) == (5, None) and "5 to 8 were gone" in note["reason"]
+
+
+def test_records_that_retention_takes_while_it_follows(tmp_path: Path) -> None:
+    topic = ModelTopic()
+    topic.append(0, *[b"a"] * 30)
+
+    def retention(now: int) -> None:
+        if now == 4:
+            topic.delete_before(0, 25)
+
+    quick = Settings(batch_records=1, max_bytes=1)
+    with pytest.raises(Refused, match="offsets 7 to 24 were gone"):
+        follow(topic, tmp_path / "t", quick, retention)
+    assert [row["_offset"] for row in rows_in(tmp_path / "t")] == list(range(7))
+    follow(topic, tmp_path / "t", Settings(accept_loss=True))
+    assert [row["_offset"] for row in rows_in(tmp_path / "t")] == [*range(7), *range(25, 30)]
+
+
+def test_a_topic_that_ends_before_the_table(tmp_path: Path) -> None:
+    topic = ModelTopic()
+    topic.append(0, *[b"a"] * 5)
+    follow(topic, tmp_path / "t", Settings())
+    topic.ends[0] = 3
+    with pytest.raises(Refused, match="up to offset 5, but topic orders ends at 3"):
+        follow(topic, tmp_path / "t", Settings())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_partition_that_was_added(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, b"a")
+
+    def add(now: int) -> None:
+        if now == 3 and 1 not in topic.logs:
+            topic.append(1, b"b", b"c")
+
+    follow(topic, path, Settings(), add)
+    follow(topic, path, Settings())
+    check_once(topic, path)
+
+
+def test_another_topic_or_format(tmp_path: Path) -> None:
+    topic = ModelTopic()
+    topic.append(0, b"a")
+    follow(topic, tmp_path / "t", Settings())
+    with pytest.raises(Refused, match="has its values as bytes"):
+        follow(topic, tmp_path / "t", Settings(value_format="json"))
+    other = ModelTopic("payments")
+    other.append(0, b"a")
+    with pytest.raises(Refused, match="is the table of topic orders: name another place for payments"):
+        follow(other, tmp_path / "t", Settings())
+
+
+def test_what_somebody_else_wrote(tmp_path: Path) -> None:
+    """Rows of others are none of its business; columns of others may be there; its own must stay as they are."""
+    import pyarrow
+    from deltalake import DeltaTable, write_deltalake
+
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, b'{"id": 1}')
+    follow(topic, path, JSON)
+    write_deltalake(str(path), pyarrow.table({"id": [9], "theirs": [1.5]}), mode="append", schema_mode="merge")
+    DeltaTable(str(path)).optimize.compact()
+    topic.append(0, b'{"id": 2}')
+    follow(topic, path, JSON)
+    rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["theirs"]) for row in rows if row["theirs"] is None) == [(1, None), (2, None)]
+    bare = {"_partition": pyarrow.array([0], pyarrow.int32())}
+    write_deltalake(str(path), pyarrow.table(bare), mode="overwrite", schema_mode="overwrite")
+    topic.append(0, b'{"id": 3}')
+    with pytest.raises(Refused, match=r"somebody has changed the columns .*: _offset is gone"):
+        follow(topic, path, JSON)
+    write_deltalake(str(tmp_path / "foreign"), pyarrow.table({"a": [1]}))
+    with pytest.raises(Refused, match="none that kbroker made"):
+        follow(topic, tmp_path / "foreign", JSON)
+
+
+def test_identifiers_are_kept_over_checkpoints_and_must_not_be_forgotten(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, b"0")
+    topic.append(1, b"1")
+    for number in range(12):
+        topic.append(0, b"%d" % number)
+        follow(topic, path, Settings())
+    DeltaTable(str(path)).create_checkpoint()
+    for each in (path / "_delta_log").glob("*.json"):
+        if int(each.stem) < 12:
+            each.unlink()
+    follow(topic, path, Settings())
+    check_once(topic, path)
+    forgets = {"delta.setTransactionRetentionDuration": "interval 1 days"}
+    DeltaTable(str(path)).alter.set_table_properties(forgets, raise_if_not_exists=False)
+    with pytest.raises(Refused, match="by which it forgets how far it is"):
+        follow(topic, path, Settings())
+
+
+def test_a_place_that_cannot_be(tmp_path: Path) -> None:
+    topic = ModelTopic()
+    topic.append(0, b"a")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FatalError, match="file"):
+        follow(topic, tmp_path / "file", Settings())

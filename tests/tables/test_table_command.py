@@ -1,0 +1,175 @@
+"""``kbroker table`` against a node, with a stock producer, and killed with SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.testing import RunningBroker
+from tests.cli_command import Run
+from tests.patience import LONG, eventually
+
+confluent_kafka: Any = pytest.importorskip("confluent_kafka")
+deltalake: Any = pytest.importorskip("deltalake")
+
+
+def send(broker: RunningBroker, topic: str, values: list[str], *, end: str = "commit") -> None:
+    """Send values in one transaction of a stock producer, which is committed, aborted or left."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(LONG)
+    producer.begin_transaction()
+    for number, value in enumerate(values):
+        producer.produce(topic, value, f"k{number}", partition=number % 2, headers={"n": str(number)})
+    producer.flush(LONG)
+    if end == "commit":
+        producer.commit_transaction(LONG)
+    elif end == "abort":
+        producer.abort_transaction(LONG)
+
+
+def table_of(path: Path) -> Any:
+    return deltalake.DeltaTable(str(path)).to_pyarrow_table()
+
+
+def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    to = f"delta:{path}"
+    kb("topic", "create", "orders", "-p", "2")
+    send(broker, "orders", [json.dumps({"id": number, "to": {"city": "Bern"}}) for number in range(100)])
+    send(broker, "orders", [json.dumps({"id": -1})] * 10, end="abort")
+    told = kb("table", "follow", "orders", "--to", to, "--value", "json", "--once", "--json").json
+    assert (told["rows"], told["dead_letters"], told["lag"]) == (100, 0, 0)
+    rows = table_of(path)
+    assert rows.column_names == ["_partition", "_offset", "_timestamp", "_key", "_headers", "id", "to"]
+    assert sorted(rows["id"].to_pylist()) == list(range(100))
+    [first] = [row for row in rows.to_pylist() if row["id"] == 0]
+    assert (first["_key"], first["_headers"]) == (b"k0", [{"key": "n", "value": b"0"}])
+    send(broker, "orders", ["broken", json.dumps({"id": 100, "paid": True})])
+    send(broker, "orders", [json.dumps({"id": -2})], end="leave")
+    found = kb("table", "follow", "orders", "--to", to, "--once")
+    assert found.out.startswith(f"1 rows, 1 dead letters of orders to {path} in ") and found.err == ""
+    assert table_of(path)["paid"].to_pylist().count(True) == 1
+    [dead] = table_of(tmp_path / "orders_dead_letters").to_pylist()
+    assert (dead["value"], dead["reason"]) == (b"broken", "not JSON: Expecting value: line 1 column 1 (char 0)")
+    told = kb("table", "describe", to, "--json").json
+    assert (told["topic"], told["value"], told["rows"], told["dead_letters"]) == ("orders", "json", 101, 1)
+    assert told["lag"] == sum(each["lag"] for each in told["partitions"]) == 1  # of the transaction that is open
+    assert "dead letters  1\n" in kb("table", "describe", to).out
+    assert "2 merged files, 1 new files, 0 removed files" in kb("table", "maintain", to).out
+    assert kb("table", "describe", to, "--json").json["files"] == 1
+    kb("topic", "delete", "orders", "--yes")
+    kb("topic", "create", "orders", "-p", "2")
+    refused = kb("table", "follow", "orders", "--to", to, "--once", code=1)
+    assert "topic orders was deleted and made anew" in refused.err and "--new-topic" in refused.err
+
+
+def test_killed_at_any_time(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    """A process that is killed in the middle, several times, while a producer goes on."""
+    path = tmp_path / "numbers"
+    kb("topic", "create", "numbers", "-p", "2")
+    words = [sys.executable, "-m", "kbroker", "table", "follow", "numbers", "--to", f"delta:{path}"]
+    words += ["-b", broker.bootstrap_servers, "--value", "json", "--every", "10ms", "--memory", "1"]
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    sent = 0
+    for life in range(4):
+        follower = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+        seen = len(list(path.glob("*.parquet")))
+        while len(list(path.glob("*.parquet"))) < seen + 2:  # it is in the middle of its commits
+            assert follower.poll() is None
+            for _ in range(200):
+                producer.produce("numbers", json.dumps({"n": sent} if sent % 50 else [sent]), partition=sent % 2)
+                sent += 1
+            producer.flush(LONG)
+        follower.send_signal(signal.SIGTERM if life == 3 else signal.SIGKILL)
+        assert follower.wait(2 * LONG) == (0 if life == 3 else -signal.SIGKILL)
+    kb("table", "follow", "numbers", "--to", f"delta:{path}", "--once")
+    assert sorted(table_of(path)["n"].to_pylist()) == [number for number in range(sent) if number % 50]
+    dead = table_of(tmp_path / "numbers_dead_letters")["value"].to_pylist()
+    assert sorted(json.loads(value)[0] for value in dead) == list(range(0, sent, 50))
+
+
+def test_a_log_directory_first(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    """A table is filled from files, up to what the node has noted as committed, and followed on from the cluster."""
+    to = f"delta:{tmp_path / 'files'}"
+    kb("topic", "create", "files", "-p", "2")
+    send(broker, "files", [f"value {number}" for number in range(50)])
+    checkpoint = Path(broker.data_dir) / "replication-offset-checkpoint"
+    eventually(lambda: "files 0 26\nfiles 1 26\n" in checkpoint.read_text())
+    told = kb(
+        "table", "backfill", "files", "--from", str(broker.data_dir), "--to", to, "--value", "text", "--json"
+    ).json
+    assert (told["rows"], told["lag"]) == (50, 0)
+    send(broker, "files", ["one more"])
+    assert kb("table", "follow", "files", "--to", to, "--once", "--json").json["rows"] == 1
+    assert sorted(table_of(tmp_path / "files")["value"].to_pylist())[0] == "one more"
+    assert (
+        "there is no topic other"
+        in kb("table", "backfill", "other", "--from", str(broker.data_dir), "--to", to, code=1).err
+    )
+
+
+def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for topic in ("a", "b"):
+        kb("topic", "create", topic, "-p", "2")
+        send(broker, topic, ['{"id": 1, "more": 2}', '{"id": 2}'])
+    Path("schema.json").write_text('{"id": "int"}')
+    tables = '[[table]]\ntopic = "a"\nto = "delta:lake/a"\n'
+    tables += '[[table]]\ntopic = "b"\nto = "delta:lake/b"\nschema = "schema.json"\nevery = "1s"\n'
+    Path("tables.toml").write_text(tables + '[[table]]\ntopic = "c"\nto = "delta:lake/c"\n')
+    found = kb("table", "run", "tables.toml", "--once", code=1)
+    assert found.out == "3 rows to 2 tables\n" and "c: topic c: there is no such topic" in found.err
+    assert table_of(tmp_path / "lake" / "b")["id"].to_pylist() == [2]
+    told = kb("table", "list", "tables.toml", "--json").json
+    assert [(each["topic"], each.get("lag"), each.get("dead_letters")) for each in told] == [
+        ("a", 0, 0),
+        ("b", 0, 1),
+        ("c", None, None),
+    ]
+    assert "there is no table in lake/c" in kb("table", "list", "tables.toml").out
+    for wrong, reason in (
+        ("x = 1", "it has a [[table]] for each table"),
+        ('[[table]]\ntopic = "a"', "to is missing"),
+        ('[[table]]\ntopic = "a"\nto = "lake"', "is not delta:PATH"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nvalue = "xml"', "value is one of bytes, text, json"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nmemory = "much"', "much"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nevry = "1s"', "evry is none of"),
+    ):
+        Path("tables.toml").write_text(wrong)
+        assert reason in kb("table", "run", "tables.toml", code=1).err
+
+
+def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql")
+    place = ("iceberg:lake.events", "--catalog", f"sqlite:{tmp_path / 'lake' / 'catalog.db'}")
+    kb("topic", "create", "events", "-p", "2")
+    send(broker, "events", [json.dumps({"id": number}) for number in range(10)])
+    kb("table", "follow", "events", "--to", *place, "--value", "json", "--once")
+    send(broker, "events", [json.dumps({"id": 10, "at": {"city": "Rome"}}), "broken"])
+    kb("table", "follow", "events", "--to", *place, "--once")
+    told = kb("table", "describe", *place, "--json").json
+    assert (told["rows"], told["dead_letters"], told["lag"], told["version"]) == (11, 1, 0, 2)
+    warehouse = f"file://{tmp_path / 'lake'}"
+    catalog = catalogs.SqlCatalog("kbroker", uri=f"sqlite:///{tmp_path / 'lake' / 'catalog.db'}", warehouse=warehouse)
+    rows = catalog.load_table("lake.events").scan(row_filter="id > 8").to_arrow().to_pylist()
+    assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
+    assert "1 expired" in kb("table", "maintain", *place, "--keep", "0s").out
+    assert kb("table", "describe", *place, "--json").json["rows"] == 11
+    assert "has --catalog sqlite:FILE" in kb("table", "describe", place[0], code=2).err
+
+
+def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:
+    to = f"delta:{tmp_path / 't'}"
+    assert "is not delta:PATH" in kb("table", "follow", "orders", "--to", "s3://bucket", code=2).err
+    assert "UNKNOWN_TOPIC" in kb("table", "follow", "nothing", "--to", to, "--once", code=1).err
+    assert f"there is no table in {tmp_path}" in kb("table", "describe", to, code=1).err
+    (tmp_path / "s").write_text('{"id": "number"}')
+    wrong = kb("table", "follow", "orders", "--to", to, "--schema", str(tmp_path / "s"), code=1)
+    assert "id is none of boolean, int, long, double, string" in wrong.err
