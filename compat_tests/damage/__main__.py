@@ -189,8 +189,8 @@ class Worker:
 
     def _check(self, result: Result, nodes: Nodes, content: Content) -> None:
         """Start the nodes and read all; whatever is wrong goes into the result."""
-        end = snapshot_end(nodes.nodes[result.damages[0].node - 1].data_dir)
-        may = losses(result.damages, content, nodes.count, end)
+        directory = nodes.nodes[result.damages[0].node - 1].data_dir
+        may = losses(result.damages, content, nodes.count, snapshot_end(directory))
         nodes.launch()
         nodes.await_ready(START_SECONDS)
         if any(node.code is None for node in nodes.nodes):

@@ -332,7 +332,7 @@ class _Recovery:
             end_offset, is_torn, is_hole = each.end_offset, False, self._is_hole(each, following)
             if later and not is_hole:
                 reached = _end_of(later[-1], self._check)
-            if end_offset is None and later and is_hole:
+            if end_offset is None and later and is_hole and following is not None:
                 end_offset = following
             elif end_offset is None:
                 was_known = self._known.clean_shutdown or each.start_offset < self._reached

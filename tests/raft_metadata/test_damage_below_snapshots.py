@@ -12,7 +12,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.raft_metadata.raft.batches import encode_records
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
 from kbroker.raft_metadata.raft.promises import PromisesFile
-from kbroker.raft_metadata.raft.record_store import PartitionStore
+from kbroker.raft_metadata.raft.record_store import DamagedLog, PartitionStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore, encode_snapshot
 from kbroker.types import OffsetAndEpoch
@@ -216,3 +216,27 @@ def test_an_epoch_that_was_is_left_alone() -> None:
     assert opened(disk).end == OffsetAndEpoch(END, 9)
     PromisesFile(disk, "/data", MetaProperties("c", 1)).accept(OffsetAndEpoch(END, 3))
     assert opened(disk).end == OffsetAndEpoch(END, 9)
+
+
+def garbage(disk: FakeDisk, path: str, at: int) -> None:
+    disk.write_bytes(path, disk.read_bytes(path) + b"\x07" * 99)
+
+
+@pytest.mark.parametrize("way", [flip, garbage])
+def test_damage_that_is_found_later_has_the_log_begin_at_the_snapshot(
+    way: Callable[[FakeDisk, str, int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = filled(lag=0)
+    path, position, size, _ = list(places(disk))[5]
+    assert path != segments(disk)[-1], "what is before the snapshot's segment is not verified at the start"
+    way(disk, path, position + size - 1)
+    log = opened(disk)
+    assert log.start_offset < LATEST.offset
+    with caplog.at_level(logging.WARNING), pytest.raises(DamagedLog):
+        for offset in range(OLDER.offset, LATEST.offset):
+            log.read_bytes(offset, 1 << 20)
+    assert "nothing of that is lost" in caplog.text
+    assert (log.start_offset, log.earliest_snapshot_id) == (LATEST.offset, LATEST)
+    assert any(name.endswith(".set-aside") for name in disk.list_dir(DIRECTORY))
+    assert_whole(log)
+    assert_whole(opened(disk))

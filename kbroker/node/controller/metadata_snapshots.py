@@ -45,7 +45,7 @@ class MetadataSnapshots:
         self._last_at = 0.0
         self._wanted = False
         self._alarm = Alarm()
-        log.on_damage(self._on_damage)
+        log.want_snapshot = self._begin
         self.latest_bytes = 0
         """Size of the last snapshot that was written here, and when (ms since 1970), for metrics."""
         self.latest_ms: int | None = None
@@ -56,7 +56,7 @@ class MetadataSnapshots:
             self._wanted = True
             self._alarm.ring()
 
-    def _on_damage(self) -> None:
+    def _begin(self) -> None:
         self._wanted = self._images.image.offset >= 0  # else the next one does as well
         self._alarm.ring()
 
@@ -69,7 +69,7 @@ class MetadataSnapshots:
         """Set a damaged snapshot aside, and write a new one. Nothing is done before there is an image."""
         if self._images.image.offset >= 0:
             await self._env.run_blocking(self._store.set_aside, damaged, reason)
-            self._on_damage()
+            self._begin()
 
     async def run(self) -> None:
         """Write those that are wanted or due, until cancelled."""

@@ -249,8 +249,12 @@ class PartitionStore:
         self.log.append_as_follower(memoryview(data), now_ms=0)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
+        log = self.log
         try:
-            return bytes(self.log.read_bytes(offset, max_bytes, max_offset=self.log.log_end_offset))
+            try:
+                return bytes(log.read_bytes(offset, max_bytes, max_offset=log.log_end_offset))
+            except ApiError:  # the damage is known from now on, and what is before it can be read
+                return bytes(log.read_bytes(offset, max_bytes, max_offset=log.log_end_offset))
         except ApiError as error:
             raise DamagedLog(f"the metadata log is damaged at or after offset {offset}: {error.message}") from error
 

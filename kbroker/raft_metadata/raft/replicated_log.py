@@ -69,10 +69,13 @@ class ReplicatedLog:
         """Bytes appended since this object was made, by which the owner decides about the next snapshot."""
         self.truncations = 0
         """The number of times that the log was cut. A flush that began before the last cut proves nothing after it."""
+        self.want_snapshot: Callable[[], None] = lambda: None
+        """Called when a snapshot is to take the place of what was found damaged."""
         self.voters = VoterSetHistory(static_voters)
         self._kraft_versions: list[tuple[int, int]] = []
         self._load()
         self._find_loss()
+        store.on_damage = self._on_damage
 
     # What it is
 
@@ -170,9 +173,14 @@ class ReplicatedLog:
             promises.is_damaged = False
             promises.lose(found)
 
-    def on_damage(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` when damage was found while the log is in use: a snapshot is to take its place."""
-        self._store.on_damage = callback
+    def _on_damage(self) -> None:
+        """Begin the log at its latest snapshot if that has what was found damaged while the log is in use."""
+        latest = self.latest_snapshot_id
+        if latest is None or any(each.end_offset > latest.offset for each in self._store.damage):
+            self.want_snapshot()
+        elif latest.offset > self.start_offset:
+            self._store.delete_before(latest.offset, 0)
+            self._forget_snapshots_before(latest)
 
     def regain(self) -> None:
         """The log has all again that was lost. Durable on return."""

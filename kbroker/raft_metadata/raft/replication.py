@@ -106,7 +106,7 @@ class RaftReplication:
         try:
             return log.read_bytes(request.offset, request.max_bytes)
         except DamagedLog:
-            if request.offset >= leader.high_watermark:
+            if request.offset >= max(leader.high_watermark, log.start_offset):
                 raise
             return b""
 
