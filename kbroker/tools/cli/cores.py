@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import random
 import socket
 import sys
 import time
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.config import BrokerConfig
-from kbroker.config.cores import DIRECTORY, core_properties
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.errors import FatalError
 
@@ -49,7 +46,7 @@ def usable_processors(quota: Path = _QUOTA) -> int:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         limit, period = quota.read_text().split()
-        return max(1, min(count, math.ceil(int(limit) / int(period))))
+        return max(1, min(count, -(-int(limit) // int(period))))
     except (OSError, ValueError):  # there is none, or it is "max"
         return count
 
@@ -58,6 +55,8 @@ def own_properties(arguments: argparse.Namespace, properties: Mapping[str, str])
     """The properties of the node that the command line asks for: those of a file are one node's."""
     if arguments.cores is None:
         return dict(properties)
+    from kbroker.config.cores import core_properties
+
     return core_properties(properties, arguments.core or 1, arguments.cores, socket.gethostname())
 
 
@@ -65,6 +64,8 @@ def other_properties(arguments: argparse.Namespace, properties: Mapping[str, str
     """The properties of the machine's other nodes, for the first one; else none."""
     if arguments.core != 1:
         return []
+    from kbroker.config.cores import core_properties
+
     machine = socket.gethostname()
     return [core_properties(properties, each, arguments.cores, machine) for each in range(2, arguments.cores + 1)]
 
@@ -89,6 +90,10 @@ def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> Non
             names = os.listdir(log_dir)
         except OSError:
             continue  # the node says so
+        if not any(name.startswith("core") for name in names):
+            continue
+        from kbroker.config.cores import DIRECTORY
+
         found = {int(match[1]): name for name in names if (match := DIRECTORY.fullmatch(name))}
         for core in sorted(core for core in found if core > cores):
             count = _partitions(os.path.join(log_dir, found[core]))
@@ -124,6 +129,8 @@ def run_machine(
 
     ``format_first`` makes the directories of the first node ready, if that is wanted.
     """
+    from kbroker.config.cores import core_properties
+
     cores, machine = arguments.cores, socket.gethostname()
     config = BrokerConfig.from_properties(properties)
     if not config.is_broker:
@@ -191,6 +198,8 @@ def _in_a_child(work: Callable[[], None]) -> int:
 def _format_all(configs: Sequence[BrokerConfig], format_first: Callable[[BrokerConfig], None]) -> None:
     """Make all directories ready: those after the first node's need what that one has, the id of the cluster."""
     format_first(configs[0])
+    import random
+
     from kbroker.log.checkpoint_files import node_meta_properties
     from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
