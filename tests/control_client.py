@@ -93,19 +93,19 @@ class Place:
     def client(self, **more: Any) -> dict[str, Any]:
         return {"bootstrap.servers": self.target.bootstrap_servers, **QUICK, **more}
 
-    def create(self, topic: str, partitions: int = 1, replicas: int = -1, **config: str) -> None:
+    def create(self, topic: str, partitions: int = 1, replicas: int = -1, config: dict[str, str] | None = None) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        new = NewTopic(topic, partitions, replicas, config=config)
+        new = NewTopic(topic, partitions, replicas, config=config or {})
         admin = AdminClient(self.client())
         admin.create_topics([new])[topic].result(LONG)
 
-    def write(self, topic: str, *values: str, **more: Any) -> list[str | None]:
+    def write(self, topic: str, *values: str, **more: Any) -> list[object]:
         """The names of the errors, or None, of each record."""
         from confluent_kafka import Producer
 
         producer = Producer(self.client(**more))
-        told: list[str | None] = []
+        told: list[object] = []
         for value in values:
             producer.produce(topic, value, on_delivery=lambda error, _: told.append(error and error.name()))
             producer.flush(LONG)
@@ -126,7 +126,7 @@ class Place:
             while not ended.is_set():
                 message = consumer.poll(0.05)
                 if message is not None and message.error() is None:
-                    consumer.commit(message, asynchronous=False)
+                    consumer.commit(message=message, asynchronous=False)
 
         thread = threading.Thread(target=poll)
         thread.start()
