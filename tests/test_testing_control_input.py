@@ -1,4 +1,4 @@
-"""What the control refuses, and its OpenAPI document: the table, told to programs."""
+"""Refuses what is wrong, and tells its table to programs: the control's input and its OpenAPI document."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _LEAST_SECONDS: Final = 1.0
 
 
 class Verbs:
-    """What can be asked of one node and of several alike. All calls may be made from any thread but the broker's."""
+    """The verbs of one node and of several alike. They may be called from any thread but the broker's."""
 
     _request_log: RequestLog | None = None
 
