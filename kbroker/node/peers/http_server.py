@@ -20,7 +20,7 @@ from kbroker.version import __version__
 try:
     import h11
 except ImportError as error:
-    raise FatalError("metrics and the explorer need the package h11: pip install 'kbroker[metrics]'") from error
+    raise FatalError("metrics, the explorer and the control need the package h11: pip install 'kbroker[metrics]'") from error
 
 logger = logging.getLogger(__name__)
 
