@@ -56,7 +56,7 @@ def problems_of(place: Place, method: str, path: str, body: bytes | None) -> int
         ("POST", "/faults/drop", b"{", 400),
         ("POST", "/faults/drop", b"\xff", 400),
         ("POST", "/faults/drop", b"[" * 60_000, 400),
-        ("POST", "/faults/drop", b" " * 70_000, 413),
+        ("POST", "/faults/drop", b" " * 1_000_000, 413),
         ("POST", "/faults/drop", b'{"api": "Fetsch"}', 400),
         ("POST", "/faults/drop", b'{"api": "BrokerHeartbeat"}', 400),
         ("POST", "/faults/drop", b'{"api": "Fetch", "when": "during"}', 400),

@@ -21,7 +21,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError, name_of
 from kbroker.node.explorer.pages import may_ask
-from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.node.peers.http_server import Exchange, HttpServer, Manners
 from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:
@@ -53,9 +53,8 @@ class ControlServer:
         self._target = target
         self._host = address[0]
         self._token = None if token is None else f"Bearer {token}".encode()
-        self._server = HttpServer(
-            "control", address, self._answer, methods=_METHODS, most_body=MOST_BODY, problem=_problem
-        )
+        manners = Manners(_METHODS, MOST_BODY, _problem, keeps_connections=False)
+        self._server = HttpServer("control", address, self._answer, manners)
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._loop: tuple[trio.lowlevel.TrioToken, trio.CancelScope] | None = None
