@@ -143,7 +143,7 @@ works-with: $(VENV)/.dev ## Programs around Kafka by a recipe each, installed on
 kafka: $(VENV)/.dev ## Fetch Apache Kafka, its tools and Spark's connector into .cache, for the tests that ask them (needs Maven)
 	@$(PY) -c "from compat_tests.apache_kafka import SERVER_VERSION, kafka_home; print(kafka_home(), kafka_home(SERVER_VERSION))"
 	@$(PY) -m compat_tests.class_archive || echo "no archives of classes: JVMs start slower"
-	@$(PY) -m spark_examples.connector
+	@$(PY) -m kbroker.testing.spark
 
 bench: $(VENV)/.bench ## kbroker and Apache Kafka side by side (ARGS=--quick)
 	@$(PY) -m compileall -q kbroker  # as an installed package is: start-up is measured too

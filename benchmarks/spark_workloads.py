@@ -37,7 +37,7 @@ _read_before = threading.Event()
 def session() -> Any:
     """The session, started when first asked for, and warm: a few queries have run in it, on a broker of its own."""
     from kbroker.testing import running_broker
-    from spark_examples.connector import spark_session
+    from kbroker.testing.spark import spark_session
 
     spark = spark_session("benchmark")
     with running_broker() as broker:

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights
 from spark_examples.command import broker, moment_ms, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import SCHEMA, TOPIC, CarrierDelay
 from spark_examples.plots import saved_figure

@@ -17,7 +17,8 @@ from typing import Protocol
 
 from confluent_kafka import KafkaException
 
-from spark_examples.connector import ROOT, SetupError
+from kbroker.testing.spark import SetupError
+from spark_examples import ROOT
 from spark_examples.processes import first_match, process
 
 OUT = ROOT / "out"

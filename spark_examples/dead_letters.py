@@ -15,9 +15,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights
 from spark_examples.command import OUT, broker, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import ORIGINS, scheduled_departure_ms
 from spark_examples.streams import Summary, read_batch, read_stream, run_query

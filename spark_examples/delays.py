@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights
 from spark_examples.batch_report import parsed
 from spark_examples.command import OUT, broker, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import TOPIC, scheduled_departure_ms
 from spark_examples.streams import read_stream, run_query

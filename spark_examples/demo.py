@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights, live
 from spark_examples.batch_report import carrier_delays, parsed
 from spark_examples.command import OUT, kbroker_process, moment_ms, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import CarrierDelay
 from spark_examples.plots import saved_figure

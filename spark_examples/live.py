@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_examples.connector import using_spark
+from kbroker.testing.spark import using_spark
 from spark_examples.delays import WindowDelay, create_result_topic, delay_writer, delays_of, read_delays
 from spark_examples.flights import ORIGINS
 from spark_examples.plots import saved_figure

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from kbroker.testing.spark import SetupError, java_home, using_spark
 from spark_examples import flights
 from spark_examples.command import bare_parser, readable_errors
-from spark_examples.connector import SetupError, java_home, using_spark
 from spark_examples.delays import create_result_topic, delay_writer
 from spark_examples.processes import first_match, process
 from spark_examples.replay import Stopped, replay

@@ -12,8 +12,9 @@ import shlex
 import subprocess
 import sys
 
+from kbroker.testing.spark import SetupError
+from spark_examples import ROOT
 from spark_examples.command import OUT, readable_errors
-from spark_examples.connector import ROOT, SetupError
 
 PAGE = ROOT / "docs" / "spark_examples.md"
 

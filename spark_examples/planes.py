@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from kbroker.testing.spark import SetupError
 from spark_examples.command import moment_ms, parser, readable_errors
-from spark_examples.connector import SetupError
 from spark_examples.topics import Record, create_topic, json_lines, produce_records, provide_topic, read_records
 
 TOPIC = "planes"

@@ -13,10 +13,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights, planes
 from spark_examples.batch_report import parsed
 from spark_examples.command import OUT, broker, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.plots import saved_figure
 from spark_examples.streams import Summary, read_batch, read_stream, run_query

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from kbroker.testing.spark import SetupError
 from kbroker.tools.cli.child import running_kbroker
-from spark_examples.connector import SetupError
 
 START_SECONDS = 120.0
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kbroker.testing.spark import SetupError
 from spark_examples.command import moment_ms, parser, readable_errors
-from spark_examples.connector import SetupError
 from spark_examples.console import Progress
 from spark_examples.flights import TOPIC, load, records, scheduled_departure_ms
 from spark_examples.topics import LONGEST_WAIT, Record, Sender, create_topic, topic_exists, topic_has_records

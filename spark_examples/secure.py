@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.properties import format_properties, read_properties_file
-from spark_examples import flights
+from kbroker.testing.spark import SetupError, using_spark
+from spark_examples import ROOT, flights
 from spark_examples.command import bare_parser, readable_errors
-from spark_examples.connector import ROOT, SetupError, using_spark
 from spark_examples.console import table
 from spark_examples.flights import SCHEMA
 from spark_examples.streams import json_rows, read_batch, read_stream, run_query

@@ -13,10 +13,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights
 from spark_examples.batch_report import carrier_delays, parsed
 from spark_examples.command import OUT, broker, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import TOPIC
 from spark_examples.streams import read_stream, run_query

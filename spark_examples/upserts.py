@@ -21,10 +21,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbroker.testing.spark import using_spark
 from spark_examples import flights
 from spark_examples.batch_report import parsed
 from spark_examples.command import OUT, broker, parser, readable_errors
-from spark_examples.connector import using_spark
 from spark_examples.console import table
 from spark_examples.flights import TOPIC
 from spark_examples.streams import Summary, read_stream, run_query

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kbroker.testing import RunningBroker, RunningCluster
+from kbroker.testing.control.openapi import document
 from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
@@ -48,10 +49,54 @@ class Control:
         return self.raw(method, path, json.dumps(arguments).encode() if arguments else None)
 
     def do(self, method: str, path: str, **arguments: Any) -> Any:
-        """The answer to what can be done."""
-        status, document = self.ask(method, path, **arguments)
-        assert status == 200, document
-        return document
+        """The answer to what can be done, which is as the OpenAPI document says."""
+        status, answer = self.ask(method, path, **arguments)
+        assert status == 200, answer
+        told = document()
+        operation = operation_at(told, method, path)
+        if operation is not None:  # the document itself is none
+            schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+            assert conforms(answer, schema, told["components"]["schemas"]), (answer, schema)
+        return answer
+
+
+def operation_at(told: dict[str, Any], method: str, path: str) -> dict[str, Any] | None:
+    """The operation of an OpenAPI document that an address is of; None for none."""
+    segments = path.partition("?")[0].split("/")
+
+    def fits(template: str) -> bool:
+        parts = template.split("/")
+        pairs = zip(parts, segments, strict=False)
+        return len(parts) == len(segments) and all(part == own or part.startswith("{") for part, own in pairs)
+
+    found = [
+        each[method.lower()] for template, each in told["paths"].items() if fits(template) and method.lower() in each
+    ]
+    return found[0] if found else None
+
+
+_TYPES = {"string": str, "boolean": bool, "integer": int, "object": dict, "array": list, "null": type(None)}
+
+
+def conforms(value: Any, schema: dict[str, Any], named: dict[str, Any]) -> bool:
+    """Whether a value is as a JSON schema says, of those that the control's document has."""
+    if "$ref" in schema:
+        return conforms(value, named[schema["$ref"].rpartition("/")[2]], named)
+    if "anyOf" in schema:
+        return any(conforms(value, each, named) for each in schema["anyOf"])
+    kind = schema["type"]
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+        return False
+    if kind == "array":
+        return all(conforms(each, schema["items"], named) for each in value)
+    if kind == "object" and "properties" in schema:
+        properties = schema["properties"]
+        return set(properties) == set(value) and all(conforms(value[name], properties[name], named) for name in value)
+    if kind == "object":
+        return all(conforms(each, schema["additionalProperties"], named) for each in value.values())
+    return True
 
 
 @contextmanager
@@ -93,19 +138,19 @@ class Place:
     def client(self, **more: Any) -> dict[str, Any]:
         return {"bootstrap.servers": self.target.bootstrap_servers, **QUICK, **more}
 
-    def create(self, topic: str, partitions: int = 1, replicas: int = -1, **config: str) -> None:
+    def create(self, topic: str, partitions: int = 1, replicas: int = -1, config: dict[str, str] | None = None) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        new = NewTopic(topic, partitions, replicas, config=config)
+        new = NewTopic(topic, partitions, replicas, config=config or {})
         admin = AdminClient(self.client())
         admin.create_topics([new])[topic].result(LONG)
 
-    def write(self, topic: str, *values: str, **more: Any) -> list[str | None]:
+    def write(self, topic: str, *values: str, **more: Any) -> list[object]:
         """The names of the errors, or None, of each record."""
         from confluent_kafka import Producer
 
         producer = Producer(self.client(**more))
-        told: list[str | None] = []
+        told: list[object] = []
         for value in values:
             producer.produce(topic, value, on_delivery=lambda error, _: told.append(error and error.name()))
             producer.flush(LONG)
@@ -126,7 +171,7 @@ class Place:
             while not ended.is_set():
                 message = consumer.poll(0.05)
                 if message is not None and message.error() is None:
-                    consumer.commit(message, asynchronous=False)
+                    consumer.commit(message=message, asynchronous=False)
 
         thread = threading.Thread(target=poll)
         thread.start()

@@ -29,12 +29,13 @@ def running(line: str, port: int, directory: Path, environment: Mapping[str, str
     words = [sys.executable, "-m", *shlex.split(line)]
     if "-c" not in words:  # a file has the ports of the cluster that it is of
         words += ["--port", str(port)]
-    if "--explorer" in words:
-        words.insert(words.index("--explorer") + 1, environment["EXPLORER"])
+    for option in ("--explorer", "--control"):
+        if option in words:
+            words.insert(words.index(option) + 1, environment[option.strip("-").upper()])
     process = subprocess.Popen(words, cwd=directory, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        assert process.stdout.readline().startswith("kbroker ready: ")
+        assert any(line.startswith("kbroker ready: ") for line in process.stdout)
         yield
     finally:
         process.send_signal(signal.SIGTERM)
@@ -48,12 +49,13 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
     command.chmod(0o755)
-    port, *_, explorer = free_ports(8, in_row=True)  # of three nodes and their controllers
+    port, *_, explorer, control = free_ports(9, in_row=True)  # of three nodes and their controllers
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),
         "KBROKER_BOOTSTRAP": f"127.0.0.1:{port}",
         "EXPLORER": str(explorer),
+        "CONTROL": str(control),
     }
     count = 0
     with ExitStack() as terminals:
@@ -64,6 +66,7 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
                 terminals.enter_context(running(block, port, tmp_path, environment))
             else:
                 text = block.replace("127.0.0.1:9092", f"127.0.0.1:{port}")
+                text = text.replace("127.0.0.1:9494", f"127.0.0.1:{control}")
                 text = text.replace("kbroker watch", f"kbroker watch -b 127.0.0.1:{explorer}")
                 done = subprocess.run(
                     ["sh", "-eu", "-c", text],

@@ -97,12 +97,12 @@ def test_records_and_topics(place: Place) -> None:
     place.do("POST", "/topics/orders/delete")
     status, problem = place.ask("POST", "/topics/orders/expire")
     assert (status, problem) == (404, {"error": "there is no topic orders", "code": "UNKNOWN_TOPIC_OR_PARTITION"})
-    place.create("table", **{"cleanup.policy": "compact"})
+    place.create("table", config={"cleanup.policy": "compact"})
     assert list(place.do("POST", "/topics/table/compact")["partitions"]) == ["0"]
 
 
 def test_the_clock_moves_and_stands(place: Place) -> None:
-    place.create("old", **{"retention.ms": "604800000"})
+    place.create("old", config={"retention.ms": "604800000"})
     place.write("old", "a")
     place.do("POST", "/clock/stop")
     before = place.do("GET", "/clock")
@@ -306,7 +306,7 @@ def test_waits_outlive_the_nodes_that_they_ask(three: Place) -> None:
         ("/wait/group", {"group": "late", "state": "Stable", "timeout": LONG}),
     ]
     threads = [
-        threading.Thread(target=lambda each=each: answers.append(three.ask("POST", each[0], **each[1])))  # type: ignore[misc]
+        threading.Thread(target=lambda each=each: answers.append(three.ask("POST", each[0], **each[1])))
         for each in asked
     ]
     for thread in threads:

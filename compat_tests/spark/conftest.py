@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A local session that knows `format("kafka")`."""
-    from spark_examples.connector import spark_session
+    from kbroker.testing.spark import spark_session
 
     session = spark_session("compatibility")
     yield session

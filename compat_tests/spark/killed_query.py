@@ -21,7 +21,7 @@ def main(bootstrap: str, source: str, target: str, directory: str) -> None:
     from pyspark.sql.types import StringType
 
     from compat_tests.spark.records import read_stream, with_options
-    from spark_examples.connector import spark_session
+    from kbroker.testing.spark import spark_session
 
     spark = spark_session("to be killed")
     place = Path(directory)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from compat_tests.apache_kafka import cache_dir, locked
-from spark_examples.connector import Jar, SetupError, connector_jars
+from kbroker.testing.spark import Jar, SetupError, connector_jars
 
 _SPARK, _KAFKA, _COMMONS = "org.apache.spark", "org.apache.kafka", "org.apache.commons"
 

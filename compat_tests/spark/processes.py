@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from spark_examples.connector import ROOT
+from spark_examples import ROOT
 
 
 def kill_with_java(process: subprocess.Popen[bytes]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from compat_tests.spark.older import JARS, environment, jars
 from compat_tests.spark.records import create, produce
 from compat_tests.spark.test_transactions import Writer
-from spark_examples.connector import java_home
+from kbroker.testing.spark import java_home
 from tests.patience import LONG
 
 

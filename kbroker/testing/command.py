@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import select
-import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from kbroker.errors import ApiError, FatalError
 from kbroker.testing.broker import RunningBroker
 from kbroker.testing.cluster import RunningCluster
 from kbroker.testing.script import FaultScript, summary
-from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
+from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages, told_to_stop
 from kbroker.tools.cli.control_options import ControlOptions, add_control_arguments
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import add_overrides, parse_overrides, set_up_logging
@@ -123,16 +122,6 @@ def _say(what: object) -> None:
 
 def _message(error: Exception) -> str:
     return str(error.message or error.code.name) if isinstance(error, ApiError) else str(error)
-
-
-@contextmanager
-def told_to_stop() -> Iterator[None]:
-    """SIGTERM as Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _lines(target: RunningBroker | RunningCluster) -> Iterator[str]:

@@ -38,6 +38,7 @@ from kbroker.testing.parameters import (
     Error,
     Index,
     Offset,
+    Patience,
     Regex,
     Seconds,
     Times,
@@ -164,7 +165,7 @@ class Fault:
         """The number of requests that it has acted on."""
         return len(self._injections)
 
-    def wait(self, hits: Times = 1, timeout: Seconds = 120.0) -> None:
+    def wait(self, hits: Times = 1, timeout: Patience = 120.0) -> None:
         """Until it has acted on that many requests; TimeoutError after ``timeout`` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._injections) >= hits, timeout):

@@ -1,4 +1,4 @@
-"""One node of this process, as a test reaches into it: in the node's own thread, between two of its steps."""
+"""A node of this process, as a test reaches into it: in the node's own thread, between two of its steps."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ Offset: TypeAlias = Annotated[int, Between(0, 2**63 - 1)]
 Count: TypeAlias = Annotated[int, Between(1, 10_000)]
 Times: TypeAlias = Annotated[int, Between(1, 2**63 - 1)]
 Seconds: TypeAlias = Annotated[float, Between(0, MOST_SECONDS)]
+Patience: TypeAlias = Annotated[float, Between(0, 86_400)]
 Chance: TypeAlias = Annotated[float, Between(0, 1)]
 
 

@@ -1,4 +1,4 @@
-"""What the verbs of a test answer, and how they fail."""
+"""The answers of the verbs of a test, and their failures."""
 
 from __future__ import annotations
 

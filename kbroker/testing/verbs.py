@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, Unpack
 
-from kbroker.client.errors import ClientError
-from kbroker.testing.parameters import Group, Index, Offset, Seconds, Times, Topic
+from kbroker.testing.parameters import Group, Index, Offset, Patience, Seconds, Times, Topic
 from kbroker.testing.seen import (
     ClockSeen,
     GroupSeen,
@@ -36,10 +35,12 @@ T = TypeVar("T")
 
 WAIT_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
+_LEAST_SECONDS: Final = 1.0
+"""The time that a question gets in any case: who waits for 0 seconds asks once."""
 
 
 class Verbs:
-    """What can be asked of one node and of several alike. All calls may be made from any thread but the broker's."""
+    """The verbs of one node and of several alike. They may be called from any thread but the broker's."""
 
     _request_log: RequestLog | None = None
 
@@ -108,7 +109,7 @@ class Verbs:
     # --- waits
 
     def wait_for_group(
-        self, group: Group, *, state: str | None = None, members: Index | None = None, timeout: Seconds = WAIT_SECONDS
+        self, group: Group, *, state: str | None = None, members: Index | None = None, timeout: Patience = WAIT_SECONDS
     ) -> GroupSeen:
         """Wait until a group of any type is in a state ("Stable", "Empty", in any case), with so many members.
 
@@ -128,7 +129,7 @@ class Verbs:
         return self._until(lambda client: group_seen(client, group), is_there, what, timeout)
 
     def wait_for_committed(
-        self, group: Group, topic: Topic, offset: Offset, *, partition: Index = 0, timeout: Seconds = WAIT_SECONDS
+        self, group: Group, topic: Topic, offset: Offset, *, partition: Index = 0, timeout: Patience = WAIT_SECONDS
     ) -> OffsetSeen:
         """Wait until a group has committed an offset of a partition, or a higher one; of a share group its start."""
         from kbroker.testing.asking import committed_by
@@ -141,7 +142,7 @@ class Verbs:
         return self._until(ask, lambda seen: seen.offset >= offset, what, timeout)
 
     def wait_for_end(
-        self, topic: Topic, offset: Offset, *, partition: Index = 0, timeout: Seconds = WAIT_SECONDS
+        self, topic: Topic, offset: Offset, *, partition: Index = 0, timeout: Patience = WAIT_SECONDS
     ) -> OffsetSeen:
         """Wait until the log of a partition ends at an offset, or a higher one, for those who read committed records.
 
@@ -155,7 +156,7 @@ class Verbs:
         what = f"{topic}-{partition} does not end at {offset}"
         return self._until(ask, lambda seen: seen.offset >= offset, what, timeout)
 
-    def wait_until_drained(self, topic: Topic, group: Group, *, timeout: Seconds = WAIT_SECONDS) -> LagSeen:
+    def wait_until_drained(self, topic: Topic, group: Group, *, timeout: Patience = WAIT_SECONDS) -> LagSeen:
         """Wait until a group has committed all that is in a topic now or by then; ``NotThere`` without the topic.
 
         What is in an open transaction does not count, nor do the control records at the end of one.
@@ -171,12 +172,14 @@ class Verbs:
 
     def _until(self, ask: Callable[[Client], T], holds: Callable[[T], bool], what: str, timeout: float) -> T:
         """Ask until the answer is as wanted. ``NotInTime`` with the last answer, or the last error, in its text."""
+        from kbroker.client.errors import ClientError
+
         deadline = time.monotonic() + timeout
         seen: T | None = None
         problem = ""
         while True:
             try:
-                with self.client(max(1.0, deadline - time.monotonic())) as client:
+                with self.client(max(_LEAST_SECONDS, deadline - time.monotonic())) as client:
                     while True:
                         seen, problem = ask(client), ""
                         if holds(seen):
@@ -193,7 +196,7 @@ class Verbs:
     # --- moves
 
     def move_leader(
-        self, topic: Topic, partition: Index = 0, *, to: Index | None = None, timeout: Seconds = WAIT_SECONDS
+        self, topic: Topic, partition: Index = 0, *, to: Index | None = None, timeout: Patience = WAIT_SECONDS
     ) -> LeaderSeen:
         """Have another node lead a partition: ``to``, or (None) the next replica in sync.
 
@@ -203,7 +206,7 @@ class Verbs:
         from kbroker.testing.asking import choose_leader, elected
 
         target = TopicPartition(topic, partition)
-        with self.client(timeout) as client:
+        with self.client(max(_LEAST_SECONDS, timeout)) as client:
             chosen = choose_leader(client, target, to)
         return self._until(
             lambda client: elected(client, target, chosen),
@@ -212,11 +215,13 @@ class Verbs:
             timeout,
         )
 
-    def move_coordinator(self, group: Group, *, to: Index | None = None, timeout: Seconds = WAIT_SECONDS) -> LeaderSeen:
+    def move_coordinator(
+        self, group: Group, *, to: Index | None = None, timeout: Patience = WAIT_SECONDS
+    ) -> LeaderSeen:
         """Have another node coordinate a group: the leader of its partition of ``__consumer_offsets`` moves."""
         from kbroker.testing.asking import OFFSETS_TOPIC, partition_of_group
 
-        with self.client(timeout) as client:
+        with self.client(max(_LEAST_SECONDS, timeout)) as client:
             partition = partition_of_group(client, group)
         return self.move_leader(OFFSETS_TOPIC, partition, to=to, timeout=timeout)
 
@@ -253,7 +258,7 @@ class Verbs:
         return self.request_log.find(wanted)
 
     def wait_for_requests(
-        self, count: Times = 1, *, timeout: Seconds = WAIT_SECONDS, **wanted: Unpack[Wanted]
+        self, count: Times = 1, *, timeout: Patience = WAIT_SECONDS, **wanted: Unpack[Wanted]
     ) -> RequestsSeen:
         """Wait until there are so many such requests, or more (see :meth:`requests`)."""
         return self.request_log.wait(count, timeout, wanted)
@@ -263,7 +268,7 @@ class Verbs:
 
     # --- all
 
-    def reset(self, *, topics: bool = True, timeout: Seconds = 60.0) -> ResetDone:
+    def reset(self, *, topics: bool = True, timeout: Patience = 60.0) -> ResetDone:
         """Have everything be as at the beginning: no faults, and no records of them or of requests.
 
         All nodes run, and so do their clocks, which stay as far ahead as they are. With ``topics`` all topics but
@@ -278,7 +283,7 @@ class Verbs:
             return ResetDone([], [], [])
         from kbroker.testing.asking import delete_all
 
-        with self.client(timeout) as client:
+        with self.client(max(_LEAST_SECONDS, timeout)) as client:
             return delete_all(client)
 
     def _reset_nodes(self, timeout: float) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the `spark` extra is not installed")
 
+from kbroker.testing.spark import SetupError
 from spark_examples.batch_report import bounds
 from spark_examples.command import readable_errors
-from spark_examples.connector import SetupError
 
 
 def arguments(**given: object) -> argparse.Namespace:

@@ -17,8 +17,8 @@ from tests.patience import LONG
 
 pytest.importorskip("confluent_kafka", reason="the `spark` extra is not installed")
 
+from spark_examples import ROOT
 from spark_examples.command import kbroker_process
-from spark_examples.connector import ROOT
 
 HOLD = """
 import sys, time

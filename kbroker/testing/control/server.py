@@ -21,7 +21,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError, name_of
 from kbroker.node.explorer.pages import may_ask
-from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.node.peers.http_server import Exchange, HttpServer, Manners
 from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
 MOST_BODY: Final = 64 << 10
-_METHODS: Final = ("GET", "HEAD", "POST", "DELETE")
+_METHODS: Final = ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS", "TRACE", "QUERY")
+"""Those that are told, in the control's words, which of them are for an address."""
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
@@ -52,9 +53,8 @@ class ControlServer:
         self._target = target
         self._host = address[0]
         self._token = None if token is None else f"Bearer {token}".encode()
-        self._server = HttpServer(
-            "control", address, self._answer, methods=_METHODS, most_body=MOST_BODY, problem=_problem
-        )
+        manners = Manners(_METHODS, MOST_BODY, _problem, keeps_connections=False)
+        self._server = HttpServer("control", address, self._answer, manners)
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._loop: tuple[trio.lowlevel.TrioToken, trio.CancelScope] | None = None
@@ -145,13 +145,11 @@ def _asked(method: str, path: str, query: str, body: bytes) -> tuple[Verb, dict[
         segments = [unquote_to_bytes(each).decode() for each in path.split("/")[1:]]
     except UnicodeDecodeError:
         raise Refused(400, "the address is not UTF-8") from None
-    others = []
-    for verb in verbs():
-        found = verb.match(segments)
-        if found is None:
-            continue
+    fitting = [(verb, found) for verb in verbs() if (found := verb.match(segments)) is not None]
+    literal = {verb.path for verb, found in fitting if not found}  # a fault's kind is no number of one
+    here = [(verb, found) for verb, found in fitting if not literal or verb.path in literal]
+    for verb, found in here:
         if verb.method != method:
-            others.append(verb.method)
             continue
         known = {each.name: each for each in verb.parameters}
         given: dict[str, Any] = {name: from_text(known[name], text) for name, text in found.items()}
@@ -168,8 +166,10 @@ def _asked(method: str, path: str, query: str, body: bytes) -> tuple[Verb, dict[
                 raise Wrong(f"{inside[0]} is in the address already")
             given |= fields
         return verb, arguments_of(verb.parameters, given)
-    if others:
-        raise Refused(405, f"{path[:100]} is for {' and '.join(others)}", tuple(others))
+    if here:
+        allowed = [verb.method for verb, _ in here]
+        heads = ["HEAD"] if "GET" in allowed else []
+        raise Refused(405, f"{path[:100]} is for {' and '.join(allowed)}", (*allowed, *heads))
     raise Refused(404, f"there is no {path[:100]} here; /openapi.json tells what there is")
 
 

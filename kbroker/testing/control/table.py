@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from kbroker.testing.faults import Fault, Faults, Injection
-from kbroker.testing.parameters import Index, Offset, Parameter, Seconds, Times, parameters_of, result_of
+from kbroker.testing.parameters import Index, Offset, Parameter, Patience, Times, parameters_of, result_of
 from kbroker.testing.script import fault_numbered
 from kbroker.testing.seen import ClockSeen, NodeSeen, NotInTime
 from kbroker.testing.verbs import WAIT_SECONDS, Verbs
@@ -133,7 +133,7 @@ def undo_fault(target: Verbs, number: Index) -> FaultSeen:
     return FaultSeen.of(fault)
 
 
-def wait_for_fault(target: Verbs, number: Index, hits: Times = 1, timeout: Seconds = WAIT_SECONDS) -> FaultSeen:
+def wait_for_fault(target: Verbs, number: Index, hits: Times = 1, timeout: Patience = WAIT_SECONDS) -> FaultSeen:
     """Wait until a fault has acted on so many requests."""
     fault = fault_numbered(target.faults, number)
     try:

@@ -149,7 +149,7 @@ def plan_cluster(
 
 
 def plan_another(plans: Sequence[NodePlan], data: Path, secure: SecureSetup | None = None) -> NodePlan:
-    """One more node of a cluster that runs, a broker only, with the properties that the first has."""
+    """Another node of a cluster that runs, a broker only, with the properties that the first has."""
     first = plans[0].properties
     node_id = max(plan.node_id for plan in plans) + 1
     [port] = free_ports(1)

@@ -335,3 +335,15 @@ def report_failures(problems: Sequence[object]) -> int:
     for problem in problems:
         complain(str(problem))
     return 1 if problems else 0
+
+
+@contextmanager
+def told_to_stop() -> Iterator[None]:
+    """SIGTERM as Ctrl-C."""
+    import signal
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,12 +1,12 @@
-"""A Spark session with the Kafka source: finds Java, fetches the connector's four jars, starts the session.
+"""A Spark session with the Kafka source, for a test: finds Java, fetches the connector's four jars, starts the session.
 
-    from spark_examples.connector import spark_session
+    from kbroker.testing.spark import spark_session
     spark = spark_session("my report")
 
-`python -m spark_examples.connector` only fetches and checks the jars and says where they are.
+`python -m kbroker.testing.spark` only fetches and checks the jars and says where they are.
 
 Spark does not ship its Kafka connector. Its usual way, `spark.jars.packages`, resolves at every start and pulls what
-Spark already has; here the four jars that are really needed are copied once into `.cache/spark-kafka` by Maven (or,
+Spark already has; here the four jars that are really needed are copied once into a cache by Maven (or,
 without Maven, by the Ivy that PySpark brings), and checked against the sums below each time.
 """
 
@@ -27,8 +27,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parent.parent
-"""The project's folder; what is fetched or written lands in its `.cache` and `out`."""
+
+def cache_directory() -> Path:
+    """The place of what is fetched: `.cache` in a work tree of the project, else `kbroker` in the user's cache."""
+    project = Path(__file__).resolve().parents[2]
+    if (project / "pyproject.toml").is_file() and (project / "kbroker").is_dir():
+        return project / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kbroker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
+        """Its name in Maven's repository."""
         return f"{self.artifact}-{self.version}.jar"
 
 
@@ -73,7 +79,7 @@ CONNECTOR = (
 
 
 class SetupError(Exception):
-    """Something that the examples need is missing; the message says what to do."""
+    """Java or the connector is missing; the message says what to do."""
 
 
 # --- jars
@@ -81,7 +87,7 @@ class SetupError(Exception):
 
 def connector_jars(cache: Path | None = None, jars: tuple[Jar, ...] = CONNECTOR) -> list[Path]:
     """Paths of the connector's jars, fetched on the first call. Raises SetupError."""
-    cache = cache if cache is not None else ROOT / ".cache" / "spark-kafka"
+    cache = cache if cache is not None else cache_directory() / "spark-kafka"
     missing = [jar for jar in jars if not _is_intact(cache / jar.file_name, jar)]
     if missing:
         cache.mkdir(parents=True, exist_ok=True)
@@ -174,7 +180,7 @@ def java_home() -> str:
 
 def wrapped_java_home(java: Path, cache: Path | None = None) -> Path:
     """A JAVA_HOME whose `bin/java` calls the given one without the module that it lacks."""
-    home = (cache if cache is not None else ROOT / ".cache") / "java-home"
+    home = (cache if cache is not None else cache_directory()) / "java-home"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     wrapper = home / "bin" / "java"
     wrapper.write_text(_WRAPPER.format(java=java))
@@ -204,7 +210,7 @@ def spark_session(app_name: str, *, master: str = "local[2]", **config: Any) -> 
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging = Path(__file__).with_name("log4j2.properties")
+    logging = Path(__file__).with_name("spark_log4j2.properties")
     builder = (
         SparkSession.builder.appName(app_name)
         .master(master)

