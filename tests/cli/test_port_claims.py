@@ -17,7 +17,7 @@ from kbroker.tools.cli.port_claims import MOST, PortClaims, listening_ports
 _OTHER = """
 import sys
 from pathlib import Path
-from kbroker.tools.cli.port_claims import MOST, PortClaims
+from kbroker.tools.cli.port_claims import PortClaims
 print(PortClaims(Path(sys.argv[1])).claim(int(sys.argv[2])))
 """
 
