@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.value_types import dataclass
+
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
@@ -21,58 +23,51 @@ if TYPE_CHECKING:
     from kbroker.runtime.env import Network
 
 
+@dataclass(slots=True)
 class Replication:
     """Begins as soon as the node is not alone; the tasks live with ``replicas``."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        network: Network,
-        replicas: ReplicaManager,
-        metadata: MetadataPlane,
-        lifecycle: BrokerLifecycle,
-        address: Callable[[int], tuple[str, int] | None],
-    ) -> None:
-        """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
-        self._config = config
-        self._network = network
-        self._replicas = replicas
-        self._metadata = metadata
-        self._lifecycle = lifecycle
-        self._address = address
-        self._assignments: DirectoryAssignments | None = None
+    config: BrokerConfig
+    network: Network
+    """Reaches other brokers."""
+    replicas: ReplicaManager
+    metadata: MetadataPlane
+    lifecycle: BrokerLifecycle
+    address: Callable[[int], tuple[str, int] | None]
+    """Where a broker is, None if that is not known."""
+    _assignments: DirectoryAssignments | None = None
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow from this image on, which may name partitions of others."""
-        if self._assignments is None and not self._lifecycle.is_alone:
+        if self._assignments is None and not self.lifecycle.is_alone:
             self._assignments = self._begin()
 
     async def until_losses_are_told(self, nursery: trio.Nursery) -> None:
         """Stay fenced until the controller knows of replicas that cannot lead: this broker could be elected before."""
         if self._assignments is not None and self._assignments.has_losses:
-            await self._lifecycle.stay_fenced(self._assignments.report())
+            await self.lifecycle.stay_fenced(self._assignments.report())
 
     def _begin(self) -> DirectoryAssignments:
         from kbroker.node.replicas.alter_partition_manager import AlterPartitionManager
         from kbroker.node.replicas.directory_assignments import DirectoryAssignments
         from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
 
-        replicas, metadata = self._replicas, self._metadata
+        replicas, metadata = self.replicas, self.metadata
 
         def broker_epoch() -> int:
-            return self._lifecycle.broker_epoch
+            return self.lifecycle.broker_epoch
 
         fetchers = ReplicaFetchers(
             env=replicas.env,
-            network=self._network,
-            config=self._config,
+            network=self.network,
+            config=self.config,
             table=replicas,
             progress=replicas.progress,
             log_dirs=replicas.log_dirs,
             checkpoints=replicas.checkpoints,
             throttles=replicas.throttles,
             broker_epoch=broker_epoch,
-            address=self._address,
+            address=self.address,
         )
         alter_partition = AlterPartitionManager(
             table=replicas,

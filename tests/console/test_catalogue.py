@@ -42,7 +42,7 @@ class SlowCluster:
 
 
 OLD_AT_ONCE = {"fresh_seconds": 0, "times_as_long": 0}
-"""What is known is asked for again."""
+"""Topics that are known are asked for again."""
 
 
 def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]], **ages: int) -> None:

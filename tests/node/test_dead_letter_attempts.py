@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,22 +16,40 @@ import trio.testing
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters, Source
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
-from kbroker.node.share.dead_letter_producers import DeadLetterProducers
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
+from kbroker.value_types import replace
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
-from tests.node.node_harness import Node, run, running_node
+from tests.node.node_harness import Client, Node, run, running_node
+from tests.patience import until
 
 DLQ = "dlq.jobs"
 SOURCE = Source("workers", "jobs", 0)
 LETTERS = [DeadLetters(at, at, 1, DeadLetterReason.REJECTED) for at in (3, 5)]
 
 
+Ask = Callable[[], Awaitable[Any]]
+
+
+class Pool:
+    """Connections to leaders: a batch goes by `write`, which may have the real ones ask."""
+
+    def __init__(self, real: PeerPool, write: Callable[[ProduceRequest, Ask], Awaitable[Any]]) -> None:
+        self._real = real
+        self._write = write
+
+    async def ask(self, leader: int, request: ProduceRequest, *, timeout: float) -> Any:
+        assert request.timeout_ms / 1000 < timeout, "the leader's limit is over before that of the request"
+        return await self._write(request, partial(self._real.ask, leader, request, timeout=timeout))
+
+
 class Queue:
     """The queue of a node, for a group without copies; its partition is never read then."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(
+        self, node: Node, write: Callable[[ProduceRequest, Ask], Awaitable[Any]] | None, next_id: object | None
+    ) -> None:
         broker: Any = node.broker
         self.traffic = Traffic()
 
@@ -39,7 +57,14 @@ class Queue:
             name = DLQ if group_id == SOURCE.group_id else f"dlq.{group_id}"
             return SimpleNamespace(dead_letter_topic=name, dead_letter_copy=False)
 
-        self.queue = DeadLetterQueue(broker.services, broker.pool_for, of_group, self.traffic)
+        def pool_for(purpose: str) -> Any:
+            real = broker.pool_for(purpose)
+            return real if write is None else Pool(real, write)
+
+        services = broker.services
+        if next_id is not None:
+            services = replace(services, producer_ids=SimpleNamespace(next_id=next_id))
+        self.queue = DeadLetterQueue(services, pool_for, of_group, self.traffic)
 
     async def put(
         self,
@@ -52,10 +77,20 @@ class Queue:
 
 
 @asynccontextmanager
-async def queue_of_a_node(path: Path) -> AsyncIterator[tuple[Node, Queue]]:
+async def queue_of_a_node(
+    path: Path,
+    write: Callable[[ProduceRequest, Ask], Awaitable[Any]] | None = None,
+    next_id: Callable[[], Awaitable[int]] | None = None,
+) -> AsyncIterator[tuple[Node, Queue]]:
     async with running_node(path, errors_deadletterqueue_auto_create_topics_enable="true") as node:
         node.allow(retry_pauses=0.001)
-        yield node, Queue(node)
+        yield node, Queue(node, write, next_id)
+
+
+def answer_of(code: ErrorCode) -> Any:
+    """A leader's answer to a batch."""
+    parts = [PartitionProduceResponse(index=0, error_code=code)]
+    return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
 
 
 def written(node: Node) -> int:
@@ -86,25 +121,21 @@ def test_a_change_of_the_controller_loses_no_letter(
     run(scenario)
 
 
-def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_deleted_before_the_write_is_created_anew(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (node, queue):
-            client = await node.connect()
-            write, calls = queue.queue._write, []
+        clients: list[Client] = []
 
-            async def write_late(name: str, *letters: Any) -> str | None:
-                calls.append(name)
-                if len(calls) == 1:
-                    topic = DeleteTopicState(name=name)
-                    answer = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
-                    assert not answer.responses[0].error_code
-                return await write(name, *letters)
+        async def write_late(request: ProduceRequest, ask: Ask) -> Any:
+            if clients:
+                topic = DeleteTopicState(name=DLQ)
+                answer = await clients.pop().ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+                assert not answer.responses[0].error_code
+            return await ask()
 
-            monkeypatch.setattr(queue.queue, "_write", write_late)
+        async with queue_of_a_node(tmp_path, write_late) as (node, queue):
+            clients.append(await node.connect())
             assert await queue.put() == (LETTERS, [])
-            assert written(node) == 2
+            assert written(node) == 2 and not clients
 
     run(scenario)
 
@@ -113,21 +144,16 @@ def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
     ("answer", "sent"), [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1), (ErrorCode.REQUEST_TIMED_OUT, 5)]
 )
 def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has_is_sent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: ErrorCode, sent: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, answer: ErrorCode, sent: int
 ) -> None:
-    """The leader's limit is over before that of the request, for its answer to be heard."""
+    calls: list[ProduceRequest] = []
+
+    async def produce(request: ProduceRequest, ask: Ask) -> Any:
+        calls.append(request)
+        return answer_of(answer)
 
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (_, queue):
-            calls = []
-
-            async def produce(pool: Any, leader: int, request: Any, *, timeout: float) -> Any:
-                calls.append(request)
-                assert request.timeout_ms / 1000 < timeout
-                parts = [PartitionProduceResponse(index=0, error_code=answer)]
-                return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
-
-            monkeypatch.setattr(PeerPool, "ask", produce)
+        async with queue_of_a_node(tmp_path, produce) as (_, queue):
             assert await queue.put() == (LETTERS, [])
             assert len(calls) == sent
             lost = [line for line in caplog.messages if "without a dead letter" in line]
@@ -138,17 +164,17 @@ def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has
 
 @pytest.mark.parametrize("attempts", [0, 1, 5])
 def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, attempts: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, attempts: int
 ) -> None:
+    calls: list[ProduceRequest] = []
+
+    async def write(request: ProduceRequest, ask: Ask) -> Any:
+        calls.append(request)
+        raise NoAnswer("no leader")
+
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (_, queue):
-            calls = []
-
-            async def write(name: str, *letters: Any) -> str:
-                calls.append(name)
-                return "no leader"
-
-            monkeypatch.setattr(queue.queue, "_write", write)
+        async with queue_of_a_node(tmp_path, write) as (node, queue):
+            await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
             assert await queue.put(is_ours=lambda: len(calls) < attempts) == ([], LETTERS)
             assert len(calls) == attempts
             assert not any("without a dead letter" in line for line in caplog.messages)
@@ -156,27 +182,30 @@ def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
     run(scenario)
 
 
-def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (node, queue):
-            await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
-            at_work, most, done = 0, 0, []
-            may_go_on = trio.Event()
+def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path) -> None:
+    at_work, most, done = 0, 0, []
 
-            async def write(name: str, *letters: Any) -> None:
-                nonlocal at_work, most
-                at_work += 1
-                most = max(most, at_work)
-                await may_go_on.wait()
-                at_work -= 1
+    async def scenario() -> None:
+        may_go_on = trio.Event()
+
+        async def write(request: ProduceRequest, ask: Ask) -> Any:
+            nonlocal at_work, most
+            at_work += 1
+            most = max(most, at_work)
+            await may_go_on.wait()
+            at_work -= 1
+            return answer_of(ErrorCode.NONE)
+
+        async with queue_of_a_node(tmp_path, write) as (node, queue):
+            await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
 
             async def put() -> None:
                 done.append(await queue.put())
 
-            monkeypatch.setattr(queue.queue, "_write", write)
             async with trio.open_nursery() as nursery:
                 for _ in range(10):
                     nursery.start_soon(put)
+                await until(lambda: at_work == 2)
                 await trio.testing.wait_all_tasks_blocked()
                 may_go_on.set()
             assert most == 2 and done == [(LETTERS, [])] * 10
@@ -184,17 +213,12 @@ def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, mon
     run(scenario)
 
 
-def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(tmp_path: Path) -> None:
+    async def hang(request: ProduceRequest, ask: Ask) -> Any:
+        return await ask() if request.topic_data[0].name == DLQ else await trio.sleep_forever()
+
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (_, queue):
-            write = queue.queue._write
-
-            async def hang(name: str, *letters: Any) -> str | None:
-                return await write(name, *letters) if name == DLQ else await trio.sleep_forever()
-
-            monkeypatch.setattr(queue.queue, "_write", hang)
+        async with queue_of_a_node(tmp_path, hang) as (_, queue):
             async with trio.open_nursery() as nursery:
                 for partition in range(10):
                     stuck = Source("other", "jobs", partition)
@@ -207,22 +231,19 @@ def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(
     run(scenario)
 
 
-def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path) -> None:
     """The leader knows the producer id and the sequence; the next batches go on with both."""
+    lost: list[object] = []
+
+    async def lose_first(request: ProduceRequest, ask: Ask) -> Any:
+        answer = await ask()
+        if not lost:
+            lost.append(answer)
+            raise NoAnswer("the connection was reset")
+        return answer
 
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (node, queue):
-            ask = PeerPool.ask
-            lost: list[object] = []
-
-            async def lose_first(pool: PeerPool, leader: int, request: Any, **how: Any) -> Any:
-                answer = await ask(pool, leader, request, **how)
-                if isinstance(request, ProduceRequest) and not lost:
-                    lost.append(answer)
-                    raise NoAnswer("the connection was reset")
-                return answer
-
-            monkeypatch.setattr(PeerPool, "ask", lose_first)
+        async with queue_of_a_node(tmp_path, lose_first) as (node, queue):
             assert await queue.put() == (LETTERS, [])
             assert lost and written(node) == 2
             assert await queue.put() == (LETTERS, [])
@@ -250,16 +271,12 @@ def test_a_leader_that_has_lost_the_sequence_is_sent_another_producer_id(tmp_pat
     run(scenario)
 
 
-def test_letters_are_written_without_a_producer_id_where_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_letters_are_written_without_a_producer_id_where_there_is_none(tmp_path: Path) -> None:
+    async def refuse() -> int:
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
     async def scenario() -> None:
-        async with queue_of_a_node(tmp_path) as (node, queue):
-
-            async def refuse() -> int:
-                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-            monkeypatch.setattr(queue.queue, "_producers", DeadLetterProducers(refuse))
+        async with queue_of_a_node(tmp_path, next_id=refuse) as (node, queue):
             assert await queue.put() == (LETTERS, [])
             assert written(node) == 2
 

@@ -25,7 +25,7 @@ from kbroker.handlers.common.internal_topics import ensure_internal_topic
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.services.requester import principal_bytes
 from kbroker.node.controller.broker_sessions import REFUSALS
-from kbroker.node.controller.controller_channel import MAX_FORWARDED, ControllerChannels, Purpose
+from kbroker.node.controller.controller_channel import MAX_FORWARDED, MAX_WAITING, ControllerChannels, Purpose
 from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.runtime.env import RealEnv
@@ -306,7 +306,7 @@ def test_only_so_many_requests_of_clients_are_under_way() -> None:
                 accepted.append(await silent.accept())
 
         leader = Node(1, VoterEndpoint(*silent.address[:2]))
-        channels = ControllerChannels(network, 2, lambda: leader, 60.0, max_waiting=3)
+        channels = ControllerChannels(network, 2, lambda: leader, 60.0)
         refused: list[ErrorCode] = []
 
         async def forward() -> None:
@@ -317,7 +317,7 @@ def test_only_so_many_requests_of_clients_are_under_way() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(accept)
-            for _ in range(MAX_FORWARDED + 3 + 2):
+            for _ in range(MAX_FORWARDED + MAX_WAITING + 2):
                 nursery.start_soon(forward)
             while len(accepted) < MAX_FORWARDED or len(refused) < 2:
                 await trio.sleep(0.001)

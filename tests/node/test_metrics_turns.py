@@ -15,7 +15,6 @@ from kbroker.cores.groups import group_admin
 from kbroker.cores.groups.classic_group import ClassicGroup
 from kbroker.cores.groups.group_admin import GroupAdmin
 from kbroker.cores.groups.records import OffsetAndMetadata
-from kbroker.handlers.common.fair_share import PARTS
 from kbroker.node.metrics.figures import STRIDE
 from kbroker.node.metrics.lag_figures import transactional_ids
 from kbroker.node.metrics.node_metrics import NodeMetrics
@@ -23,6 +22,7 @@ from kbroker.node.metrics.service import LINES, MetricsPage
 from kbroker.node.serving import long_request
 from kbroker.node.serving.reply_queue import encoded_frame
 from kbroker.observe.metrics.dialect import Dialect
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 from tests.node.node_harness import Node, run, running_node
@@ -155,4 +155,4 @@ def test_a_list_of_groups(tmp_path: Path, steps: Steps, monkeypatch: pytest.Monk
 
     run(test)
     assert threads == [True]
-    assert steps.total == GROUPS and steps.most <= PARTS
+    assert steps.total == GROUPS and steps.most <= DEFAULTS.turn_parts

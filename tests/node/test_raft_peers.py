@@ -38,7 +38,7 @@ class Nobody:
 async def _ask_in_vain(node: RunningNode, cluster_id: str) -> None:
     """Ask twice for a vote, as a node of a cluster."""
     host, port = node.broker.ports["CONTROLLER"]
-    peers = RaftPeers(RealEnv().network, 7, cluster_id, "CONTROLLER", 5000, 5000, denied=0.0)
+    peers = RaftPeers(RealEnv().network, 7, cluster_id, "CONTROLLER", 5000, 5000)
     question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
     for number in range(2):
         reply = await peers.send(OutboundRequest(number, Node(1, VoterEndpoint(host, port)), question))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker.observe.metrics.exposition import line
-from kbroker.tools.top.scraping import CannotScrape, Value, scrape, scrape_of, values_of
+from kbroker.tools.top.scraping import MAX_BYTES, CannotScrape, Value, scrape, scrape_of, values_of
 from tests.patience import SHORT
 
 PAGE = """\
@@ -62,7 +62,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
         else:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(PAGE.encode() * (3 if self.path == "/large" else 1))
+            self.wfile.write(PAGE.encode() * (MAX_BYTES // len(PAGE) + 1 if self.path == "/large" else 1))
 
     def log_message(self, *args: object) -> None:
         pass
@@ -83,7 +83,7 @@ def test_a_page_is_read_over_http(address: str) -> None:
 def test_a_page_that_cannot_be_had_is_one_line(address: str) -> None:
     for path, problem in (("missing", "answers with 404"), ("moved", "answers with 302"), ("large", "is larger than")):
         with pytest.raises(CannotScrape, match=problem) as told:
-            scrape(f"{address}/{path}", 0.0, SHORT, max_bytes=2 * len(PAGE))
+            scrape(f"{address}/{path}", 0.0, SHORT)
         assert "\n" not in str(told.value)
     with pytest.raises(CannotScrape, match="refused"):
         scrape("http://127.0.0.1:1/metrics", 0.0, SHORT)

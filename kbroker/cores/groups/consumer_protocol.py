@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from kbroker.config import GroupConfig
 from kbroker.cores.coordinator.result import Continuation, CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups import consumer_group_records
-from kbroker.cores.groups.assignors.spec import NamedTopicsAssignor
+from kbroker.cores.groups.assignors import spec
 from kbroker.cores.groups.classic_group import ClassicGroupState
 from kbroker.cores.groups.classic_protocol import ClassicRebalanceProtocol
 from kbroker.cores.groups.client import ClientContext
@@ -25,7 +25,7 @@ from kbroker.cores.groups.consumer_migration import check_upgrade, creation_reco
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.member_update import MemberUpdate, owned_partitions, regexes_resolved, resolve_regexes
 from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
-from kbroker.cores.groups.modern_protocol import ModernProtocol
+from kbroker.cores.groups.modern_protocol import StaticProtocol
 from kbroker.cores.groups.record_maker import write_partitions
 from kbroker.cores.groups.records import group_metadata_record, group_metadata_tombstone
 from kbroker.cores.groups.settings import GroupSettings
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerGroupMember]):
+class ConsumerProtocol(StaticProtocol[ConsumerGroup, ConsumerGroupMember, spec.Assignment]):
     """Moves consumer groups."""
 
     RECORDS = consumer_group_records
@@ -56,7 +56,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerGroupMember]):
         settings: Callable[[], GroupSettings],
         group_config: Callable[[str], GroupConfig],
         rng: random.Random,
-        own_assignors: Mapping[str, NamedTopicsAssignor],
+        own_assignors: Mapping[str, spec.NamedTopicsAssignor],
     ) -> None:
         super().__init__(groups, groups.consumer, settings, group_config, MetadataHasher())
         self._own_assignors = own_assignors
@@ -139,7 +139,9 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup, ConsumerGroupMember]):
             owned = owned_partitions([(Uuid(each.topic_id), each.partitions) for each in request.topic_partitions])
         member_id = request.member_id or self.new_member_id()
         joins = request.member_epoch == 0
-        member: ConsumerGroupMember = self.find_member(group, member_id, request, owned, records)
+        member = self.find_member(
+            group, member_id, request, lambda known: owned is not None and known.has_all(owned), records
+        )
         update = self.update(group, member, _with_request(member, request, client), records, now_ms)
         names_changed = update.store_member()
         is_resolving = self.is_resolving(group.group_id)

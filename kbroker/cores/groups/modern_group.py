@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from kbroker.cores.groups.assignors.spec import Assignment
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import dataclass, field, replace
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+    from enum import IntEnum
 
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The epoch of a heartbeat by which a member leaves."""
@@ -34,7 +38,11 @@ NOTHING_ASSIGNED: Assignment = MappingProxyType({})
 
 
 class Member(Protocol):
-    """A member, as far as all kinds are alike."""
+    """A member, as far as all kinds are alike: a dataclass that is made by its id alone."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init__(self, member_id: str) -> None: ...
 
     @property
     def member_id(self) -> str: ...
@@ -44,6 +52,21 @@ class Member(Protocol):
 
     @property
     def previous_member_epoch(self) -> int: ...
+
+    @property
+    def must_give_up(self) -> bool: ...
+
+    @property
+    def rebalance_timeout_ms(self) -> int: ...
+
+
+class StaticMember(Member, Protocol):
+    """A member that may have an instance id."""
+
+    @property
+    def gives_way(self) -> bool: ...
+
+    def away(self) -> Self: ...
 
 
 class Subscriber(Member, Protocol):
@@ -56,26 +79,25 @@ class Subscriber(Member, Protocol):
 M = TypeVar("M", bound=Member)
 S = TypeVar("S", bound=Subscriber)
 T = TypeVar("T")
-D = TypeVar("D")
 
 
-class Kind:
+class Kind(Generic[M, T]):
     """The things that differ from kind to kind of group."""
 
     __slots__ = ()
 
     KIND: ClassVar[str]
     """The name of the kind in texts for people."""
-    MEMBER: ClassVar[Any]
+    MEMBER: type[M]
     """The class of members."""
     RELEASED: ClassVar[Mapping[str, object]]
     """The fields of a member that has nothing."""
-    NO_TARGET: ClassVar[Any]
+    NO_TARGET: T
     """The target of a member that gets nothing."""
 
 
 @dataclass(slots=True, eq=False)
-class ModernGroup(Kind, Generic[M, T]):
+class ModernGroup(Kind[M, T]):
     """Epochs, members and target assignment of a group; ``T`` is a member's part of the target.
 
     Invariant: ``static_members`` maps an instance id to a key of ``members``. Members of share groups have none.
@@ -106,8 +128,7 @@ class ModernGroup(Kind, Generic[M, T]):
 
     def member_or_new(self, member_id: str) -> M:
         """Return the member of that id, or a new one, which is not in the group yet."""
-        member: M = self.members.get(member_id) or self.MEMBER(member_id)
-        return member
+        return self.members.get(member_id) or self.MEMBER(member_id)
 
     def static_member(self, instance_id: str | None) -> M | None:
         """The member of that instance id, if there is one."""
@@ -212,14 +233,13 @@ class SubscribedGroup(ModernGroup[S, Assignment]):
             count(self._names, name, change)
 
 
-def moved(member: D, state: Any, epoch: int, assigned: object, pending_revocation: object) -> D:
+def moved(member: M, state: IntEnum, epoch: int, assigned: object, pending_revocation: object) -> M:
     """Return the member after a step of its reconciliation; the same object where nothing changes."""
-    before: Any = member
-    after: D = replace(
-        before,
+    after = replace(
+        member,
         state=state,
         member_epoch=epoch,
-        previous_member_epoch=before.member_epoch,
+        previous_member_epoch=member.member_epoch,
         assigned=assigned,
         pending_revocation=pending_revocation,
     )

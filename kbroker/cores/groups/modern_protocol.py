@@ -14,7 +14,7 @@ from kbroker.config import GroupConfig
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups.consumer_timers import ConsumerTimers
 from kbroker.cores.groups.groups import Groups
-from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, ModernGroup
+from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, Member, ModernGroup, StaticMember
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
@@ -22,17 +22,21 @@ from kbroker.value_types import replace
 
 logger = logging.getLogger(__name__)
 
-G = TypeVar("G", bound=ModernGroup[Any, Any])
-M = TypeVar("M")
+G = TypeVar("G", bound=ModernGroup[Any, Any])  # its members are M: a bound cannot say so
+M = TypeVar("M", bound=Member)
+S = TypeVar("S", bound=StaticMember)
 R = TypeVar("R")
+OfMember = TypeVar("OfMember", contravariant=True)
+OfTarget = TypeVar("OfTarget", contravariant=True)
+T = TypeVar("T")
 
 
-class KindRecords(Protocol):
+class KindRecords(Protocol[OfMember, OfTarget]):
     """The records of one kind of group, as its module makes them."""
 
-    def member_record(self, group_id: str, member: Any, /) -> CoordinatorRecord: ...
-    def target_record(self, group_id: str, member_id: str, target: Any, /) -> CoordinatorRecord: ...
-    def current_record(self, group_id: str, member: Any, /) -> CoordinatorRecord: ...
+    def member_record(self, group_id: str, member: OfMember, /) -> CoordinatorRecord: ...
+    def target_record(self, group_id: str, member_id: str, target: OfTarget, /) -> CoordinatorRecord: ...
+    def current_record(self, group_id: str, member: OfMember, /) -> CoordinatorRecord: ...
     def target_epoch_record(self, group_id: str, epoch: int, timestamp_ms: int, /) -> CoordinatorRecord: ...
     def member_removal(self, group_id: str, member_id: str, /) -> list[CoordinatorRecord]: ...
 
@@ -45,10 +49,10 @@ class Heartbeat(Protocol):
     instance_id: str | None
 
 
-class ModernProtocol(Generic[G, M]):
+class ModernProtocol(Generic[G, M, T]):
     """Moves the groups of one kind."""
 
-    RECORDS: KindRecords
+    RECORDS: KindRecords[M, T]
 
     def __init__(
         self,
@@ -95,53 +99,11 @@ class ModernProtocol(Generic[G, M]):
 
     # -- members -------------------------------------------------------------------------------
 
-    def find_member(
-        self, group: G, member_id: str, request: Heartbeat, owned: Any, records: list[CoordinatorRecord]
-    ) -> Any:
-        """Return the member of a heartbeat, a new one if it joins. `ApiError` where it is not who or where it says.
-
-        A static member that comes back takes the place of its older self: ``records`` get the replacement.
-        """
-        joins = request.member_epoch == 0
-        if request.instance_id is None:
-            member = group.member_or_new(member_id) if joins else group.member(member_id)
-        elif joins:
-            return self.subscribe_static(group, member_id, request.instance_id, records)
-        else:
-            member = group.find_static(member_id, request.instance_id)
-        check_member_epoch(group, member, request.member_epoch, owned)
-        return member
-
-    def subscribe_static(
-        self, group: G, member_id: str, instance_id: str, records: list[CoordinatorRecord], *, is_classic: bool = False
-    ) -> Any:
-        """Return a static member that joins: a new one, or in the place of the one that has its instance id.
-
-        `ApiError` UNRELEASED_INSTANCE_ID where that one has not left (KIP-848: both of the new protocol).
-        """
-        existing = group.static_member(instance_id)
-        if existing is None:
-            return group.member_or_new(member_id)
-        if not is_classic and not existing.gives_way:
-            raise ApiError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
-                f"id is owned by {existing.member_id} member.",
-            )
-        member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-        group_id, of_kind = group.group_id, self.RECORDS
-        records += of_kind.member_removal(group_id, existing.member_id)
-        records.append(of_kind.member_record(group_id, member))
-        target = group.target.get(existing.member_id, group.NO_TARGET)
-        records.append(of_kind.target_record(group_id, member_id, target))
-        records.append(of_kind.current_record(group_id, member))
-        return member
-
     def schedule_session(self, group_id: str, member_id: str, now_ms: int) -> None:
         """Begin a member's session anew."""
         self.timers.schedule("session", group_id, member_id, now_ms + self._session_timeout_ms(group_id))
 
-    def schedule_rebalance(self, group_id: str, member: Any, now_ms: int) -> None:
+    def schedule_rebalance(self, group_id: str, member: M, now_ms: int) -> None:
         """Give a member its time to give up what it must, or take the time back."""
         if member.must_give_up:
             deadline_ms = now_ms + member.rebalance_timeout_ms
@@ -151,19 +113,10 @@ class ModernProtocol(Generic[G, M]):
 
     # -- members that go -----------------------------------------------------------------------
 
-    def leave_static(self, group: G, request: Heartbeat, response: R, now_ms: int) -> CoordinatorResult[R]:
-        """Take out a member that leaves; one that leaves for a while keeps what it has, for its next member id."""
-        if request.instance_id is None:
-            return self.fence(group, [group.member(request.member_id)], response, now_ms)
-        member = group.find_static(request.member_id, request.instance_id)
-        if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
-            return self.fence(group, [member], response, now_ms)
-        return CoordinatorResult(response, [self.RECORDS.current_record(group.group_id, member.away())])
-
     def fence(self, group: G, members: Collection[M], response: R, now_ms: int) -> CoordinatorResult[R]:
         """Take members out."""
         group_id, epoch = group.group_id, group.group_epoch + 1
-        ids: list[str] = [member.member_id for member in members]  # type: ignore[attr-defined]
+        ids = [member.member_id for member in members]
         records = [record for each in ids for record in self.RECORDS.member_removal(group_id, each)]
         records += self._epoch_without(group, members, epoch)
         if len(members) == len(group.members):
@@ -211,20 +164,79 @@ class ModernProtocol(Generic[G, M]):
                     self.schedule_rebalance(group_id, member, now_ms)
 
 
-def check_member_epoch(group: ModernGroup[Any, Any], member: Any, epoch: int, owned: Any) -> None:
-    """Refuse a member that is not where it should be, unless it asks to start over with 0.
+class StaticProtocol(ModernProtocol[G, S, T]):
+    """Moves the groups of a kind whose members may have instance ids."""
 
-    `ApiError` FENCED_MEMBER_EPOCH. ``owned`` is what the member says it has; None if it says nothing.
-    """
+    def find_member(
+        self,
+        group: G,
+        member_id: str,
+        request: Heartbeat,
+        has_no_more: Callable[[S], bool],
+        records: list[CoordinatorRecord],
+    ) -> S:
+        """Return the member of a heartbeat, a new one if it joins. `ApiError` where it is not who or where it says.
+
+        ``has_no_more``: whether it says what it has, and the member has all of that here. A static member that comes
+        back takes the place of its older self: ``records`` get the replacement.
+        """
+        joins = request.member_epoch == 0
+        if request.instance_id is None:
+            member: S = group.member_or_new(member_id) if joins else group.member(member_id)
+        elif joins:
+            return self.subscribe_static(group, member_id, request.instance_id, records)
+        else:
+            member = group.find_static(member_id, request.instance_id)
+        _check_epoch(group.KIND, member, request.member_epoch, has_no_more)
+        return member
+
+    def subscribe_static(
+        self, group: G, member_id: str, instance_id: str, records: list[CoordinatorRecord], *, is_classic: bool = False
+    ) -> S:
+        """Return a static member that joins: a new one, or in the place of the one that has its instance id.
+
+        `ApiError` UNRELEASED_INSTANCE_ID where that one has not left (KIP-848: both of the new protocol).
+        """
+        existing: S | None = group.static_member(instance_id)
+        if existing is None:
+            member: S = group.member_or_new(member_id)
+            return member
+        if not is_classic and not existing.gives_way:
+            raise ApiError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
+                f"id is owned by {existing.member_id} member.",
+            )
+        member = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        group_id, of_kind = group.group_id, self.RECORDS
+        records += of_kind.member_removal(group_id, existing.member_id)
+        records.append(of_kind.member_record(group_id, member))
+        target = group.target.get(existing.member_id, group.NO_TARGET)
+        records.append(of_kind.target_record(group_id, member_id, target))
+        records.append(of_kind.current_record(group_id, member))
+        return member
+
+    def leave_static(self, group: G, request: Heartbeat, response: R, now_ms: int) -> CoordinatorResult[R]:
+        """Take out a member that leaves; one that leaves for a while keeps what it has, for its next member id."""
+        if request.instance_id is None:
+            return self.fence(group, [group.member(request.member_id)], response, now_ms)
+        member: S = group.find_static(request.member_id, request.instance_id)
+        if request.member_epoch == LEAVE_GROUP_MEMBER_EPOCH:
+            return self.fence(group, [member], response, now_ms)
+        return CoordinatorResult(response, [self.RECORDS.current_record(group.group_id, member.away())])
+
+
+def _check_epoch(kind: str, member: M, epoch: int, has_no_more: Callable[[M], bool]) -> None:
+    """Refuse a member that is not where it should be, unless it asks to start over with 0: FENCED_MEMBER_EPOCH."""
     current = member.member_epoch
     if epoch in (0, current):
         return
     relation = "greater" if epoch > current else "smaller"
     # It did not get the reply that brought the epoch, if it has nothing that it should not have.
-    if epoch == member.previous_member_epoch and epoch < current and owned is not None and member.has_all(owned):
+    if epoch == member.previous_member_epoch and epoch < current and has_no_more(member):
         return
     raise ApiError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The {group.KIND} group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"The {kind} group member has a {relation} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({current}). The member must abandon all its partitions and rejoin.",
     )

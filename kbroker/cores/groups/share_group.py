@@ -39,7 +39,7 @@ class ShareGroupMember:
     subscribed_topic_names: frozenset[str] = frozenset()
     assigned: Assignment = field(default_factory=lambda: NOTHING_ASSIGNED)
 
-    must_give_up = False
+    must_give_up, rebalance_timeout_ms = False, -1
     """Others may read the same partitions, so nobody gives up anything first."""
 
 

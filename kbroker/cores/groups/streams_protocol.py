@@ -18,7 +18,7 @@ from kbroker.cores.groups.classic_group import ClassicGroupState
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.groups import Groups
 from kbroker.cores.groups.modern_group import LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH
-from kbroker.cores.groups.modern_protocol import ModernProtocol
+from kbroker.cores.groups.modern_protocol import StaticProtocol
 from kbroker.cores.groups.records import group_metadata_tombstone
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.streams import records as records_of_kind
@@ -29,6 +29,7 @@ from kbroker.cores.groups.streams.group import StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.heartbeat import HeartbeatStep, first_target
 from kbroker.cores.groups.streams.members import owned_tasks
 from kbroker.cores.groups.streams.records import group_record, replay
+from kbroker.cores.groups.streams.tasks import Tasks
 from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
@@ -50,7 +51,7 @@ class StreamsHeartbeatResult(NamedTuple):
     failed_description_epoch: int = -1
 
 
-class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsGroupMember]):
+class StreamsProtocol(StaticProtocol[StreamsGroup, StreamsGroupMember, Tasks]):
     """Moves streams groups."""
 
     RECORDS = records_of_kind
@@ -91,7 +92,9 @@ class StreamsProtocol(ModernProtocol[StreamsGroup, StreamsGroupMember]):
             group.check_size(request.member_id, self.settings().streams_max_size, request.instance_id)
         replaced = group.static_members.get(request.instance_id or "")
         owned = owned_tasks(request)
-        member = self.find_member(group, request.member_id, request, owned, records)
+        member = self.find_member(
+            group, request.member_id, request, lambda known: owned is not None and known.has_all(owned), records
+        )
         step = HeartbeatStep(
             group=group,
             request=request,

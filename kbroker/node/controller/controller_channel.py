@@ -48,15 +48,9 @@ class ControllerChannels:
     """A node's connections to the active controller, whichever node that is."""
 
     def __init__(
-        self,
-        network: Network,
-        node_id: int,
-        leader: Callable[[], Node | None],
-        request_timeout: float,
-        max_waiting: int = MAX_WAITING,
+        self, network: Network, node_id: int, leader: Callable[[], Node | None], request_timeout: float
     ) -> None:
         """``leader`` gives the active controller as far as known; ``request_timeout`` is in seconds."""
-        self._max_waiting = max_waiting
         self._node_id = node_id
         self._leader = leader
         self._request_timeout = request_timeout
@@ -96,7 +90,7 @@ class ControllerChannels:
             self._turn.release()
 
     async def _wait_for_turn(self) -> None:
-        if self._waiting >= self._max_waiting:
+        if self._waiting >= MAX_WAITING:
             raise NotForwarded("Too many requests wait for the active controller.")
         self._waiting += 1
         try:

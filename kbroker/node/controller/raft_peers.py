@@ -32,7 +32,6 @@ class RaftPeers:
         listener_name: str,
         request_timeout_ms: int,
         setup_timeout_ms: int,
-        denied: float = DENIED_SECONDS,
     ) -> None:
         """``request_timeout_ms``: ``controller.quorum.request.timeout.ms``, of a request on an open connection.
         ``setup_timeout_ms``: ``socket.connection.setup.timeout.ms``, of all that comes before the first request."""
@@ -42,7 +41,6 @@ class RaftPeers:
         self._listener_name = listener_name
         self._timeout = request_timeout_ms / 1000
         self._setup_timeout = setup_timeout_ms / 1000
-        self._denied = denied
         self._peers: dict[VoterEndpoint, Peer] = {}
         self._last_problems: dict[VoterEndpoint, str] = {}
         self._denied_until: dict[VoterEndpoint, float] = {}
@@ -81,7 +79,7 @@ class RaftPeers:
         except (OSError, WireError, ValueError, UnsupportedByPeer, RpcError, trio.TooSlowError) as error:
             failure = error
             if isinstance(error, RpcError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                self._denied_until[address] = trio.current_time() + self._denied
+                self._denied_until[address] = trio.current_time() + DENIED_SECONDS
         self._log_problem(address, failure)
         return Reply(outbound.correlation_id, outbound.destination, None)
 

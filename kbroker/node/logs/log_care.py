@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.value_types import dataclass
+
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.log.manager import LogManager
@@ -26,20 +28,18 @@ STOP_SECONDS = 4.5
 """The time that the flushes of a clean stop may take."""
 
 
+@dataclass(slots=True)
 class LogCare:
     """The cleaner and the scrubber of a node. ``in_force`` gives its properties as they are now, those of a prefix."""
 
-    def __init__(
-        self, env: Env, logs: LogManager, replicas: ReplicaManager, in_force: Callable[[str], BrokerConfig]
-    ) -> None:
-        self._env = env
-        self._logs = logs
-        self._replicas = replicas
-        self._in_force = in_force
-        self.cleaner: LogCleaner | None = None
-        """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
-        self.scrubber: LogScrubber | None = None
-        """Verifies the batches of logs; there as the cleaner is."""
+    env: Env
+    logs: LogManager
+    replicas: ReplicaManager
+    in_force: Callable[[str], BrokerConfig]
+    cleaner: LogCleaner | None = None
+    """Compacts logs. There as soon as it runs: neither a launch nor a scrape waits for its imports."""
+    scrubber: LogScrubber | None = None
+    """Verifies the batches of logs; there as the cleaner is."""
 
     async def clean(self) -> None:
         """Compact logs, until cancelled."""
@@ -47,9 +47,9 @@ class LogCare:
         from kbroker.node.logs.log_cleaner import CleanerSettings, LogCleaner
 
         def settings() -> CleanerSettings:
-            return CleanerSettings.of(self._in_force("log.cleaner."))
+            return CleanerSettings.of(self.in_force("log.cleaner."))
 
-        self.cleaner = LogCleaner(self._env, self._logs, self._replicas, settings)
+        self.cleaner = LogCleaner(self.env, self.logs, self.replicas, settings)
         await self.cleaner.run()
 
     async def scrub(self, bytes_per_second: int, metadata: MetadataPlane) -> None:
@@ -57,20 +57,20 @@ class LogCare:
         await trio.sleep(DELAY_SECONDS)
         from kbroker.node.logs.log_scrubber import LogScrubber
 
-        self.scrubber = LogScrubber(self._env, self._logs, self._replicas, bytes_per_second, metadata)
+        self.scrubber = LogScrubber(self.env, self.logs, self.replicas, bytes_per_second, metadata)
         await self.scrubber.run()
 
     async def close(self, broker_epoch: int) -> None:
         """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
-            marks = self._replicas.high_watermarks()
-            self._logs.on_offline.clear()  # what follows is done in a thread, and nobody waits any more
+            marks = self.replicas.high_watermarks()
+            self.logs.on_offline.clear()  # what follows is done in a thread, and nobody waits any more
 
             def close() -> None:
-                self._logs.close(high_watermarks=marks, broker_epoch=broker_epoch)
+                self.logs.close(high_watermarks=marks, broker_epoch=broker_epoch)
 
             try:
-                await self._env.run_blocking(close)
+                await self.env.run_blocking(close)
             except Exception:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
-                self._logs.release()
+                self.logs.release()

@@ -31,14 +31,10 @@ _OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class PortClaims:
-    """The ports that this process has chosen, the latest ``most`` of them.
+    """The ports that this process has chosen. ``file`` is shared by all processes that are to keep apart."""
 
-    ``file`` is shared by all processes that are to keep apart.
-    """
-
-    def __init__(self, file: Path, most: int = MOST) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._most = most
         self._descriptor: int | None = None
         self._owner = 0
         self._ports: dict[int, None] = {}
@@ -80,7 +76,7 @@ class PortClaims:
         if port in self._ports or not self._lock(port):
             return False
         self._ports[port] = None
-        while len(self._ports) > self._most:
+        while len(self._ports) > MOST:
             self.release(next(iter(self._ports)))
         return True
 

@@ -126,18 +126,18 @@ def _take_time(times: _Times, stage: str, quantile: str, milliseconds: float) ->
         times.middle = milliseconds
 
 
-def scrape(url: str, at: float, seconds: float, max_bytes: int = MAX_BYTES) -> Scrape:
+def scrape(url: str, at: float, seconds: float) -> Scrape:
     """Ask for a page; :class:`CannotScrape` if it does not come within so many seconds, or is too large."""
     try:
         with _opener().open(url, timeout=seconds) as answer:
-            data = answer.read(max_bytes + 1)
+            data = answer.read(MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
         raise CannotScrape(f"{url}: it answers with {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise CannotScrape(f"{url}: {getattr(reason, 'strerror', None) or reason}") from None
-    if len(data) > max_bytes:
-        raise CannotScrape(f"{url}: the page is larger than {max_bytes >> 20} MiB, which would cost the node too much")
+    if len(data) > MAX_BYTES:
+        raise CannotScrape(f"{url}: the page is larger than {MAX_BYTES >> 20} MiB, which would cost the node too much")
     return scrape_of(data.decode("utf-8", "replace"), url, at)
 
 

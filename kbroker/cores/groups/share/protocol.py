@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 ASSIGNOR = SimpleAssignor()
 
 
-class ShareProtocol(ModernProtocol[ShareGroup, ShareGroupMember]):
+class ShareProtocol(ModernProtocol[ShareGroup, ShareGroupMember, Assignment]):
     """Moves share groups."""
 
     RECORDS = records_of_kind
