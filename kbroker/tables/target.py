@@ -28,6 +28,11 @@ class TableFacts(NamedTuple):
     dead_letters: int
 
 
+def furthest(known: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, int]:
+    """The positions of dead letters after a commit: those that are ahead of the table stay so until it gets there."""
+    return {partition: max(end, known.get(partition, 0)) for partition, end in positions.items()}
+
+
 class Target(Protocol):
     """A table and its dead letters. What is added goes on from the version that `load` has read."""
 

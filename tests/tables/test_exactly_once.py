@@ -78,6 +78,21 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_dead_letters_that_are_far_ahead(tmp_path: Path, kind: str) -> None:
+    """They are known until the table gets there, though others are committed before that."""
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0)
+    topic.append(1, *[b"bad"] * 30)
+    with pytest.raises(Killed):  # with all dead letters, before the table has anything
+        follow(topic, path, Settings(value_format="json"), kill_at(4))
+    topic.append(0, b"bad")
+    with pytest.raises(Killed):  # after a commit of both partitions that ends within them
+        follow(topic, path, Settings(value_format="json", batch_records=8, max_bytes=1), kill_at(4))
+    follow(topic, path, Settings())
+    check_once(topic, path)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_another_follower_at_every_step(tmp_path: Path, kind: str) -> None:
     """Between any two steps of a follower another one does all that there is, or a part of it."""
     for moment in itertools.count(1):
