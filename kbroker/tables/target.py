@@ -1,4 +1,4 @@
-"""What a follower asks of a table, whichever format the table has."""
+"""Tables as a follower sees them, whichever format they have."""
 
 from __future__ import annotations
 
