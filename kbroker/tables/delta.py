@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts
+from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -151,8 +151,9 @@ class DeltaTarget:
                     DeltaTable.create(path, table.schema)
                 self._dead = DeltaTable(path)
             self._check(self._dead, self._known_dead, positions)
-            write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(positions))
-            self._known_dead |= positions
+            reached = furthest(self._known_dead, positions)
+            write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(reached))
+            self._known_dead |= reached
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows, which are of one schema, and the next offset of each partition that has moved. ``Conflict``."""

@@ -26,7 +26,7 @@ FORMATS = ("bytes", "text", "json")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a table is kept. ``value_format`` None: as the table has it, or bytes."""
+    """The way in which a table is kept. ``value_format`` None: as the table has it, or bytes."""
 
     value_format: str | None = None
     declared: str = ""

@@ -28,7 +28,7 @@ from pyiceberg.table import Table
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts
+from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -146,9 +146,11 @@ class IcebergTarget:
                 self._opened().create_table(self.where + DEAD_LETTERS, table.schema)
                 self._dead = self._loaded(self.where + DEAD_LETTERS)
         assert self._dead is not None
+        known = _positions(self._dead)
         if self._dead.properties.get(_TOPIC_ID, self._topic_id) != self._topic_id:
-            gone = [_NEXT + str(each) for each in _positions(self._dead) if each not in positions]
-        self._commit(self._dead, table.to_batches(), positions, gone)
+            gone = [_NEXT + str(each) for each in known if each not in positions]
+            known = {}
+        self._commit(self._dead, table.to_batches(), furthest(known, positions), gone)
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows, which are of one schema, and the next offset of each partition that has moved. ``Conflict``."""

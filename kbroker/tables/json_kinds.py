@@ -25,7 +25,7 @@ MAX_FIELDS: Final = 1_000
 
 _MAX_DEPTH: Final = 30
 _BITS: Final = {INT: 31, LONG: 63}
-_UNFIT_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
+_UNFIT_NAME: Final = re.compile(r"[\x00-\x1f\x7f ,;{}()=\ud800-\udfff]")
 
 
 class Unfit(ValueError):

@@ -37,7 +37,7 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a table says of itself. ``positions``: partition -> the next offset."""
+    """The state that a table keeps with its rows. ``positions``: partition -> the next offset."""
 
     topic: str
     topic_id: str

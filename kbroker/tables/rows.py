@@ -87,7 +87,7 @@ class BytesValues:
         """There is nothing to learn."""
 
     def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
-        """All fit."""
+        """Returns the values; all fit."""
         return [pyarrow.array(values, pyarrow.binary())], {}
 
 
@@ -104,7 +104,7 @@ class TextValues:
         """There is nothing to learn."""
 
     def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
-        """What is not UTF-8 is bad."""
+        """Returns the texts; a value that is not UTF-8 is bad."""
         try:
             return [pyarrow.array(values, pyarrow.binary()).cast(pyarrow.string())], {}
         except pyarrow.ArrowInvalid:
@@ -140,7 +140,7 @@ class JsonValues:
             self.kinds = infer(values)
 
     def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
-        """What is no object, or does not fit the kinds, is bad."""
+        """Returns a column for each field; a value that is no object, or does not fit the kinds, is bad."""
         whole = self._parse(values)
         if whole is not None:
             return whole, {}

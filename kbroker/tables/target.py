@@ -1,4 +1,4 @@
-"""What a follower asks of a table, whichever format the table has."""
+"""Tables as a follower sees them, whichever format they have."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class TableFacts(NamedTuple):
     files: int
     bytes: int
     dead_letters: int
+
+
+def furthest(known: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, int]:
+    """The positions of dead letters after a commit: those that are ahead of the table stay so until it gets there."""
+    return {partition: max(end, known.get(partition, 0)) for partition, end in positions.items()}
 
 
 class Target(Protocol):

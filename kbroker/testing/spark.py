@@ -78,6 +78,19 @@ CONNECTOR = (
 """The connector of PySpark 4.2.0 and all that it needs beyond Spark's own jars."""
 
 
+DELTA = (
+    Jar(
+        "io.delta", "delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"
+    ),
+    Jar("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+    Jar("io.delta", "delta-kernel-api", "4.4.0", "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11"),
+    Jar(
+        "io.delta", "delta-kernel-defaults", "4.4.0", "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b"
+    ),
+)
+"""Delta Lake for PySpark 4.2, for tables that `kbroker table` keeps."""
+
+
 class SetupError(Exception):
     """Java or the connector is missing; the message says what to do."""
 
@@ -200,7 +213,21 @@ def _java_version(java: Path) -> int:
 # --- session
 
 
-def spark_session(app_name: str, *, master: str = "local[2]", **config: Any) -> SparkSession:
+def delta_session(app_name: str, **config: Any) -> SparkSession:
+    """A local Spark session that knows `format("delta")`, too. Raises SetupError."""
+    return spark_session(
+        app_name,
+        jars=(*CONNECTOR, *DELTA),
+        spark__sql__extensions="io.delta.sql.DeltaSparkSessionExtension",
+        spark__sql__catalog__spark_catalog="org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        spark__databricks__delta__snapshotPartitions=2,
+        **config,
+    )
+
+
+def spark_session(
+    app_name: str, *, master: str = "local[2]", jars: tuple[Jar, ...] = CONNECTOR, **config: Any
+) -> SparkSession:
     """A local Spark session that knows `format("kafka")`; further settings by name, dots as double underscores.
 
     Loopback only, no web UI, two shuffle partitions: what suits a laptop and a test. Raises SetupError.
@@ -214,7 +241,7 @@ def spark_session(app_name: str, *, master: str = "local[2]", **config: Any) -> 
     builder = (
         SparkSession.builder.appName(app_name)
         .master(master)
-        .config("spark.jars", ",".join(map(str, connector_jars())))
+        .config("spark.jars", ",".join(map(str, connector_jars(jars=jars))))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

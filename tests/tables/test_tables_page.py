@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli_command import Run
+from tests.patience import LONG
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pandas")
 
-TEXT = (Path(__file__).parents[2] / "docs" / "tables.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "tables.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -39,7 +44,21 @@ def test_the_blocks(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         else:
             assert language == "python"
             needs = re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)
-            if all(map(importlib.util.find_spec, needs)):
+            if "spark_examples" not in needs and all(map(importlib.util.find_spec, needs)):
                 exec(compile(text, "docs/tables.md", "exec"), {})
                 ran += 1
     assert ran >= 8 + 4
+
+
+@pytest.mark.spark
+def test_the_block_of_spark(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
+    monkeypatch.chdir(tmp_path)
+    [orders] = [text for language, text in BLOCKS if language == "json"]
+    Path("orders.jsonl").write_text(orders)
+    kb("topic", "create", "for-spark")
+    kb("produce", "for-spark", "orders.jsonl", "--key-column", "customer")
+    kb("table", "follow", "for-spark", "--to", "delta:lake/orders", "--value", "json", "--once")
+    [text] = [text for _, text in BLOCKS if "spark_examples" in text]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # a JVM of this process may be there without Delta's jars
+    subprocess.run([sys.executable, "-c", text], env=environment, timeout=2 * LONG, check=True)
