@@ -198,6 +198,11 @@ class DurableLog(LogReader):
         """Whether readers of some place get NOT_LEADER_OR_FOLLOWER, until `begin_holes`, or a truncation."""
         return bool(self._damage) and any(each.is_in_log for each in self.damage)
 
+    @property
+    def holds_readers_back(self) -> bool:
+        """Whether readers of some place get NOT_LEADER_OR_FOLLOWER for a while."""
+        return self.has_damaged_bytes or (self.awaits_others and self.is_damaged)
+
     def damaged(self, error: CorruptSegment) -> ApiError:
         """Note, durably, the damage that a reader, the cleaner or a scrubber came upon, and tell `on_damage` if it is
         news. Returns NOT_LEADER_OR_FOLLOWER; CORRUPT_MESSAGE if the bytes are whole after all. ``OSError``."""

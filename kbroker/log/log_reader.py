@@ -146,7 +146,16 @@ def aborted_transactions(
 class LogReader:
     """The log of one partition, to be read. ``PartitionLog`` writes it."""
 
-    __slots__ = ("_bases", "_damage", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
+    __slots__ = (
+        "_bases",
+        "_damage",
+        "_list",
+        "_segments",
+        "awaits_others",
+        "log_end_offset",
+        "log_start_offset",
+        "topic_partition",
+    )
 
     def __init__(
         self, topic_partition: TopicPartition, segment_list: SegmentList, log_start_offset: int, log_end_offset: int
@@ -158,6 +167,8 @@ class LogReader:
         """Offset that the next record gets."""
         self._list = segment_list
         self._damage: tuple[Damage, ...] = ()
+        self.awaits_others = False
+        """Other replicas may give back what is missing: no reader passes a hole until then."""
         # The list's own, a step nearer.
         self._segments = segment_list.segments
         self._bases = segment_list.bases
@@ -203,8 +214,11 @@ class LogReader:
         bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
         if offset >= bound:
             return ReadInfo(offset, b"")
-        if self._damage and (error := self.damage_at(offset)) is not None:
-            raise error
+        if self._damage:
+            if (error := self.damage_at(offset)) is not None:
+                raise error
+            if self.awaits_others:
+                bound = self._before_missing(offset, bound)
         try:
             return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
         except CorruptSegment as error:
@@ -213,6 +227,15 @@ class LogReader:
     def damaged(self, error: CorruptSegment) -> ApiError:
         """Returns what is told to whoever comes upon damage: CORRUPT_MESSAGE. A `PartitionLog` does more."""
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
+
+    def _before_missing(self, offset: int, bound: int) -> int:
+        """The lower one of ``bound`` and the next offset that is missing. ``ApiError`` NOT_LEADER_OR_FOLLOWER there."""
+        for each in self._damage:
+            if offset < each.end_offset:
+                if each.start_offset <= offset:
+                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}: {each}")
+                return min(bound, each.start_offset)
+        return bound
 
     def damage_at(self, offset: int) -> ApiError | None:
         """Returns what is told to who reads at ``offset``, if damage is known that is still in the log there."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
@@ -22,7 +23,7 @@ from kbroker.log.damage import note
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
-from kbroker.log.holes import HolesTask
+from kbroker.log.holes import FillTask, HolesTask, without
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
@@ -30,6 +31,7 @@ from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateMa
 from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
+from kbroker.log.segments.batch_walk import Whole
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.open_files import OpenFiles
@@ -137,11 +139,7 @@ class PartitionLog(DurableLog):
             return None
         if os.path.basename(self._segments[-1].path) in names:
             self.roll(now_ms)
-        pairs = [
-            (segment, following)
-            for segment, following in zip(self._segments, self._bases[1:], strict=False)
-            if os.path.basename(segment.path) in names
-        ]
+        pairs = [each for each in self._sealed() if os.path.basename(each[0].path) in names]
         self.segments_held = True
         generation = self.generation
 
@@ -166,6 +164,52 @@ class PartitionLog(DurableLog):
                 self.on_rolled(self)
 
         return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
+
+    def _sealed(self) -> Iterator[tuple[Segment, int]]:
+        """The sealed segments, each with the base offset of the next one."""
+        return zip(self._segments, self._bases[1:], strict=False)
+
+    def begin_filling(self, batches: Sequence[Whole], now_ms: int) -> FillTask | None:
+        """Have batches that damage took take their places again: the task is to be run, in any thread, and ended.
+        ``None`` if somebody else is at the segments."""
+        if self.segments_held:
+            return None
+        first, last = batches[0].header.base_offset, batches[-1].header.last_offset
+        if last >= self._bases[-1]:
+            self.roll(now_ms)
+        pairs = [each for each in self._sealed() if each[0].base_offset <= last and first < each[1]]
+        self.segments_held = True
+        generation = self.generation
+
+        def end(task: FillTask) -> None:
+            self.segments_held = False
+            if generation != self.generation or not task.filled:
+                task.discard()
+                return
+            base = task.cleaned[0].base_offset
+            # After a crash all is read from there on: producers, and the transaction indexes, follow from the batches.
+            lowered = self.durability.truncated(base)
+            if self.before_truncation is not None:
+                self.before_truncation(self, base, lowered)
+            for cleaned in task.cleaned:
+                self.replace_segments(cleaned, now_ms)
+            self.disk.sync_dir(self.directory)
+            self._replay_from(base, now_ms)
+            self._damage = note(self.disk, self.directory, chain(*(without(each, task.filled) for each in self._damage)))
+            if self.on_rolled is not None:
+                self.on_rolled(self)
+
+        return FillTask(self.disk, pairs, self.config.index_interval_bytes, batches, end)
+
+    def _replay_from(self, offset: int, now_ms: int) -> None:
+        """Have producers and transaction indexes made anew from the segment that begins at an offset."""
+        self.producers.truncate_and_reload(self.log_start_offset, max(offset, self.log_start_offset), now_ms)
+        indexes = [segment.txn_index for segment in self._segments if segment.base_offset >= offset]
+        for index in indexes:
+            index.begin_rebuild()
+        replay_producers(self.producers, self._segments, self.log_end_offset)
+        for index in indexes:
+            index.end_rebuild()
 
     # -- appending
 

@@ -235,6 +235,10 @@ class _Read:
             preferred_read_replica=-1,
             records=b"",
         )
+        if wanted.is_damaged and params.replica_id >= 0 and partition.wants_records_of(params.replica_id):
+            data.high_watermark = -1
+            data.has_holes = self._failed = True
+            return data
         if wanted.last_fetched_epoch >= 0:
             diverging = _divergence(log, wanted)
             if diverging is not None:

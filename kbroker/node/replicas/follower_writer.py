@@ -119,18 +119,17 @@ class FollowerWriter:
         self._checkpoints.request()
         return is_shorter
 
-    def drop_damaged(self, partition: Partition) -> bool:
-        """Cut a damaged log back to where it is whole, for the leader has the rest; whether that was done.
-
-        Before, it has to be out of the ISR, and lost to the controller: until `ReplicaLogDirs.healed` no leader takes
-        what it had for what it has.
-        """
+    def may_drop_damaged(self, partition: Partition) -> bool:
+        """Whether a damaged log may be cut back: it is out of the ISR, and lost to the controller. Until
+        `ReplicaLogDirs.healed` no leader takes what it had for what it has."""
         image, me = self._progress.image(), partition.state.local_id
         assigned = image.topics.partition(*partition.topic_partition)
         if assigned is None or me in assigned.isr:
             return False
-        if assigned.directory(me) != DIR_LOST and image.features.metadata_version >= DIRECTORIES:
-            return False
+        return assigned.directory(me) == DIR_LOST or image.features.metadata_version < DIRECTORIES
+
+    def drop_damaged(self, partition: Partition) -> None:
+        """Cut a damaged log back to where it is whole, for the leader has the rest."""
         log = partition.log
         end, first = log.log_end_offset, log.damage[0]
         logger.warning(
@@ -142,7 +141,6 @@ class FollowerWriter:
             first,
         )
         self._cut(partition, max(first.start_offset, log.log_start_offset))
-        return True
 
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""

@@ -72,6 +72,7 @@ class Partition:
         "_progress",
         "_storage",
         "_trusted_until",
+        "asked",
         "config",
         "is_internal",
         "is_new",
@@ -113,6 +114,8 @@ class Partition:
         self._trusted_until = 0.0
         self._damage_epoch = leader_epoch
         """The leader epoch in which the log's damage was news."""
+        self.asked: set[int] = set()
+        """Replicas that have given this leader's damaged log what they have of what is missing in it."""
         self._is_told = False
         """Whether the controller has taken note of it since."""
         self.read_only = False
@@ -193,7 +196,21 @@ class Partition:
         members = {*assigned.isr, *assigned.elr}
         return self.is_damaged and assigned.leader == NO_LEADER and members == {self.state.local_id}
 
-    def _on_damage(self, _: DurableLog) -> None:
+    def wants_records_of(self, replica: int) -> bool:
+        """Whether the log here lacks records that this replica may have, and was not asked for yet."""
+        return self.is_damaged and replica not in self.asked
+
+    def _ask_others(self, log: PartitionLog) -> None:
+        """Have what is missing be asked for from all other replicas (``hole_filler``)."""
+        self.asked.clear()
+        brokers = self._progress.image().brokers
+        others = (broker for broker in self.state.replicas if broker != self.state.local_id)
+        log.awaits_others = log.is_damaged and any(broker in brokers for broker in others)
+
+    def _on_damage(self, log: DurableLog) -> None:
+        if self.state.is_leader:
+            assert self._log is log
+            self._ask_others(self._log)
         self._damage_epoch, self._is_told = max(self._damage_epoch, self.state.leader_epoch), False
         self._storage.damaged(self)
 
@@ -235,6 +252,7 @@ class Partition:
         Otherwise the high watermark stays until the followers have fetched in this epoch.
         """
         state = self.state
+        self._ask_others(log)
         log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
         if state.maybe_advance_high_watermark(log.log_end_offset):
