@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
 from kbroker.log.validated_batches import UnexpectedAppendOffset
-from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class FollowerWriter:
         assigned = image.topics.partition(*partition.topic_partition)
         if assigned is None or me in assigned.isr:
             return False
-        return assigned.directory(me) == DIR_LOST or image.features.metadata_version < DIRECTORIES
+        return partition.is_told_lost or image.features.metadata_version < DIRECTORIES
 
     def drop_damaged(self, partition: Partition) -> None:
         """Cut a damaged log back to where it is whole, for the leader has the rest."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.damage import UNKNOWN_END, Damage
+from kbroker.log.scrubbing import SegmentCheck
 from kbroker.log.segments.batch_walk import Whole
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.sparse_index import CorruptIndex
@@ -50,6 +51,8 @@ class HoleFiller:
     def __init__(self, owner: FetcherOwner) -> None:
         self._owner = owner
         self._under_way: set[Partition] = set()
+        self._verified: set[Partition] = set()
+        """The partitions whose logs are being verified."""
 
     async def fill(self, partition: Partition) -> None:
         """Ask all other replicas for what is missing, as long as one of them may still answer.
@@ -79,6 +82,33 @@ class HoleFiller:
             for each in log.damage if partition.state.is_leader else ():
                 logger.warning("%s: no other replica has what is missing: %s", partition.topic_partition, each)
             self._owner.progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    async def verify(self, partition: Partition, offset: int) -> None:
+        """Verify a log from an offset on, for a follower that drops what it has from there on: what was not read for
+        long may be damaged here, too."""
+        if partition in self._verified or partition.offline:
+            return
+        self._verified.add(partition)
+        env, log = self._owner.env, partition.log
+        generation = log.generation
+        try:
+            ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
+            for segment, end in zip(list(log.segments), ends, strict=True):
+                if end > offset and segment.size:
+                    place = segment.path, segment.size, segment.base_offset, end
+                    check = await env.run_blocking(SegmentCheck, log.disk, *place, bytearray(1 << 20))
+                    while not check.is_done:
+                        await env.run_long(check.step)
+                    if log.generation != generation or segment not in log.segments:
+                        return  # it was cut, replaced or deleted meanwhile
+                    if check.problem is not None:
+                        log.damaged(CorruptSegment(segment.path, check.position, check.problem))
+                        return
+            partition.verified_from = min(partition.verified_from, offset)
+        except OSError as error:
+            partition.storage_failed(error)
+        finally:
+            self._verified.discard(partition)
 
     def _awaited(self, partition: Partition, *, is_late: bool) -> list[int]:
         """The brokers that may have what a log lacks."""
@@ -167,7 +197,7 @@ class HoleFiller:
         request = FetchRequest(
             max_bytes=config.replica_fetch_response_max_bytes,
             topics=[FetchTopic(topic=topic, topic_id=partition.topic_id, partitions=[wanted])],
-            replica_state=ReplicaState(partition.state.local_id, self._owner.broker_epoch()),
+            replica_state=ReplicaState(replica_id=partition.state.local_id, replica_epoch=self._owner.broker_epoch()),
             fills_holes=True,
         )
         response = await peer.ask(request)
@@ -178,7 +208,8 @@ class HoleFiller:
             return []
         if data.error_code:
             raise _AskAgain(ErrorCode.of(data.error_code).name)
-        return [each for each in _batches(memoryview(bytes(data.records or b""))) if each.header.next_offset > offset]
+        records: Any = data.records
+        return [each for each in _batches(memoryview(records or b"")) if each.header.next_offset > offset]
 
     async def _put(self, partition: Partition, batches: list[Whole]) -> None:
         """Put batches into the log. ``OSError`` takes its log dir offline; `_AskAgain` if it cannot be written now."""

@@ -179,6 +179,11 @@ class MetadataFollower:
             self.fetchers.unfollow(partition)
             self.fetchers.follow(partition)
 
+    def verify(self, partition: Partition, offset: int) -> None:
+        """Have a log that is led here verified from an offset on: a follower drops what it has from there on."""
+        if self.fetchers is not None:
+            self._start_soon(self.fetchers.hole_filler.verify, partition, offset)
+
     async def _close_holes(self, partition: Partition) -> None:
         """Take out what is damaged, and ask the other replicas for what is missing."""
         await self._log_dirs.make_holes(partition)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.damage import UNKNOWN_END
 from kbroker.log.gathered_batches import SMALL_BATCH, GatheredBatches
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
@@ -55,6 +56,10 @@ class LogStorage(Protocol):
         """Damage was found in the partition's log."""
         ...
 
+    def verify(self, partition: Partition, offset: int) -> None:
+        """Have the partition's log verified from an offset on."""
+        ...
+
 
 class Partition:
     """One partition on this node: its state in replication, and its log.
@@ -76,12 +81,14 @@ class Partition:
         "config",
         "is_internal",
         "is_new",
+        "is_told_lost",
         "on_write_failed",
         "read_only",
         "state",
         "topic_id",
         "topic_partition",
         "traffic",
+        "verified_from",
     )
 
     def __init__(
@@ -116,6 +123,10 @@ class Partition:
         """The leader epoch in which the log's damage was news."""
         self.asked: set[int] = set()
         """Replicas that have given this leader's damaged log what they have of what is missing in it."""
+        self.verified_from = UNKNOWN_END
+        """The offset from which on the log was verified for a damaged follower, which drops what it has from there on."""
+        self.is_told_lost = False
+        """Whether the controller has taken note that the log is lost here, and was not told of a directory since."""
         self._is_told = False
         """Whether the controller has taken note of it since."""
         self.read_only = False
@@ -196,9 +207,17 @@ class Partition:
         members = {*assigned.isr, *assigned.elr}
         return self.is_damaged and assigned.leader == NO_LEADER and members == {self.state.local_id}
 
-    def wants_records_of(self, replica: int) -> bool:
-        """Whether the log here lacks records that this replica may have, and was not asked for yet."""
-        return self.is_damaged and replica not in self.asked
+    def wants_records_of(self, replica: int, offset: int) -> bool:
+        """Whether the log here may lack records that a replica has, which is about to drop its own from an offset on.
+
+        It lacks some that were not asked for yet, or is not verified from there on, which begins then.
+        """
+        if self.is_damaged and replica not in self.asked:
+            return True
+        if offset < self.verified_from:
+            self._storage.verify(self, offset)
+            return True
+        return False
 
     def _ask_others(self, log: PartitionLog) -> None:
         """Have what is missing be asked for from all other replicas (``hole_filler``)."""
