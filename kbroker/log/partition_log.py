@@ -194,6 +194,8 @@ class PartitionLog(DurableLog):
             for cleaned in task.cleaned:
                 self.replace_segments(cleaned, now_ms)
             self.disk.sync_dir(self.directory)
+            for each in batches:
+                self.leader_epochs.learn(each.header.partition_leader_epoch, each.header.base_offset)
             self._replay_from(base, now_ms)
             self._damage = note(self.disk, self.directory, chain(*(without(each, task.filled) for each in self._damage)))
             if self.on_rolled is not None:

@@ -242,6 +242,8 @@ class _Read:
         if wanted.last_fetched_epoch >= 0:
             diverging = _divergence(log, wanted)
             if diverging is not None:
+                if log.awaits_others:
+                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the other replica may have what is missing here
                 data.high_watermark = partition.high_watermark
                 data.log_start_offset = log.log_start_offset
                 data.diverging_epoch = diverging

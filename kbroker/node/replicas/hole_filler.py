@@ -105,6 +105,8 @@ class HoleFiller:
                         log.damaged(CorruptSegment(segment.path, check.position, check.problem))
                         return
             partition.verified_from = min(partition.verified_from, offset)
+        except FileNotFoundError:
+            return  # the segment was replaced or deleted meanwhile
         except OSError as error:
             partition.storage_failed(error)
         finally:
@@ -146,9 +148,11 @@ class HoleFiller:
         """Take what a replica has of one place."""
         log = partition.log
         end = log.log_end_offset if damage.end_offset == UNKNOWN_END else damage.end_offset
-        is_proven = await self._has_the_same_before(partition, end, peer)
+        own = _header_at(log, end)
+        is_proven = await self._has_the_same_before(partition, end, own, peer)
         if is_proven is False:
             return
+        latest = log.leader_epochs.latest if own is None else own.partition_leader_epoch
         offset, found, size = max(damage.start_offset, log.log_start_offset), list[Whole](), 0
         while offset < end:
             batches = await self._fetch(partition, offset, peer)
@@ -156,7 +160,8 @@ class HoleFiller:
                 header = each.header
                 offset = header.next_offset
                 if damage.start_offset <= header.base_offset < offset <= end and (
-                    is_proven or log.leader_epochs.epoch_for(header.base_offset) == header.partition_leader_epoch
+                    is_proven
+                    or (log.leader_epochs.epoch_for(header.base_offset) or 0) <= header.partition_leader_epoch <= latest
                 ):
                     found.append(each)
                     size += header.size
@@ -166,14 +171,15 @@ class HoleFiller:
             if not batches:
                 return
 
-    async def _has_the_same_before(self, partition: Partition, end: int, peer: Peer) -> bool | None:
-        """Whether a replica had the same records as this one below an offset; None if that does not show.
+    async def _has_the_same_before(
+        self, partition: Partition, end: int, own: BatchHeader | None, peer: Peer
+    ) -> bool | None:
+        """Whether a replica had the same records as this one below an offset; None if that does not show. ``own`` is
+        the batch here that comes next.
 
         Two logs that have the same epoch at an offset have the same records before it.
         """
-        log = partition.log
-        own, history = _header_at(log, end), log.leader_epochs.epoch_for(end - 1)
-        points = [(end - 1, history)]  # the batches there are lost, but the epochs may be known
+        points = [(end - 1, partition.log.leader_epochs.epoch_for(end - 1))]  # the batches there are lost, but the epochs may be known
         if own is not None:
             points.insert(0, (own.base_offset, own.partition_leader_epoch))
         for offset, epoch in points:

@@ -150,7 +150,7 @@ async def disks_bad_apart(cluster: SimCluster) -> None:
         for tp in everything:
             copies = [node.batches(tp) for node in cluster.brokers]
             common = sorted(copies[0].keys() & copies[1].keys() & copies[2].keys())
-            chosen = rng.sample(common, min(len(common), 6))
+            chosen = rng.sample(common, min(len(common), 3))
             for number, batch in enumerate(chosen):
                 cluster.brokers[number % 3].flip_bit(*copies[number % 3][batch])
         cluster.start_all()
