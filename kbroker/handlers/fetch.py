@@ -133,6 +133,7 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
         version >= 13,
         ctx.connection.listener_name,
         selection,
+        fills_holes=request.fills_holes,
     )
 
 

@@ -10,10 +10,11 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.checkpoint_files import write_partition_metadata
-from kbroker.log.damage import Damage, note
+from kbroker.log.damage import Damage, note, without
 from kbroker.log.disk import Disk
 from kbroker.log.flushing import Durability, FlushTask
 from kbroker.log.log_config import LogConfig
@@ -227,6 +228,12 @@ class DurableLog(LogReader):
     def doubt(self, offset: int) -> None:
         """Have what is read from the segment that holds an offset verified once more."""
         self._segments[max(bisect_right(self._bases, offset) - 1, 0)].doubt()
+
+    def found_complete(self, start_offset: int, end_offset: int) -> None:
+        """Forget, durably, what is missing from one offset on and below another: compaction has taken it from a log
+        that is whole there. ``OSError``."""
+        left = (without(each, [(start_offset, end_offset - 1)]) for each in self._damage)
+        self._damage = note(self.disk, self.directory, chain(*left))
 
     def take_over_damage(self, other: DurableLog) -> None:
         """Note, durably, what a log that this one is a copy of lacks; no damaged bytes were copied. ``OSError``."""

@@ -8,7 +8,7 @@ sealed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from kbroker.log.damage import Damage
 from kbroker.log.disk import Disk
@@ -98,14 +98,3 @@ class FillTask(HolesTask):
             if cleaned is not None:
                 self.cleaned.append(cleaned)
                 self.filled += new
-
-
-def without(damage: Damage, ranges: Iterable[tuple[int, int]]) -> list[Damage]:
-    """Returns what is still missing of a place once it has these offsets again: first and last of each batch."""
-    left, start = [], damage.start_offset
-    for first, last in sorted(ranges):
-        if start <= last and first < damage.end_offset:
-            left.append((start, first))
-            start = last + 1
-    left.append((start, damage.end_offset))
-    return [damage._replace(start_offset=start, end_offset=end) for start, end in left if start < end]

@@ -19,11 +19,11 @@ from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
-from kbroker.log.damage import note
+from kbroker.log.damage import note, without
 from kbroker.log.disk import Disk
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
-from kbroker.log.holes import FillTask, HolesTask, without
+from kbroker.log.holes import FillTask, HolesTask
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers

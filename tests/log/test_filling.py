@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.log.damage import Damage
+from kbroker.log.damage import Damage, without
 from kbroker.log.fake_disk import FakeDisk
-from kbroker.log.holes import without
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.batch_walk import Whole

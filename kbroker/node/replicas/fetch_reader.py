@@ -255,6 +255,9 @@ class _Read:
                 data.log_start_offset = log.log_start_offset
                 data.preferred_read_replica = preferred
                 return data
+        if params.fills_holes and log.is_damaged:
+            data.has_holes = any(each.start_offset <= offset < each.end_offset for each in log.damage)
+            bound = min([bound, *(each.start_offset for each in log.damage if each.start_offset > offset)])
         limit = min(wanted.partition_max_bytes, self._limit)
         try:
             info = log.read(offset, limit, max_offset=bound, min_one_message=self._size == 0)

@@ -154,8 +154,10 @@ class HoleFiller:
             return
         latest = log.leader_epochs.latest if own is None else own.partition_leader_epoch
         offset, found, size = max(damage.start_offset, log.log_start_offset), list[Whole](), 0
+        start, is_whole = offset, is_proven is True
         while offset < end:
-            batches = await self._fetch(partition, offset, peer)
+            batches, has_holes = await self._fetch(partition, offset, peer)
+            is_whole = is_whole and not has_holes
             for each in batches:
                 header = each.header
                 offset = header.next_offset
@@ -170,6 +172,8 @@ class HoleFiller:
                 found, size = [], 0
             if not batches:
                 return
+        if is_whole:
+            log.found_complete(start, end)  # where compaction has taken something, too
 
     async def _has_the_same_before(
         self, partition: Partition, end: int, own: BatchHeader | None, peer: Peer
@@ -183,7 +187,8 @@ class HoleFiller:
         if own is not None:
             points.insert(0, (own.base_offset, own.partition_leader_epoch))
         for offset, epoch in points:
-            theirs = next((each.header for each in await self._fetch(partition, offset, peer)), None)
+            batches, _ = await self._fetch(partition, offset, peer)
+            theirs = batches[0].header if batches else None
             if theirs is not None and theirs.base_offset <= offset:
                 if theirs.partition_leader_epoch == epoch:
                     return True
@@ -191,8 +196,9 @@ class HoleFiller:
                     return False
         return None
 
-    async def _fetch(self, partition: Partition, offset: int, peer: Peer) -> list[Whole]:
-        """The whole batches that a replica has from an offset on; no more than fit into one answer."""
+    async def _fetch(self, partition: Partition, offset: int, peer: Peer) -> tuple[list[Whole], bool]:
+        """The whole batches that a replica has from an offset on, no more than fit into one answer; and whether some
+        may be missing before them."""
         config, (topic, index) = self._owner.config, partition.topic_partition
         wanted = FetchPartition(
             partition=index,
@@ -211,11 +217,12 @@ class HoleFiller:
         if response.error_code or data is None:
             raise _AskAgain(f"error {response.error_code}")
         if data.error_code in _NOTHING_THERE:
-            return []
+            return [], True
         if data.error_code:
             raise _AskAgain(ErrorCode.of(data.error_code).name)
         records: Any = data.records
-        return [each for each in _batches(memoryview(records or b"")) if each.header.next_offset > offset]
+        found = [each for each in _batches(memoryview(records or b"")) if each.header.next_offset > offset]
+        return found, data.has_holes
 
     async def _put(self, partition: Partition, batches: list[Whole]) -> None:
         """Put batches into the log. ``OSError`` takes its log dir offline; `_AskAgain` if it cannot be written now."""
