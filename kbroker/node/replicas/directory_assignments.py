@@ -97,6 +97,8 @@ class DirectoryAssignments:
                     continue
                 for partition in self._lost:
                     partition.is_told_lost = True
+                    if partition.is_damaged:
+                        self._manager.log_dirs.on_damage(partition)
             self._told.set()
             with trio.move_on_after(self._interval):
                 await self._wanted.wait()

@@ -93,17 +93,20 @@ class HoleFiller:
         generation = log.generation
         try:
             ends = [*(segment.base_offset for segment in log.segments[1:]), log.log_end_offset]
-            for segment, end in zip(list(log.segments), ends, strict=True):
-                if end > offset and segment.size:
-                    place = segment.path, segment.size, segment.base_offset, end
-                    check = await env.run_blocking(SegmentCheck, log.disk, *place, bytearray(1 << 20))
-                    while not check.is_done:
-                        await env.run_long(check.step)
-                    if log.generation != generation or segment not in log.segments:
-                        return  # it was cut, replaced or deleted meanwhile
-                    if check.problem is not None:
-                        log.damaged(CorruptSegment(segment.path, check.position, check.problem))
-                        return
+            places = [
+                (each, (each.path, each.size, each.base_offset, end))
+                for each, end in zip(log.segments, ends, strict=True)
+                if end > offset and each.size
+            ]
+            for segment, place in places:
+                check = await env.run_blocking(SegmentCheck, log.disk, *place, bytearray(1 << 20))
+                while not check.is_done:
+                    await env.run_long(check.step)
+                if log.generation != generation or segment not in log.segments:
+                    return  # it was cut, replaced or deleted meanwhile
+                if check.problem is not None:
+                    log.damaged(CorruptSegment(segment.path, check.position, check.problem))
+                    return
             partition.verified_from = min(partition.verified_from, offset)
         except FileNotFoundError:
             return  # the segment was replaced or deleted meanwhile
@@ -183,7 +186,9 @@ class HoleFiller:
 
         Two logs that have the same epoch at an offset have the same records before it.
         """
-        points = [(end - 1, partition.log.leader_epochs.epoch_for(end - 1))]  # the batches there are lost, but the epochs may be known
+        points = [
+            (end - 1, partition.log.leader_epochs.epoch_for(end - 1))
+        ]  # the batches there are lost, but the epochs may be known
         if own is not None:
             points.insert(0, (own.base_offset, own.partition_leader_epoch))
         for offset, epoch in points:
