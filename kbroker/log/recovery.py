@@ -48,7 +48,7 @@ from kbroker.log.segments.segment_recovery import (
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.value_types import NamedTuple, dataclass, field
-from kbroker.wire.batch_header import TRANSACTIONAL_FLAG, BatchHeader
+from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +182,9 @@ class _Recovery:
         """The log has reached this offset, at least."""
         self._known_end = max([self._known_end, *(d.end_offset for d in self._damage if d.end_offset < MAX_OFFSET)])
         self._known_epoch = self.epochs.latest
+        # A clean stop leaves it complete. Nothing else tells of a wrong epoch in the last batch.
+        self._last_epoch = self._known_epochs.latest if known.clean_shutdown and self._known_epochs else None
+        """The latest leader epoch that a batch may have, if that is known."""
         # After a clean stop the log ended at the recovery point, and no epoch began later.
         self._epoch_start = 0 if known.clean_shutdown and known.recovery_point else self.epochs.latest_start
         """The log has reached this offset, too, unless a batch before it has the latest epoch: the file is wrong."""
@@ -287,13 +290,22 @@ class _Recovery:
         segment = self._segments[-1]
         try:
             self.log_end_offset = segment.scan_tail()
-            return
+            last, _ = segment.headers_around(self.log_end_offset)
+            if last is None or self._known_epochs is None or self._fits_the_epochs(last, self._known_epochs):
+                return
         except CorruptIndex as error:
             logger.warning("%s; rebuilding it", error)
         except CorruptSegment:
             pass
         self._recover_from(len(self._segments) - 1)
         self._first_recovered = self._segments[-1].base_offset
+
+    def _fits_the_epochs(self, last: BatchHeader, known: LeaderEpochs) -> bool:
+        """Whether the last batch has the leader epoch that the checkpoint file says."""
+        offset = max(last.base_offset, self._known.log_start_offset)
+        return last.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH or (
+            last.partition_leader_epoch == known.epoch_for(offset)
+        )
 
     def _recover_from(self, first: int) -> None:
         """Read the segments from number ``first`` on, and take out what is damaged, or cut the log there.
@@ -314,7 +326,9 @@ class _Recovery:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             next_offset, found, reached = recover_segment(
                 segment,
-                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch),
+                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch)._replace(
+                    latest_epoch=self._last_epoch
+                ),
                 self._note,
                 partial(self._segments_left, left),
                 to_first_damage=not self._leaves_holes,
