@@ -218,9 +218,12 @@ class LogReader:
             if (error := self.damage_at(offset)) is not None:
                 raise error
             if self.awaits_others:
-                bound = self._before_missing(offset, bound)
+                return self._read_before_missing(offset, max_bytes, bound, min_one_message)
+        return self._read(offset, max_bytes, bound, min_one_message)
+
+    def _read(self, offset: int, max_bytes: int, bound: int, min_one_message: bool) -> ReadInfo:
         try:
-            return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
+            return read(self._list, offset, max_bytes, bound, self.log_end_offset, min_one_message)
         except CorruptSegment as error:
             raise self.damaged(error) from error
 
@@ -228,14 +231,16 @@ class LogReader:
         """Returns what is told to whoever comes upon damage: CORRUPT_MESSAGE. A `PartitionLog` does more."""
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
-    def _before_missing(self, offset: int, bound: int) -> int:
-        """The lower one of ``bound`` and the next offset that is missing. ``ApiError`` NOT_LEADER_OR_FOLLOWER there."""
-        for each in self._damage:
-            if offset < each.end_offset:
-                if each.start_offset <= offset:
-                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}: {each}")
-                return min(bound, each.start_offset)
-        return bound
+    def _read_before_missing(self, offset: int, max_bytes: int, bound: int, min_one_message: bool) -> ReadInfo:
+        """Read up to the next offset that is missing. ``ApiError`` NOT_LEADER_OR_FOLLOWER if nothing comes before."""
+        place = next((each for each in self._damage if offset < each.end_offset and each.start_offset < bound), None)
+        if place is None:
+            return self._read(offset, max_bytes, bound, min_one_message)
+        if offset < place.start_offset:
+            info = self._read(offset, max_bytes, place.start_offset, min_one_message)
+            if info.records:
+                return info
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}: {place}")
 
     def damage_at(self, offset: int) -> ApiError | None:
         """Returns what is told to who reads at ``offset``, if damage is known that is still in the log there."""
