@@ -197,7 +197,9 @@ class PartitionLog(DurableLog):
             for each in batches:
                 self.leader_epochs.learn(each.header.partition_leader_epoch, each.header.base_offset)
             self._replay_from(base, now_ms)
-            self._damage = note(self.disk, self.directory, chain(*(without(each, task.filled) for each in self._damage)))
+            self._damage = note(
+                self.disk, self.directory, chain(*(without(each, task.filled) for each in self._damage))
+            )
             if self.on_rolled is not None:
                 self.on_rolled(self)
 

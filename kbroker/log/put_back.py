@@ -20,9 +20,9 @@ from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.segments.batch_walk import Bounds, Whole, walk
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.segment_files import is_offset_name, make_segment
 from kbroker.log.segments.segment_recovery import put_in_place, write_with
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
 
 _ANY_OFFSET = Bounds(0, 2**63 - 1, epoch=None)

@@ -87,7 +87,9 @@ class Bounds(NamedTuple):
         if header.partition_leader_epoch < NO_PARTITION_LEADER_EPOCH:
             return f"leader epoch {header.partition_leader_epoch} is none"
         if self.latest_epoch is not None and header.partition_leader_epoch > self.latest_epoch:
-            return f"leader epoch {header.partition_leader_epoch} is none of this log, whose latest is {self.latest_epoch}"
+            return (
+                f"leader epoch {header.partition_leader_epoch} is none of this log, whose latest is {self.latest_epoch}"
+            )
         return None
 
 

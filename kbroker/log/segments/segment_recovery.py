@@ -148,7 +148,9 @@ def write_with(
             yield item
 
     had = [_offsets(each) for each in own() if each.header.records_count] if segment.size else []
-    missing = [each for each in batches if segment.base_offset <= each.header.base_offset <= each.header.last_offset <= last]
+    missing = [
+        each for each in batches if segment.base_offset <= each.header.base_offset <= each.header.last_offset <= last
+    ]
     missing = sorted((each for each in missing if not _overlaps(each, had)), key=lambda each: each.header.base_offset)
     new = [_offsets(each) for each in missing]
     if not new:

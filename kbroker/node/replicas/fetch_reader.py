@@ -235,7 +235,11 @@ class _Read:
             preferred_read_replica=-1,
             records=b"",
         )
-        if wanted.is_damaged and params.replica_id >= 0 and partition.wants_records_of(params.replica_id, wanted.fetch_offset):
+        if (
+            wanted.is_damaged
+            and params.replica_id >= 0
+            and partition.wants_records_of(params.replica_id, wanted.fetch_offset)
+        ):
             data.high_watermark = -1
             data.has_holes = self._failed = True
             return data

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.node.replicas.leader_session import Key
 from kbroker.node.replicas.hole_filler import HoleFiller
+from kbroker.node.replicas.leader_session import Key
 from kbroker.node.replicas.replica_fetcher import LeaderFetcher
 
 if TYPE_CHECKING:
