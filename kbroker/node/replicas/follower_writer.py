@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
+from kbroker.log.leader_epochs import UNDEFINED_EPOCH
 from kbroker.log.validated_batches import UnexpectedAppendOffset
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
@@ -139,7 +140,7 @@ class FollowerWriter:
             self._leader,
             first,
         )
-        self._cut(partition, max(first.start_offset, log.log_start_offset))
+        self._cut(partition, whole_end(log)[0])
 
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""
@@ -157,3 +158,10 @@ def log_of(partition: Partition) -> FollowerLog:
     """The facts about a follower's log that decisions rest on."""
     log = partition.log
     return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)
+
+
+def whole_end(log: PartitionLog) -> tuple[int, int]:
+    """The offset up to which a damaged log is whole, and the leader epoch before it."""
+    offset = max(log.damage[0].start_offset, log.log_start_offset)
+    epoch = log.leader_epochs.epoch_for(offset - 1)
+    return offset, UNDEFINED_EPOCH if epoch is None else epoch

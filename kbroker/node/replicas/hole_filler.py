@@ -38,7 +38,7 @@ PIECE = 64 << 20
 _NOTHING_THERE = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
-"""Answers of a replica that has no such records: its log is damaged there, or offline. Apache Kafka's never have any."""
+"""Answers of a replica that has no such records: its log is damaged there, or offline. Apache Kafka's have none."""
 
 
 class _AskAgain(Exception):

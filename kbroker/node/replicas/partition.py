@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.replication.replica_selector import ReplicaSelector, ReplicaView
@@ -14,7 +14,7 @@ from kbroker.log.gathered_batches import SMALL_BATCH, GatheredBatches
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
-from kbroker.node.replicas.partition_events import ALL_BYTES, Progress
+from kbroker.node.replicas.partition_events import ALL_BYTES, LogStorage, Progress
 from kbroker.raft_metadata.image import DIR_LOST, NO_LEADER
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
@@ -35,30 +35,6 @@ _NEVER = 2**63 - 1  # flush.messages by default
 
 TRUSTED_SECONDS = 1.0
 """Between two times that a follower's doubts have a segment verified again."""
-
-
-class LogStorage(Protocol):
-    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``)."""
-
-    def open_log(self, partition: Partition) -> None:
-        """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
-        ...
-
-    def storage_failed(self, partition: Partition, error: BaseException) -> None:
-        """Take the log dir of the partition offline."""
-        ...
-
-    async def flush(self, partition: Partition) -> None:
-        """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
-        ...
-
-    def damaged(self, partition: Partition) -> None:
-        """Damage was found in the partition's log."""
-        ...
-
-    def verify(self, partition: Partition, offset: int) -> None:
-        """Have the partition's log verified from an offset on."""
-        ...
 
 
 class Partition:
@@ -124,7 +100,7 @@ class Partition:
         self.asked: set[int] = set()
         """Replicas that have given this leader's damaged log what they have of what is missing in it."""
         self.verified_from = UNKNOWN_END
-        """The offset from which on the log was verified for a damaged follower, which drops what it has from there on."""
+        """The offset from which on the log was verified, for a damaged follower, which drops what it has from there."""
         self.is_told_lost = False
         """Whether the controller has taken note that the log is lost here, and was not told of a directory since."""
         self._is_told = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kbroker.errors import ApiError, ErrorCode
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.replicas.isr import IsrMembership, LocalPartition
+    from kbroker.node.replicas.partition import Partition
     from kbroker.observe.metrics.traffic import Traffic
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.runtime.env import Env
@@ -24,6 +25,30 @@ if TYPE_CHECKING:
 
 ALL_BYTES = 2**63 - 1
 """As many as any waiting fetch may want."""
+
+
+class LogStorage(Protocol):
+    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``)."""
+
+    def open_log(self, partition: Partition) -> None:
+        """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        ...
+
+    def storage_failed(self, partition: Partition, error: BaseException) -> None:
+        """Take the log dir of the partition offline."""
+        ...
+
+    async def flush(self, partition: Partition) -> None:
+        """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        ...
+
+    def damaged(self, partition: Partition) -> None:
+        """Damage was found in the partition's log."""
+        ...
+
+    def verify(self, partition: Partition, offset: int) -> None:
+        """Have the partition's log verified from an offset on."""
+        ...
 
 
 class CheckpointRequests:

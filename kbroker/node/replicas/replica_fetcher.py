@@ -26,9 +26,8 @@ from kbroker.cores.replication.follower_state import (
     on_fetched,
 )
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.leader_epochs import UNDEFINED_EPOCH
 from kbroker.node.peers.peer import GivenUp, Peer, UnsupportedByPeer
-from kbroker.node.replicas.follower_writer import FollowerWriter, log_of
+from kbroker.node.replicas.follower_writer import FollowerWriter, log_of, whole_end
 from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position, leader_bounds
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
@@ -100,10 +99,8 @@ class FetcherOwner(Protocol):
         """Gives this broker's epoch."""
         ...
 
-    @property
-    def address_of(self) -> Callable[[int], tuple[str, int] | None]:
-        """Gives where a broker is, None if that is not known."""
-        ...
+    def address_of(self, broker: int, /) -> tuple[str, int] | None:
+        """Returns where a broker is, None if that is not known."""
 
     def unfollow(self, partition: Partition) -> None:
         """A partition cannot be followed any more."""
@@ -365,10 +362,7 @@ class LeaderFetcher:
             if not followed.begun:
                 followed.heals = log.is_damaged and self._writer.may_drop_damaged(partition)
                 if followed.heals and not followed.may_cut:
-                    whole = max(log.damage[0].start_offset, log.log_start_offset)
-                    epoch = log.leader_epochs.epoch_for(whole - 1)
-                    epoch = UNDEFINED_EPOCH if epoch is None else epoch
-                    return Position(followed, whole, epoch, log.log_start_offset, False, True)
+                    return Position(followed, *whole_end(log), log.log_start_offset, False, True)
                 if followed.heals:
                     self._writer.drop_damaged(partition)
                 action = begin(log_of(partition))
