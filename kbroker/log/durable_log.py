@@ -17,10 +17,10 @@ from kbroker.log.checkpoint_files import write_partition_metadata
 from kbroker.log.damage import Damage, note, without
 from kbroker.log.disk import Disk
 from kbroker.log.flushing import Durability, FlushTask
+from kbroker.log.loaded_log import LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_reader import LogReader
 from kbroker.log.producer_state import ProducerStateManager
-from kbroker.log.recovery import LoadedLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment_list import SegmentList

@@ -19,12 +19,12 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
 from kbroker.log.disk import Disk
 from kbroker.log.flushing import NEVER, FlushTask
+from kbroker.log.loaded_log import LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.mended_log import MendedLog
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
-from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
 from kbroker.log.segments.cleaned_segment import CleanedSegment

@@ -21,6 +21,7 @@ from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs, read_epochs, settle
+from kbroker.log.loaded_log import Known, LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
@@ -47,7 +48,6 @@ from kbroker.log.segments.segment_recovery import (
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
-from kbroker.value_types import NamedTuple, dataclass, field
 from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -55,36 +55,6 @@ logger = logging.getLogger(__name__)
 _LARGE = 256 * 1024 * 1024
 """Bytes that may take so long to read that whoever waits is told."""
 MAX_OFFSET = 2**63 - 1
-
-
-@dataclass(slots=True)
-class LoadedLog:
-    """A log as it is after recovery."""
-
-    segments: list[Segment]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    indexed: int
-    """Offset (exclusive) up to which the indexes of segments are as durable as the batches."""
-    leader_epochs: LeaderEpochs
-    cuts: list[str] = field(default_factory=list)
-    """The places at which something was taken out or is missing, and why; for a person to read."""
-    has_holes: bool = False
-    """Whether offsets are missing between batches that were verified."""
-    damage: tuple[Damage, ...] = ()
-    """The offsets that are missing, and have not come back from others."""
-
-
-class Known(NamedTuple):
-    """Facts about a log that the last process left beside it."""
-
-    clean_shutdown: bool = False
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    clean_offset: int = 0
-    """Up to where the log may have been compacted, so that offsets may be missing between its segments there."""
-    high_watermark: int = 0
 
 
 def load(

@@ -54,7 +54,7 @@ def written() -> tuple[FakeDisk, list[tuple[int, bytes]]]:
 
 
 def batches_of(disk: FakeDisk, start: int, end: int) -> list[Whole]:
-    """What another replica has of these offsets."""
+    """Returns the batches of these offsets, as another replica has them."""
     found = []
     for name in sorted(disk.list_dir(DIRECTORY)):
         if name.endswith(".log"):
