@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kbroker.errors import ApiError, ErrorCode
     from kbroker.log.partition_log import PartitionLog
     from kbroker.node.replicas.isr import IsrMembership, LocalPartition
-    from kbroker.node.replicas.partition import Partition
     from kbroker.observe.metrics.traffic import Traffic
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.runtime.env import Env
@@ -28,25 +27,26 @@ ALL_BYTES = 2**63 - 1
 
 
 class LogStorage(Protocol):
-    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``)."""
+    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``). Each argument is a
+    ``node.replicas.partition.Partition``, which knows this module."""
 
-    def open_log(self, partition: Partition) -> None:
+    def open_log(self, partition: Any) -> None:
         """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
         ...
 
-    def storage_failed(self, partition: Partition, error: BaseException) -> None:
+    def storage_failed(self, partition: Any, error: BaseException) -> None:
         """Take the log dir of the partition offline."""
         ...
 
-    async def flush(self, partition: Partition) -> None:
+    async def flush(self, partition: Any) -> None:
         """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
         ...
 
-    def damaged(self, partition: Partition) -> None:
+    def damaged(self, partition: Any) -> None:
         """Damage was found in the partition's log."""
         ...
 
-    def verify(self, partition: Partition, offset: int) -> None:
+    def verify(self, partition: Any, offset: int) -> None:
         """Have the partition's log verified from an offset on."""
         ...
 
