@@ -19,6 +19,7 @@ from kbroker.log.checkpoint_files import (
 from kbroker.log.disk import Disk
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.loaded_log import Known, LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.producer_state import ProducerStateManager
@@ -86,7 +87,7 @@ def open_log(
         path,
         config,
         producers,
-        recovery.Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark, holes_below),
+        Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark, holes_below),
         now_ms=now_ms,
         segments_left=segments_left,
     )
@@ -141,5 +142,5 @@ def create_log(
         topic_partition, directory, disk, producer_id_expiration_ms=producer_id_expiration_ms
     )
     segment = Segment(disk, files, directory, 0, index_interval=config.index_interval_bytes, created_ms=now_ms)
-    loaded = recovery.LoadedLog([segment], 0, 0, 0, 0, LeaderEpochs())
+    loaded = LoadedLog([segment], 0, 0, 0, 0, LeaderEpochs())
     return PartitionLog(directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=False)

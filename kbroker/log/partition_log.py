@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Callable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
-from kbroker.log.damage import note
 from kbroker.log.disk import Disk
-from kbroker.log.durable_log import DurableLog
 from kbroker.log.flushing import NEVER, FlushTask
-from kbroker.log.holes import HolesTask
+from kbroker.log.loaded_log import LoadedLog
 from kbroker.log.log_config import LogConfig
+from kbroker.log.mended_log import MendedLog
 from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
-from kbroker.log.recovery import LoadedLog
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import RollRules
 from kbroker.log.segments.cleaned_segment import CleanedSegment
@@ -62,18 +59,10 @@ class AppendInfo(NamedTuple):
     """`ValidatedBatches.converted`."""
 
 
-class PartitionLog(DurableLog):
+class PartitionLog(MendedLog):
     """The log of one partition, to be read and written. Made by ``opening``."""
 
-    __slots__ = (
-        "_rolling",
-        "before_roll",
-        "before_truncation",
-        "cuts",
-        "flushes_by_config",
-        "on_rolled",
-        "segments_held",
-    )
+    __slots__ = ("_rolling", "before_roll", "cuts", "flushes_by_config")
 
     def __init__(
         self,
@@ -91,17 +80,9 @@ class PartitionLog(DurableLog):
         super().__init__(directory, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=on_disk)
         self.cuts = loaded.cuts
         """The places at which recovery cut off the end on opening, and why."""
-        self.on_rolled: Callable[[PartitionLog], None] | None = None
-        """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
         self.before_roll: Callable[[PartitionLog], None] | None = None
         """Called when the log is about to have another segment, which a recovery may find without the end of this
         one."""
-        self.before_truncation: Callable[[PartitionLog, int, bool], None] | None = None
-        """Called when the log is about to be cut at an offset, and whether ``recovery_point`` or ``log_start_offset``
-        was lowered for that: what is written in its place must not pass for durable, or deleted, after a crash."""
-        self.segments_held = False
-        """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
-        to replace or delete some waits."""
         self.update_config(config)
 
     def update_config(self, config: LogConfig) -> None:
@@ -126,46 +107,6 @@ class PartitionLog(DurableLog):
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose markers are below become stable."""
         self.producers.on_high_watermark_updated(high_watermark)
-
-    # -- damage
-
-    def begin_holes(self, now_ms: int) -> HolesTask | None:
-        """Have damage that was found in the open log become holes, which readers pass: the task is to be run, in any
-        thread, and ended. ``None`` if there is nothing to do, or somebody else is at the segments (`segments_held`)."""
-        names = {each.segment for each in self.damage if each.is_in_log}
-        if not names or self.segments_held:
-            return None
-        if os.path.basename(self._segments[-1].path) in names:
-            self.roll(now_ms)
-        pairs = [
-            (segment, following)
-            for segment, following in zip(self._segments, self._bases[1:], strict=False)
-            if os.path.basename(segment.path) in names
-        ]
-        self.segments_held = True
-        generation = self.generation
-
-        def end(task: HolesTask) -> None:
-            self.segments_held = False
-            if generation != self.generation:
-                task.discard()
-                return
-            there = [each for each in self._damage if each.segment in task.left or not each.is_in_log]
-            found = {each.segment for each in task.found}
-            # What cannot be found any more was truncated; others have not given it back yet.
-            gone = [
-                each._replace(size=0)
-                for each in self._damage
-                if each not in there and each.segment not in found and each.start_offset < each.end_offset
-            ]
-            self._damage = note(self.disk, self.directory, [*there, *gone, *task.found])
-            for cleaned in task.cleaned:
-                self.replace_segments(cleaned, now_ms)
-            self.disk.sync_dir(self.directory)
-            if self.on_rolled is not None:
-                self.on_rolled(self)
-
-        return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
 
     # -- appending
 

@@ -18,12 +18,11 @@ from kbroker.log.file_names import LOG_SUFFIX, SET_ASIDE_SUFFIX, file_name
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.segments.batch_walk import Bounds, Whole, walk
-from kbroker.log.segments.cleaned_segment import CleanedSegmentWriter
-from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import is_offset_name, make_segment
-from kbroker.log.segments.segment_recovery import bounds_of, put_in_place
+from kbroker.log.segments.segment_recovery import put_in_place, write_with
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
 
 _ANY_OFFSET = Bounds(0, 2**63 - 1, epoch=None)
@@ -75,7 +74,12 @@ def put_back(disk: Disk, path: str) -> list[tuple[int, int]]:
         if any(first < end and base < last for first, last in wanted):
             size = disk.size(os.path.join(directory, file_name(base) + LOG_SUFFIX)) if base in bases else 0
             segment = make_segment(disk, OpenFiles(disk, 8), directory, base, size, LogConfig(), 0)
-            own, new = _merge(disk, segment, end, found)
+            try:
+                cleaned, own, new = write_with(disk, segment, end, found, LogConfig().index_interval_bytes)
+            except (CorruptSegment, CorruptIndex) as error:
+                raise FatalError(str(error)) from error
+            if cleaned is not None:
+                put_in_place(disk, segment)
             returned += new
             there += own + new
     if returned:
@@ -92,43 +96,6 @@ def put_back(disk: Disk, path: str) -> list[tuple[int, int]]:
 def _batches(disk: Disk, path: str, bounds: Bounds) -> list[Whole]:
     file = disk.open(path)
     return [item for item in walk(file, file.size(), bounds) if isinstance(item, Whole)]
-
-
-def _merge(
-    disk: Disk, segment: Segment, end: int, found: list[Whole]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Write a segment anew with those batches that belong there, and that it lacks. Returns the first and last offset
-    of each batch that it had, and of each that is new."""
-    last = min(end - 1, segment.base_offset + MAX_RELATIVE_OFFSET)
-    own = _batches(disk, segment.path, bounds_of(segment, segment.base_offset)) if segment.size else []
-    taken = [each.header for each in own if each.header.records_count]
-    new = [
-        each
-        for each in found
-        if segment.base_offset <= each.header.base_offset <= each.header.last_offset <= last
-        and not any(
-            each.header.base_offset <= header.last_offset and header.base_offset <= each.header.last_offset
-            for header in taken
-        )
-    ]
-    had = [(header.base_offset, header.last_offset) for header in taken]
-    if not new:
-        return had, []
-    offsets = [(each.header.base_offset, each.header.last_offset) for each in new]
-    # An empty batch that stands for what was missing gives way.
-    kept = [
-        each
-        for each in own
-        if each.header.records_count or not any(first <= each.header.base_offset <= end for first, end in offsets)
-    ]
-    writer = CleanedSegmentWriter(
-        disk, os.path.dirname(segment.path), segment.base_offset, LogConfig().index_interval_bytes, lambda size: None
-    )
-    for _, header, chunk, at in sorted([*kept, *new], key=lambda each: each.header.base_offset):
-        writer.add(header, memoryview(chunk)[at : at + header.size])
-    writer.finish(disk.modified_ms(segment.path) if segment.size else 0)
-    put_in_place(disk, segment)
-    return had, offsets
 
 
 def _has(batches: list[tuple[int, int]], start: int, end: int) -> bool:

@@ -21,6 +21,7 @@ from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs, read_epochs, settle
+from kbroker.log.loaded_log import Known, LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_replay import replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
@@ -47,44 +48,11 @@ from kbroker.log.segments.segment_recovery import (
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
-from kbroker.value_types import NamedTuple, dataclass, field
-from kbroker.wire.batch_header import TRANSACTIONAL_FLAG, BatchHeader
+from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
 
 MAX_OFFSET = 2**63 - 1
-
-
-@dataclass(slots=True)
-class LoadedLog:
-    """A log as it is after recovery."""
-
-    segments: list[Segment]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    indexed: int
-    """Offset (exclusive) up to which the indexes of segments are as durable as the batches."""
-    leader_epochs: LeaderEpochs
-    cuts: list[str] = field(default_factory=list)
-    """The places at which something was taken out or is missing, and why; for a person to read."""
-    has_holes: bool = False
-    """Whether offsets are missing between batches that were verified."""
-    damage: tuple[Damage, ...] = ()
-    """The offsets that are missing, and have not come back from others."""
-
-
-class Known(NamedTuple):
-    """Facts about a log that the last process left beside it."""
-
-    clean_shutdown: bool = False
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    clean_offset: int = 0
-    """Up to where the log may have been compacted, so that offsets may be missing between its segments there."""
-    high_watermark: int = 0
-    holes_below: int = -1
-    """Damage that ends at this offset or before leaves a hole; the log is cut at the first other."""
 
 
 def load(
@@ -171,6 +139,9 @@ class _Recovery:
         """The log has reached this offset, at least."""
         self._known_end = max([self._known_end, *(d.end_offset for d in self._damage if d.end_offset < MAX_OFFSET)])
         self._known_epoch = self.epochs.latest
+        # A clean stop leaves it complete. Nothing else tells of a wrong epoch in the last batch.
+        self._last_epoch = self._known_epochs.latest if known.clean_shutdown and self._known_epochs else None
+        """The latest leader epoch that a batch may have, if that is known."""
         # After a clean stop the log ended at the recovery point, and no epoch began later.
         self._epoch_start = 0 if known.clean_shutdown and known.recovery_point else self.epochs.latest_start
         """The log has reached this offset, too, unless a batch before it has the latest epoch: the file is wrong."""
@@ -277,13 +248,22 @@ class _Recovery:
         segment = self._segments[-1]
         try:
             self.log_end_offset = segment.scan_tail()
-            return
+            last, _ = segment.headers_around(self.log_end_offset)
+            if last is None or self._known_epochs is None or self._fits_the_epochs(last, self._known_epochs):
+                return
         except CorruptIndex as error:
             logger.warning("%s; rebuilding it", error)
         except CorruptSegment:
             pass
         self._recover_from(len(self._segments) - 1)
         self._first_recovered = self._segments[-1].base_offset
+
+    def _fits_the_epochs(self, last: BatchHeader, known: LeaderEpochs) -> bool:
+        """Whether the last batch has the leader epoch that the checkpoint file says."""
+        offset = max(last.base_offset, self._known.log_start_offset)
+        return last.partition_leader_epoch == NO_PARTITION_LEADER_EPOCH or (
+            last.partition_leader_epoch == known.epoch_for(offset)
+        )
 
     def _recover_from(self, first: int) -> None:
         """Read the segments from number ``first`` on, and take out what is damaged, or cut the log there.
@@ -300,7 +280,9 @@ class _Recovery:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             next_offset, found, reached = recover_segment(
                 segment,
-                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch),
+                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch)._replace(
+                    latest_epoch=self._last_epoch
+                ),
                 self._note,
                 partial(self._segments_left, left),
                 is_hole=partial(self._is_hole, following=following),

@@ -543,3 +543,19 @@ def test_a_batch_of_a_later_epoch_than_it_can_be_takes_nothing_of_the_next_segme
     again = open_log(disk, CONFIG, recovery_point=base, leaves_holes=True)
     assert read_all(again, start=base) == VALUES[base:]
     assert again.leader_epochs.latest == 3
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_a_wrong_leader_epoch_in_the_very_last_batch_is_damage_after_a_clean_stop(bit: int) -> None:
+    """No checksum covers it, and no batch follows that could bear it out: the checkpoint of epochs knows."""
+    disk = FakeDisk()
+    log = open_log(disk, ONE_SEGMENT)
+    for value in range(6):
+        append(log, [b"%d" % value * 100], leader_epoch=1)
+    log.close()
+    path = log.active_segment.path
+    position = list(walk_headers(disk.read_bytes(path)))[-1][0]
+    disk.flip_bit(path, (position + 12) * 8 + bit)
+    log = open_log(disk, ONE_SEGMENT, clean=True, recovery_point=6, leaves_holes=True)
+    assert missing(log) == {5}
+    assert log.leader_epochs.latest == 1 and log.log_end_offset == 6

@@ -9,7 +9,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
@@ -39,11 +39,14 @@ from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
 from kbroker.node.replicas.follower_writer import FollowerWriter
+from kbroker.node.replicas.hole_filler import HoleFiller
+from kbroker.node.replicas.partition import Partition
 from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.dead_letter_producers import DeadLetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
+from kbroker.raft_metadata.controller.log_ends import LogEnd
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario
@@ -413,6 +416,22 @@ def _forgets_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerWriter, "drop_damaged", lambda self, partition: partition.log.healed())
 
 
+def _elects_the_least_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no replica is known to have everything, the one that lacks most leads."""
+
+    def worst(ends: Mapping[int, LogEnd], order: Iterable[int]) -> int:
+        known = (broker_id for broker_id in order if broker_id in ends)
+        return min(known, key=lambda broker_id: (-ends[broker_id].missing, *ends[broker_id]))
+
+    monkeypatch.setattr("kbroker.raft_metadata.controller.partition_changes.most_complete", worst)
+
+
+def _asks_no_other_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader goes on with what it lacks, and others drop what they have of it."""
+    monkeypatch.setattr(Partition, "wants_records_of", lambda self, replica, offset: False)
+    monkeypatch.setattr(HoleFiller, "_awaited", lambda self, partition, *, is_late: [])
+
+
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_commits_alone, "cluster-leader-partitioned", 0),
     (_never_truncates, "cluster-leader-partitioned", 0),
@@ -440,6 +459,8 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_takes_all_for_whole, "cluster-bad-disks", 0),
     (_says_nothing_of_damage, "cluster-bad-disks", 0),
     (_forgets_damage, "cluster-bad-disks", 0),
+    (_elects_the_least_complete, "cluster-bad-disks", 1),
+    (_asks_no_other_replica, "cluster-disks-bad-apart", 0),
     (_takes_no_lock, "cluster-other-programs", 1),
     (_takes_a_name_for_proof, "cluster-other-programs", 0),
     (_misses_no_directory, "cluster-directories-gone", 0),

@@ -12,7 +12,16 @@ from itertools import pairwise
 
 from kbroker.log.disk import DiskFile
 from kbroker.value_types import NamedTuple
-from kbroker.wire.batch_header import HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, BatchHeader, Buffer, check_crc, parse_header
+from kbroker.wire.batch_header import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    NO_PARTITION_LEADER_EPOCH,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    parse_header,
+)
 from kbroker.wire.compression import CorruptRecord
 
 CHUNK = 1024 * 1024
@@ -60,6 +69,8 @@ class Bounds(NamedTuple):
     one was begun after a truncation that is undone now."""
     epoch: int | None = -1
     """The least leader epoch; ``None`` if they do not matter."""
+    latest_epoch: int | None = None
+    """The highest leader epoch, where it is known."""
 
     def misfit(self, header: BatchHeader) -> str | None:
         """The reason why a batch cannot come next; ``None`` if it can."""
@@ -73,6 +84,12 @@ class Bounds(NamedTuple):
             return f"offsets {header.base_offset} to {last} cannot follow {self.next_offset - 1}"
         if self.epoch is not None and 0 <= header.partition_leader_epoch < self.epoch:
             return f"leader epoch {header.partition_leader_epoch} cannot follow {self.epoch}"
+        if header.partition_leader_epoch < NO_PARTITION_LEADER_EPOCH:
+            return f"leader epoch {header.partition_leader_epoch} is none"
+        if self.latest_epoch is not None and header.partition_leader_epoch > self.latest_epoch:
+            return (
+                f"leader epoch {header.partition_leader_epoch} is none of this log, whose latest is {self.latest_epoch}"
+            )
         return None
 
 
@@ -92,7 +109,7 @@ def walk(
     held: Whole | None = None
     """The last whole batch, until the next one bears it out."""
     next_offset, epoch = was_next, was_epoch = bounds.next_offset, bounds.epoch
-    fixed = bounds.limit, bounds.end_offset
+    fixed, latest_epoch = (bounds.limit, bounds.end_offset), bounds.latest_epoch
     end = min(bounds.limit + 1, bounds.limit + 1 if bounds.end_offset is None else bounds.end_offset)
     damaged, reason, claimed = -1, "", 0
     chunk, start = memoryview(b""), position
@@ -128,7 +145,8 @@ def walk(
                 was_next, next_offset, was_epoch = next_offset, last + 1, epoch
                 position = following
                 continue  # nearly every batch
-            bounds, before = Bounds(next_offset, *fixed, epoch), Bounds(was_next, *fixed, was_epoch)
+            bounds = Bounds(next_offset, *fixed, epoch, latest_epoch)
+            before = Bounds(was_next, *fixed, was_epoch, latest_epoch)
             misfit = bounds.misfit(header)
             if (
                 misfit is not None
@@ -151,7 +169,7 @@ def walk(
                 damaged, reason = position, misfit
             if following == size:
                 least = (was_next, *fixed, was_epoch) if held is not None else (next_offset, *fixed, epoch)
-                following = _next_whole(file, position, size, Bounds(*least), before_read)
+                following = _next_whole(file, position, size, Bounds(*least, latest_epoch), before_read)
             position = following
             continue
         if held is not None:

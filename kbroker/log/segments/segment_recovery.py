@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import merge
 
 from kbroker.log.disk import Disk, write_atomically
 from kbroker.log.file_names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX
-from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
+from kbroker.log.segments.batch_walk import Bounds, Damaged, Whole, walk
 from kbroker.log.segments.cleaned_segment import CleanedSegment, CleanedSegmentWriter
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.segment import Segment
@@ -25,6 +27,7 @@ from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader, parse_header
 from kbroker.wire.record_batch import assemble
 
 _CHUNK = 1024 * 1024
+MAX_OFFSET = 2**63 - 1
 
 
 def bounds_of(segment: Segment, next_offset: int, end_offset: int | None = None, epoch: int = -1) -> Bounds:
@@ -131,6 +134,52 @@ def write_around(
     writer.finish(disk.modified_ms(segment.path))
     disk.sync_dir(os.path.dirname(segment.path))
     return CleanedSegment(segment.base_offset, writer.size, [segment.base_offset])
+
+
+def write_with(
+    disk: Disk, segment: Segment, end_offset: int, batches: Iterable[Whole], index_interval: int
+) -> tuple[CleanedSegment | None, list[tuple[int, int]], list[tuple[int, int]]]:
+    """Write a segment with those of the ``batches`` that it lacks and that come before ``end_offset``, as
+    :func:`write_around` does; None without any. Returns, too, the first and last offset of each batch that it had, and
+    of each that is new."""
+    last = min(end_offset - 1, segment.base_offset + MAX_RELATIVE_OFFSET)
+
+    def own() -> Iterator[Whole]:
+        for item in walk(segment.log_file(), segment.size, bounds_of(segment, segment.base_offset, end_offset)):
+            if isinstance(item, Damaged):
+                raise CorruptSegment(segment.path, item.position, item.reason)
+            yield item
+
+    had = [_offsets(each) for each in own() if each.header.records_count] if segment.size else []
+    missing = [
+        each for each in batches if segment.base_offset <= each.header.base_offset <= each.header.last_offset <= last
+    ]
+    missing = sorted((each for each in missing if not _overlaps(each, had)), key=lambda each: each.header.base_offset)
+    new = [_offsets(each) for each in missing]
+    if not new:
+        return None, had, []
+    directory = os.path.dirname(segment.path)
+    writer = CleanedSegmentWriter(disk, directory, segment.base_offset, index_interval, lambda size: None)
+    # An empty batch that stands for what was missing gives way.
+    kept = (each for each in own() if each.header.records_count or not _overlaps(each, new)) if segment.size else ()
+    for _, header, chunk, at in merge(kept, missing, key=lambda each: each.header.base_offset):
+        writer.add(header, memoryview(chunk)[at : at + header.size])
+    for aborted in segment.txn_index:
+        writer.add_aborted(aborted)
+    writer.finish(disk.modified_ms(segment.path) if segment.size else 0)
+    disk.sync_dir(directory)
+    return CleanedSegment(segment.base_offset, writer.size, [segment.base_offset]), had, new
+
+
+def _offsets(batch: Whole) -> tuple[int, int]:
+    return batch.header.base_offset, batch.header.last_offset
+
+
+def _overlaps(batch: Whole, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Whether one of some ranges of offsets, which are in order, has an offset of the batch."""
+    first, last = _offsets(batch)
+    index = bisect_right(ranges, (last, MAX_OFFSET)) - 1
+    return index >= 0 and ranges[index][1] >= first
 
 
 def put_in_place(disk: Disk, segment: Segment) -> list[str]:

@@ -1,0 +1,128 @@
+"""A log that damage is taken out of, and whose holes are closed, while it is open. ``PartitionLog`` is one.
+
+One owner (the node's loop) calls all methods; the tasks that they return run in any thread, and are ended by the owner.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from kbroker.log.damage import note, without
+from kbroker.log.durable_log import DurableLog
+from kbroker.log.holes import FillTask, HolesTask
+from kbroker.log.producer_replay import replay_producers
+from kbroker.log.segments.batch_walk import Whole
+from kbroker.log.segments.cleaned_segment import CleanedSegment
+from kbroker.log.segments.segment import Segment
+
+
+class MendedLog(DurableLog):
+    """The log of one partition, with what mends it."""
+
+    __slots__ = ("before_truncation", "on_rolled", "segments_held")
+
+    def __init__(self, *args: Any, on_disk: bool) -> None:
+        super().__init__(*args, on_disk=on_disk)
+        self.on_rolled: Callable[[Any], None] | None = None
+        """Called after a roll or a truncation: a segment, or the cut, waits to be flushed, and files to be removed."""
+        self.before_truncation: Callable[[Any, int, bool], None] | None = None
+        """Called when the log is about to be cut at an offset, and whether ``recovery_point`` or ``log_start_offset``
+        was lowered for that: what is written in its place must not pass for durable, or deleted, after a crash."""
+        self.segments_held = False
+        """The files of the sealed segments are in use: they are compacted, or moved to another log dir. Whoever wants
+        to replace or delete some waits."""
+
+    def roll(self, now_ms: int, *, base_offset: int = 0) -> None:
+        """Begin a new active segment."""
+        raise NotImplementedError
+
+    def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
+        """Put a segment in the place of those that it stands for."""
+        raise NotImplementedError
+
+    def begin_holes(self, now_ms: int) -> HolesTask | None:
+        """Have damage that was found in the open log become holes, which readers pass: the task is to be run, in any
+        thread, and ended. ``None`` if there is nothing to do, or somebody else is at the segments (`segments_held`)."""
+        names = {each.segment for each in self.damage if each.is_in_log}
+        if not names or self.segments_held:
+            return None
+        if os.path.basename(self._segments[-1].path) in names:
+            self.roll(now_ms)
+        pairs = [each for each in self._sealed() if os.path.basename(each[0].path) in names]
+        self.segments_held = True
+        generation = self.generation
+
+        def end(task: HolesTask) -> None:
+            self.segments_held = False
+            if generation != self.generation:
+                task.discard()
+                return
+            there = [each for each in self._damage if each.segment in task.left or not each.is_in_log]
+            found = {each.segment for each in task.found}
+            # What cannot be found any more was truncated; others have not given it back yet.
+            gone = [
+                each._replace(size=0)
+                for each in self._damage
+                if each not in there and each.segment not in found and each.start_offset < each.end_offset
+            ]
+            self._damage = note(self.disk, self.directory, [*there, *gone, *task.found])
+            for cleaned in task.cleaned:
+                self.replace_segments(cleaned, now_ms)
+            self.disk.sync_dir(self.directory)
+            if self.on_rolled is not None:
+                self.on_rolled(self)
+
+        return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
+
+    def _sealed(self) -> Iterator[tuple[Segment, int]]:
+        """The sealed segments, each with the base offset of the next one."""
+        return zip(self._segments, self._bases[1:], strict=False)
+
+    def begin_filling(self, batches: Sequence[Whole], now_ms: int) -> FillTask | None:
+        """Have batches that damage took take their places again: the task is to be run, in any thread, and ended.
+        ``None`` if somebody else is at the segments."""
+        if self.segments_held:
+            return None
+        first, last = batches[0].header.base_offset, batches[-1].header.last_offset
+        if last >= self._bases[-1]:
+            self.roll(now_ms)
+        pairs = [each for each in self._sealed() if each[0].base_offset <= last and first < each[1]]
+        self.segments_held = True
+        generation = self.generation
+
+        def end(task: FillTask) -> None:
+            self.segments_held = False
+            if generation != self.generation or not task.filled:
+                task.discard()
+                return
+            base = task.cleaned[0].base_offset
+            # After a crash all is read from there on: producers, and the transaction indexes, follow from the batches.
+            lowered = self.durability.truncated(base)
+            if self.before_truncation is not None:
+                self.before_truncation(self, base, lowered)
+            for cleaned in task.cleaned:
+                self.replace_segments(cleaned, now_ms)
+            self.disk.sync_dir(self.directory)
+            for each in batches:
+                self.leader_epochs.learn(each.header.partition_leader_epoch, each.header.base_offset)
+            self._replay_from(base, now_ms)
+            self._damage = note(
+                self.disk, self.directory, chain(*(without(each, task.filled) for each in self._damage))
+            )
+            if self.on_rolled is not None:
+                self.on_rolled(self)
+
+        return FillTask(self.disk, pairs, self.config.index_interval_bytes, batches, end)
+
+    def _replay_from(self, offset: int, now_ms: int) -> None:
+        """Have producers and transaction indexes made anew from the segment that begins at an offset."""
+        self.producers.truncate_and_reload(self.log_start_offset, max(offset, self.log_start_offset), now_ms)
+        indexes = [segment.txn_index for segment in self._segments if segment.base_offset >= offset]
+        for index in indexes:
+            index.begin_rebuild()
+        replay_producers(self.producers, self._segments, self.log_end_offset)
+        for index in indexes:
+            index.end_rebuild()
