@@ -132,8 +132,9 @@ def records(bootstrap: str, topic: str, partitions: int, least: int) -> list[byt
 
 
 def test_clients_find_all_nodes_by_the_first_and_all_stop_in_good_order(tmp_path: Path) -> None:
-    with machine(tmp_path, *two_cores()) as running:
+    with machine(tmp_path, *two_cores(), "-o", "default.replication.factor=2") as running:
         first, second = running.await_ready()
+        assert "default.replication.factor=2: UNLESS THERE ARE OTHER MACHINES, this one has all replicas" in running.log
         assert int(second.rpartition(":")[2]) == int(first.rpartition(":")[2]) + 1
         leaders = create(first, "t", 4)
         assert sorted(leaders.values()) == [1, 1, 2, 2]
@@ -156,7 +157,7 @@ def test_clients_find_all_nodes_by_the_first_and_all_stop_in_good_order(tmp_path
         consumer.close()
         described = command("topic", "describe", "__consumer_offsets", "-b", second, "--json")
         assert {len(each["replicas"]) for each in json.loads(described.stdout)[0]["partition_details"]} == {1}
-        create(second, "twice", 1, replicas=2)
+        create(second, "twice", 1, replicas=-1)
         eventually(lambda: "topic twice has 2 replicas, and ALL OF THEM ARE ON ONE MACHINE" in running.log, running.log)
         supervisor = psutil.Process(running.process.pid)
         assert supervisor.memory_info().rss < 25 << 20, "it is idle, and has to be small"

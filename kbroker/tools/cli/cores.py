@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import sys
@@ -15,6 +16,8 @@ from typing import Final
 from kbroker.config import BrokerConfig
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.errors import FatalError
+
+log = logging.getLogger("kbroker")
 
 _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 _MOST: Final = 256
@@ -135,6 +138,9 @@ def run_machine(
     config = BrokerConfig.from_properties(properties)
     if not config.is_broker:
         raise FatalError("--cores: this node is a controller alone, which has one core")
+    factor = config.default_replication_factor
+    if factor > 1 and config.is_controller and len(config.controller_quorum_voters) < 2:
+        log.warning("default.replication.factor=%d: UNLESS THERE ARE OTHER MACHINES, this one has all replicas", factor)
     chosen = _chosen_ports(config, cores)
     properties = {**properties, **chosen}
     configs = [
