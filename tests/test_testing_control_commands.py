@@ -105,3 +105,20 @@ def test_options_that_are_wrong(tmp_path: Path, words: list[str], message: str) 
         timeout=LONG,
     )
     assert ended.returncode in (1, 2) and re.search(message, ended.stderr), ended.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--control", "0"]], ids=["plain", "control"])
+def test_a_cluster_ends_with_the_program_that_holds_its_input(tmp_path: Path, more: list[str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kbroker", "up", "-n", "1", "--port", "0", "--until-eof", *more],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process.stdin, process.stdout:
+        assert any(line.startswith("kbroker ready: ") for line in process.stdout)
+        process.stdin.close()
+        assert process.wait(2 * LONG) == 0

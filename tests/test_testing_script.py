@@ -72,6 +72,19 @@ def test_records_and_topics(broker: RunningBroker, script: FaultScript) -> None:
         script.run("expire scripted")
 
 
+def test_what_all_nodes_do_together(broker: RunningBroker, script: FaultScript) -> None:
+    create(broker.bootstrap_servers, "together")
+    script.run("offset-gap together size=3")
+    assert script.run("empty-topic together") == "{0: 3, 1: 3}"
+    assert script.run("move-leader together partition=1 to=1") == "led by 1"
+    assert script.run("stop-clock") == script.run("advance 0.5") == script.run("start-clock") == ""
+    script.run("hold Fetch")
+    assert script.run("reset topics=false") == "0 topics and 0 groups deleted"
+    assert script.faults.active == []
+    with pytest.raises(RuntimeError, match="one node, and no cluster"):
+        script.run("add-node")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -103,10 +116,11 @@ def test_lines_that_are_wrong(script: FaultScript, line: str, message: str) -> N
 def test_every_word_is_a_method_or_the_scripts_own() -> None:
     from kbroker.testing import ClusterNode
     from kbroker.testing.faults import Faults
+    from kbroker.testing.verbs import Verbs
 
     for name, word in WORDS.items():
         if word.subject in ("API", "TOPIC"):
-            assert callable(getattr(Faults, name.replace("-", "_")))
+            assert callable(getattr(Faults, name.replace("-", "_"), None) or getattr(Verbs, name.replace("-", "_")))
         elif word.subject == "NODE":
             assert callable(getattr(ClusterNode, name))
         assert f"  {name}" in summary()

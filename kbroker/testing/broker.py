@@ -269,10 +269,9 @@ class RunningBroker(Accessible, OneNode):
         import trio
 
         from kbroker.node.broker import Broker
-        from kbroker.testing.clock import MovedEnv
 
         async with trio.open_nursery() as nursery:
-            self._node = broker = Broker(self.config, MovedEnv(clock))
+            self._node = broker = Broker(self.config, clock.env())
             self._token = trio.lowlevel.current_trio_token()
             self._cancel_scope = nursery.cancel_scope
             if self._fault_host is not None:

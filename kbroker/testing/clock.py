@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from math import inf
+from time import perf_counter
 
 import trio
 
@@ -19,13 +20,22 @@ _LONGEST_THREAD_SECONDS = 60.0
 
 
 class MovedClock(trio.abc.Clock):
-    """A monotonic clock for Trio, some seconds ahead of the machine's."""
+    """A monotonic clock for Trio, some seconds ahead of the machine's.
+
+    A node that no test moves pays what Trio's own clock costs: a clock that stands has other functions in its instance,
+    and no call asks whether it does.
+    """
 
     def __init__(self) -> None:
         self.ahead = 0.0
         self._stands_at: float | None = None
-        self.stands = False
-        """Whether it stands still, until it is moved or goes on."""
+        self._env: MovedEnv | None = None
+
+    def env(self) -> MovedEnv:
+        """The world of the node that goes by this clock."""
+        self._env = MovedEnv()
+        self._changed()
+        return self._env
 
     @property
     def state(self) -> tuple[float, float | None]:
@@ -35,60 +45,74 @@ class MovedClock(trio.abc.Clock):
     @state.setter
     def state(self, state: tuple[float, float | None]) -> None:
         self.ahead, self._stands_at = state
-        self.stands = self._stands_at is not None
+        self._changed()
+
+    @property
+    def stands(self) -> bool:
+        """Whether it stands still, until it is moved or goes on."""
+        return self._stands_at is not None
 
     def stop(self) -> None:
         """Have it stand still."""
-        if self._stands_at is None:
-            self._stands_at = self.current_time()
-            self.stands = True
+        if not self.stands:
+            self.state = self.ahead, self.current_time()
 
     def go_on(self) -> None:
         """Have it go on from where it stands."""
-        if self._stands_at is not None:
-            self.ahead = self._stands_at - time.perf_counter()
-            self._stands_at = None
-            self.stands = False
+        self.state = self.moved(), None
 
     def move(self, seconds: float) -> None:
         """Move it ahead."""
-        if self._stands_at is not None:
-            self._stands_at += seconds
-        else:
-            self.ahead += seconds
+        at = self._stands_at
+        self.state = (self.ahead, at + seconds) if at is not None else (self.ahead + seconds, None)
 
     def moved(self) -> float:
         """Seconds that it is ahead of the machine's."""
-        return self.ahead if self._stands_at is None else self._stands_at - time.perf_counter()
+        return self.ahead if self._stands_at is None else self._stands_at - perf_counter()
 
     def seen(self) -> ClockSeen:
         """It, and the wall clock of a node that goes by it."""
-        return ClockSeen(self.stands, self.moved(), MovedEnv(self).wall_clock_ms())
+        return ClockSeen(self.stands, self.moved(), time.time_ns() // 1_000_000 + int(self.moved() * 1000))
+
+    def _changed(self) -> None:
+        own, stands_at = self.__dict__, self._stands_at
+        own.pop("current_time", None)
+        own.pop("deadline_to_sleep_time", None)
+        if stands_at is not None:
+            own["current_time"] = lambda: stands_at
+            own["deadline_to_sleep_time"] = lambda deadline: inf if deadline > stands_at else 0.0
+        if self._env is not None:
+            self._env.go_by(int(self.moved() * 1e9), stands=stands_at is not None)
 
     def start_clock(self) -> None:
         """Nothing has to be started."""
 
     def current_time(self) -> float:
         """Seconds, as the broker counts them."""
-        return time.perf_counter() + self.ahead if self._stands_at is None else self._stands_at
+        return self.ahead + perf_counter()
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Real seconds until a deadline, unless the clock is moved meanwhile."""
-        left = deadline - self.current_time()
-        return left if self._stands_at is None or left <= 0 else inf
+        return deadline - self.current_time()
 
 
 class MovedEnv(RealEnv):
     """This machine, with its wall clock as far ahead as the monotonic one."""
 
-    def __init__(self, clock: MovedClock) -> None:
+    def __init__(self) -> None:
         # The threads of rules may get no turn for long, beside those of a test.
         super().__init__(budgets=DEFAULTS._replace(rule_patience=_RULE_PATIENCE))
-        self._clock = clock
+        self._ahead_ns = 0
+        self._stands_at_ms: int | None = None
+
+    def go_by(self, ahead_ns: int, *, stands: bool) -> None:
+        """Be so far ahead, and perhaps stand there."""
+        self._ahead_ns = ahead_ns
+        self._stands_at_ms = (time.time_ns() + ahead_ns) // 1_000_000 if stands else None
 
     def wall_clock_ms(self) -> int:
-        clock = self._clock  # a node that is not moved is asked this as often as any other: no further call for it
-        return time.time_ns() // 1_000_000 + int((clock.moved() if clock.stands else clock.ahead) * 1000)
+        at = self._stands_at_ms
+        return (time.time_ns() + self._ahead_ns) // 1_000_000 if at is None else at
 
 
 async def settle() -> None:
@@ -97,11 +121,11 @@ async def settle() -> None:
     Deadlines are looked at once, after the jump: what happens every minute happens once, however far it goes.
     """
     threads = trio.to_thread.current_default_thread_limiter()
-    deadline = time.perf_counter() + _LONGEST_THREAD_SECONDS
+    deadline = perf_counter() + _LONGEST_THREAD_SECONDS
     while True:
         await _quiet()
         # A task that waits for the disk is not done, though the loop is quiet.
-        if not threads.borrowed_tokens or time.perf_counter() > deadline:
+        if not threads.borrowed_tokens or perf_counter() > deadline:
             return
 
 

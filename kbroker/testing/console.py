@@ -71,7 +71,7 @@ def _state(script: FaultScript) -> dict[str, Any]:
         "words": [
             {"word": name, "subject": word.subject, "needs": list(word.needs), "takes": list(word.takes)}
             for name, word in WORDS.items()
-            if name not in ("list", "undo", "clear")
+            if name not in ("list", "undo", "clear") and not word.of_all
         ],
         "nodes": script.has_nodes,
     }

@@ -179,7 +179,7 @@ class Beside:
 
     def env(self) -> MovedEnv:
         """This machine, by that clock."""
-        return MovedEnv(self.trio_clock)
+        return self.trio_clock.env()
 
     async def run(self, node: Broker, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what the test asks for, until it is gone."""

@@ -25,6 +25,8 @@ class _Word(NamedTuple):
     """The argument of the command: "API", "TOPIC", "NODE", "NUMBER" or nothing."""
     parameters: tuple[Parameter, ...] = ()
     """The others, those of the method of the same name."""
+    of_all: bool = False
+    """Whether it is for all nodes together, and no fault."""
 
     @property
     def needs(self) -> list[str]:
@@ -37,9 +39,10 @@ class _Word(NamedTuple):
         return [each.name for each in self.parameters if not each.needed]
 
 
-def _fault(name: str) -> tuple[str, _Word]:
-    subject, *others = parameters_of(getattr(Faults, name))
-    return name.replace("_", "-"), _Word(subject.name.upper(), tuple(others))
+def _word(of: type[Faults] | type[Verbs], name: str) -> tuple[str, _Word]:
+    parameters = parameters_of(getattr(of, name))
+    subject = parameters[0].name.upper() if parameters and parameters[0].needed else ""
+    return name.replace("_", "-"), _Word(subject, parameters[1:] if subject else parameters, of is Verbs)
 
 
 _OF_REQUESTS: Final = ("delay", "hold", "error", "drop", "stale_latest")
@@ -47,8 +50,13 @@ _OF_RECORDS: Final = (
     *("delete_records", "expire", "apply_retention", "offset_gap", "compact", "delete_topic", "recreate_topic"),
 )
 
+_OF_ALL: Final = (
+    *("empty_topic", "move_leader", "move_coordinator", "add_node", "advance", "stop_clock", "start_clock", "reset"),
+)
+
 WORDS: Mapping[str, _Word] = {
-    **dict(map(_fault, (*_OF_REQUESTS, *_OF_RECORDS))),
+    **dict(_word(Faults, name) for name in (*_OF_REQUESTS, *_OF_RECORDS)),
+    **dict(_word(Verbs, name) for name in _OF_ALL),
     **{action: _Word("NODE") for action in get_args(NodeAction)},
     "list": _Word(""),
     "undo": _Word("NUMBER"),
@@ -112,12 +120,20 @@ class FaultScript:
         if name == "undo":
             fault_numbered(self.faults, _number(subject)).undo()
             return ""
+        if word.of_all:
+            return self._of_all(name.replace("-", "_"), subject, arguments)
         if node is not None:
             self._check_nodes("node=")
         faults = self.faults if node is None else self._target.faults_of(node)
         method = getattr(faults, name.replace("-", "_"))
         made = method(from_text(parameters_of(getattr(Faults, name.replace("-", "_")))[0], subject), **arguments)
         return described(made) if isinstance(made, Fault) else ""
+
+    def _of_all(self, name: str, subject: str, arguments: Mapping[str, Any]) -> str:
+        """Do what all nodes do together."""
+        given = [from_text(each, subject) for each in parameters_of(getattr(Verbs, name))[:1]] if subject else []
+        told = getattr(self._target, name)(*given, **arguments)
+        return "" if told is None else str(told)
 
     def begin(self, lines: Iterable[str]) -> None:
         """Have the faults of requests in a file be there; ``UsageError`` names the line that is wrong."""
@@ -133,7 +149,7 @@ class FaultScript:
         node: int | None = None
         for text in texts:
             key, equals, value = text.partition("=")
-            if key == "node" and equals and word.takes:
+            if key == "node" and equals and word.takes and not word.of_all:
                 node = _number(value)
             elif not equals or key not in known:
                 raise ValueError(f"{name} has no {text!r}; it has {', '.join(f'{key}=' for key in known) or 'nothing'}")

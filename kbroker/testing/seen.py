@@ -87,6 +87,10 @@ class ResetDone:
     groups: list[str]
     kept: list[str]
 
+    def __str__(self) -> str:
+        kept = f", {len(self.kept)} groups kept" if self.kept else ""
+        return f"{len(self.topics)} topics and {len(self.groups)} groups deleted{kept}"
+
 
 @dataclass(frozen=True, slots=True)
 class ClockSeen:

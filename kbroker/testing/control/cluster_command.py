@@ -6,6 +6,8 @@ The nodes are those of ``kbroker up``, as processes that the verbs may end; none
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import threading
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -43,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         FaultScript(cluster).begin(options.faults)
         with told_to_stop(), cluster:
-            _serve(cluster, options)
+            _serve(cluster, options, arguments.until_eof)
     except KeyboardInterrupt:  # while it started
         pass
     return 0
 
 
-def _serve(cluster: RunningCluster, options: ControlOptions) -> None:
+def _serve(cluster: RunningCluster, options: ControlOptions, until_eof: bool) -> None:
     address, token, _ = options
     secure, bootstrap = cluster.secure_setup, cluster.bootstrap_servers
     with ExitStack() as stack:
@@ -57,8 +59,18 @@ def _serve(cluster: RunningCluster, options: ControlOptions) -> None:
             server = stack.enter_context(ControlServer(cluster, address, token))
             _say([f"kbroker control: {server.url}"])
         _say([f"{READY} {bootstrap}"] if secure is None else announcement(secure, bootstrap))
+        if until_eof:
+            threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
         with suppress(KeyboardInterrupt):  # to a clean stop
             threading.Event().wait()
+
+
+def _stop_at_end_of_input() -> None:
+    """Read standard input to its end, and stop as on SIGTERM."""
+    with suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 _INSTEAD = {

@@ -43,7 +43,7 @@ class StartedNode(OneNode):
 
     def env(self) -> MovedEnv:
         """This machine, by the clock that a test moves."""
-        return MovedEnv(self.trio_clock)
+        return self.trio_clock.env()
 
     async def run(self, node: Broker, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the control until cancelled."""

@@ -29,7 +29,7 @@ from kbroker.tools.cli.common import not_negative, positive, refuse_without_cons
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.cores import core_count
 from kbroker.tools.cli.data_owners import is_cluster
-from kbroker.tools.cli.start import add_overrides, parse_overrides, quiet_exit
+from kbroker.tools.cli.start import add_overrides, await_end_of_input, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="let kbroker watch show requests and answers: port of the first node's explorer (9292), 0 for free ones",
     )
     add_control_arguments(parser)
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="stop, as on SIGTERM, when standard input ends: for a program whose nodes must not outlive it",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -140,7 +145,9 @@ def run(arguments: argparse.Namespace) -> int:
     prepare(plans, secure)
     import trio
 
-    supervisor = Supervisor(plans, restart=arguments.restart, secure=secure, console_port=arguments.console)
+    supervisor = Supervisor(
+        plans, restart=arguments.restart, secure=secure, console_port=arguments.console, until_eof=arguments.until_eof
+    )
     with quiet_exit():
         trio.run(supervisor.run)
     return 1 if supervisor.failed else 0
@@ -168,10 +175,12 @@ class Supervisor:
         restart: bool,
         secure: SecureSetup | None = None,
         console_port: int | None = None,
+        until_eof: bool = False,
     ) -> None:
         """``console_port``: the console's on the loopback interface, None for no console."""
         self._secure = secure
         self._console_port = console_port
+        self._until_eof = until_eof
         self._security = None if secure is None else secure.admin()
         self.nodes = [Node(plan) for plan in plans]
         self.failed = False
@@ -194,6 +203,8 @@ class Supervisor:
         with trio.CancelScope() as everything:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._await_signals, everything)
+                if self._until_eof:
+                    nursery.start_soon(await_end_of_input, lambda reason: nursery.start_soon(self._stop_all))
                 self._show(nursery)
                 try:
                     async with trio.open_nursery() as nodes:
