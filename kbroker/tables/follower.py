@@ -22,6 +22,8 @@ from kbroker.tables.target import Conflict, Target
 from kbroker.wire.record_batch import Record
 
 FORMATS = ("bytes", "text", "json")
+USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
+"""Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
 
 
 @dataclass(frozen=True, slots=True)
