@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow
 
+from kbroker.base.collector import paused
 from kbroker.client.reader import Chunk, Skipped
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.tables.plan import Kept, Lost, OffsetRange, Refused, plan, refused_loss
@@ -152,9 +153,10 @@ class Follower:
         told = False
         while not stop():
             try:
-                came = self._source.poll(wait)
-                for each in came:
-                    self._take(each)
+                with paused():  # records are freed by their reference counts
+                    came = self._source.poll(wait)
+                    for each in came:
+                        self._take(each)
                 is_done = once and not came and self._source.reached(ends)
                 if is_done or self._clock() >= self._due:
                     self.flush()
