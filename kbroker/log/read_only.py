@@ -151,9 +151,11 @@ class PartitionDirectory:
             ):
                 continue
             try:
-                for record in iter_records(batch.data):
-                    if first <= record.offset < end:
-                        yield record
+                records = iter_records(batch.data)
+                if first <= header.base_offset and header.next_offset <= end:
+                    yield from records
+                else:
+                    yield from (record for record in records if first <= record.offset < end)
             except CorruptRecord as error:
                 raise CorruptSegment(batch.path, batch.position, str(error)) from error
 

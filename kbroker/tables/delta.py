@@ -43,6 +43,8 @@ class DeltaTarget:
         self._topic_id = ""
         self._known: dict[int, int] = {}
         self._known_dead: dict[int, int] = {}
+        self._seen: dict[str, int] = {}
+        """The table's path -> the version whose positions are the known ones."""
 
     # --- What the table says -----------------------------------------------------------------------------------------
 
@@ -58,9 +60,11 @@ class DeltaTarget:
                 raise Refused(f"{self.where} is a Delta table, but none that kbroker made: name another place")
             self._topic_id = told[_TOPIC_ID]
             positions = _positions(self._table, self._topic_id, partitions)
-            self._known, self._known_dead = dict(positions), {}
+            self._known, self._known_dead, self._seen = dict(positions), {}, {}
+            self._seen[self._table.table_uri] = self._table.version()
             if self._dead is not None:
                 self._known_dead = _positions(self._dead, self._topic_id, partitions)
+                self._seen[self._dead.table_uri] = self._dead.version()
             first = int(told.get(_FIRST, "0"))
         if _FORGETS in told:
             raise Refused(
@@ -152,7 +156,9 @@ class DeltaTarget:
                 self._dead = DeltaTable(path)
             self._check(self._dead, self._known_dead, positions)
             reached = furthest(self._known_dead, positions)
+            before = self._dead.version()
             write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(reached))
+            self._saw(self._dead, before)
             self._known_dead |= reached
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
@@ -160,6 +166,7 @@ class DeltaTarget:
         assert self._table is not None
         with _readable(self.where):
             self._check(self._table, self._known, positions)
+            before = self._table.version()
             if rows:
                 write_deltalake(
                     self._table, rows, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
@@ -167,6 +174,7 @@ class DeltaTarget:
             else:
                 self._add_nothing(positions)
             self._known |= positions
+            self._saw(self._table, before)
 
     def _check(self, table: DeltaTable, known: Mapping[int, int], partitions: Iterable[int]) -> None:
         """``Conflict`` if the version that a commit goes on from has other positions than `load` has told.
@@ -174,14 +182,24 @@ class DeltaTarget:
         A commit that another follower's came before, of other partitions, goes on from both; no later one would be
         refused for what that follower did.
         """
+        if table.version() == self._seen.get(table.table_uri):
+            return
         if _positions(table, self._topic_id, partitions) != {each: known[each] for each in partitions if each in known}:
             raise Conflict("another follower has gone on with a partition")
+
+    def _saw(self, table: DeltaTable, before: int) -> None:
+        """Note the version of a commit that nobody's came before: to ask for all positions takes a while."""
+        if table.version() == before + 1:
+            self._seen[table.table_uri] = before + 1
+        else:
+            self._seen.pop(table.table_uri, None)
 
     def _add_nothing(self, positions: Mapping[int, int]) -> None:
         assert self._table is not None
         self._table.create_write_transaction(
             [], "append", self._table.schema(), commit_properties=self._commit(positions)
         )
+        self._table.update_incremental()
 
     def _commit(self, positions: Mapping[int, int]) -> CommitProperties:
         return CommitProperties(

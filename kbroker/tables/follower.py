@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow
 
+from kbroker.base.collector import paused
 from kbroker.client.reader import Chunk, Skipped
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.tables.plan import Kept, Lost, OffsetRange, Refused, plan, refused_loss
@@ -22,6 +23,8 @@ from kbroker.tables.target import Conflict, Target
 from kbroker.wire.record_batch import Record
 
 FORMATS = ("bytes", "text", "json")
+USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
+"""Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,10 @@ class Follower:
         told = False
         while not stop():
             try:
-                came = self._source.poll(wait)
-                for each in came:
-                    self._take(each)
+                with paused():  # records are freed by their reference counts
+                    came = self._source.poll(wait)
+                    for each in came:
+                        self._take(each)
                 is_done = once and not came and self._source.reached(ends)
                 if is_done or self._clock() >= self._due:
                     self.flush()

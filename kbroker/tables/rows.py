@@ -321,11 +321,12 @@ def _record_columns(
     times = pyarrow.array(timestamps, pyarrow.int64())
     absent = pyarrow.compute.equal(times, NO_TIMESTAMP)
     times = pyarrow.compute.if_else(absent, None, times).cast(pyarrow.timestamp("ms", "UTC")).cast(_TIME)
-    ends = [0]
+    ends = [0] * (len(offsets) + 1)
     flat: list[tuple[str, bytes | None]] = []
-    for each in headers:
-        flat += each
-        ends.append(len(flat))
+    if any(headers):
+        for index, each in enumerate(headers, 1):
+            flat += each
+            ends[index] = len(flat)
     header_columns = [
         pyarrow.array([name for name, _ in flat], pyarrow.string()),
         pyarrow.array([value for _, value in flat], pyarrow.binary()),

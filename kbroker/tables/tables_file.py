@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.tables.follower import FORMATS, Settings
+from kbroker.tables.follower import FORMATS, USUAL_SECONDS, Settings
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.value_types import NamedTuple
 
@@ -75,7 +75,7 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
     settings = Settings(
         value_format="json" if declared else table.get("value"),
         declared=declared,
-        interval=read.get("every", usual.interval),
+        interval=read.get("every", USUAL_SECONDS[read["to"].partition(":")[0]]),
         max_bytes=read.get("memory", usual.max_bytes),
     )
     return Entry(table["topic"], read["to"], read.get("catalog"), settings)

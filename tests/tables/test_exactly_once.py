@@ -78,6 +78,20 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_follower_alone_meets_no_conflict(tmp_path: Path, kind: str) -> None:
+    """Also not with itself, after a commit without rows, such as that of a marker alone."""
+    topic, path = orders(), tmp_path / kind
+
+    def more(moment: int) -> None:
+        if moment in (8, 12):
+            topic.append(0, b'{"id": 9}', b"bad", gap=2)
+
+    found = follow(topic, path, Settings(value_format="json", interval=0), more)
+    check_once(topic, path)
+    assert found.progress.conflicts == 0 and found.progress.commits > 5
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_dead_letters_that_are_far_ahead(tmp_path: Path, kind: str) -> None:
     """They are known until the table gets there, though others are committed before that."""
     topic, path = ModelTopic(), tmp_path / kind

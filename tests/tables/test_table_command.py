@@ -54,7 +54,7 @@ def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path)
     send(broker, "orders", ["broken", json.dumps({"id": 100, "paid": True})])
     send(broker, "orders", [json.dumps({"id": -2})], end="leave")
     found = kb("table", "follow", "orders", "--to", to, "--once")
-    assert found.out.startswith(f"1 rows, 1 dead letters of orders to {path} in ") and found.err == ""
+    assert found.out.startswith(f"1 rows, 1 dead letters of orders to {to} in ") and found.err == ""
     assert table_of(path)["paid"].to_pylist().count(True) == 1
     [dead] = table_of(tmp_path / "orders_dead_letters").to_pylist()
     assert (dead["value"], dead["reason"]) == (b"broken", "not JSON: Expecting value: line 1 column 1 (char 0)")

@@ -102,9 +102,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--every",
         type=checked(_seconds, "a duration such as 10s"),
-        default=10.0,
         metavar="DURATION",
-        help="commit after so long (default 10s)",
+        help="commit after so long (default 10s, for an Iceberg table 60s)",
     )
     how.add_argument(
         "--memory",
@@ -138,7 +137,7 @@ def _backfill_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    from kbroker.tables.follower import Settings
+    from kbroker.tables.follower import USUAL_SECONDS, Settings
     from kbroker.tables.json_kinds import parse_kinds
 
     declared = ""
@@ -154,7 +153,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
         value_format=arguments.value,
         declared=declared,
-        interval=arguments.every,
+        interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
         max_bytes=arguments.memory,
         accept_loss=arguments.accept_loss,
         new_topic=arguments.new_topic,
