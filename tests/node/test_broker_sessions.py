@@ -14,6 +14,7 @@ from kbroker.node.controller import broker_sessions
 from kbroker.node.controller.broker_sessions import FORGIVEN_MS, SessionKeeper
 from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealNetwork
 from kbroker.types import Uuid
 
@@ -61,7 +62,7 @@ class _World:
             on_active=lambda callback: None,
             submit=submit,
         )
-        env: Any = SimpleNamespace(now=trio.current_time)
+        env: Any = SimpleNamespace(now=trio.current_time, budgets=DEFAULTS)
         self.keeper = SessionKeeper(log, env, 9000, self.brokers[1].incarnation_id)
 
     def _fence(self, view: Any, broker_id: int, epoch: int) -> None:

@@ -16,6 +16,7 @@ from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from tests.raft_metadata.controller_harness import FEATURES, Harness
@@ -41,7 +42,7 @@ class World:
             on_active=lambda callback: None,
             submit=self._submit,
         )
-        env: Any = SimpleNamespace(now=trio.current_time)
+        env: Any = SimpleNamespace(now=trio.current_time, budgets=DEFAULTS)
         self.keeper = SessionKeeper(log, env, int(SESSION * 1000), Uuid(bytes([99] * 16)))
 
     async def _submit(self, operation: Callable[[ControllerView], ControllerResult[Any]]) -> Any:
