@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.tools.console import catalogue
@@ -15,7 +17,6 @@ from kbroker.tools.console.catalogue import TopicCatalogue, Topics
 from kbroker.tools.console.totals import count
 from kbroker.tools.diagnosis.facts import ReplicaCounts
 from kbroker.types import ZERO_UUID
-from tests.patience import SHORT
 
 
 def topic(name: str, *partitions: tuple[int | None, tuple[int, ...]]) -> TopicDescription:
@@ -42,24 +43,23 @@ class SlowCluster:
         return Topics(topics, None, "", 0, {}, {}, (), (), {}, {}, count(topics, {}, {}))
 
 
-def run(test: Callable[[SlowCluster, TopicCatalogue], Awaitable[None]]) -> None:
-    async def main() -> None:
-        cluster = SlowCluster()
-        with trio.fail_after(SHORT):
-            await test(cluster, TopicCatalogue(cluster))  # type: ignore[arg-type]
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+@asynccontextmanager
+async def slow_cluster() -> AsyncIterator[tuple[SlowCluster, TopicCatalogue]]:
+    cluster = SlowCluster()
+    yield cluster, TopicCatalogue(cluster)  # type: ignore[arg-type]
 
 
 async def name(topics: TopicCatalogue, *, fresh: bool = False) -> str:
     return (await topics.get(fresh=fresh)).all[0].name
 
 
-def test_earlier_topics_are_shown_while_the_cluster_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_earlier_topics_are_shown_while_the_cluster_takes_its_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name_of_limit in ("_LEAST_SECONDS", "_TIMES_AS_LONG"):
         monkeypatch.setattr(catalogue, name_of_limit, 0)  # what is known is old at once
 
-    async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
+    async with slow_cluster() as (cluster, topics):
         assert await name(topics) == "t-1"
         assert await name(topics) == "t-2", "a quick cluster is waited for"
         cluster.seconds = 5
@@ -70,15 +70,15 @@ def test_earlier_topics_are_shown_while_the_cluster_takes_its_time(monkeypatch: 
         assert await name(topics) == "t-3", "it was asked once meanwhile, though nobody waited"
         assert await name(topics, fresh=True) == "t-5", "one that has begun before does not count"
 
-    run(test)
 
-
-def test_earlier_topics_are_not_shown_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_earlier_topics_are_not_shown_for_ever(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cluster that takes long to fail is no cluster that takes long to answer."""
     for name_of_limit in ("_LEAST_SECONDS", "_TIMES_AS_LONG"):
         monkeypatch.setattr(catalogue, name_of_limit, 0)
 
-    async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
+    async with slow_cluster() as (cluster, topics):
         assert await name(topics) == "t-1"
         cluster.seconds, cluster.error = 5, ValueError("no broker")
         assert await name(topics) == "t-1", "nobody knows yet"
@@ -90,21 +90,17 @@ def test_earlier_topics_are_not_shown_for_ever(monkeypatch: pytest.MonkeyPatch) 
         assert await name(topics, fresh=True) == "t-4"
         assert await name(topics) == "t-4"
 
-    run(test)
 
-
-def test_what_was_changed_is_waited_for() -> None:
-    async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
+async def test_what_was_changed_is_waited_for(autojump_clock: MockClock) -> None:
+    async with slow_cluster() as (cluster, topics):
         assert [await name(topics), await name(topics)] == ["t-1", "t-1"]
         cluster.seconds = 5
         topics.forget()
         assert await name(topics) == "t-2"
 
-    run(test)
 
-
-def test_a_failure_is_told_to_each_that_waits_and_asked_again() -> None:
-    async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
+async def test_a_failure_is_told_to_each_that_waits_and_asked_again(autojump_clock: MockClock) -> None:
+    async with slow_cluster() as (cluster, topics):
         cluster.seconds, cluster.error = 1, ValueError("no broker")
         failed: list[str] = []
 
@@ -120,17 +116,13 @@ def test_a_failure_is_told_to_each_that_waits_and_asked_again() -> None:
         cluster.error = None
         assert await name(topics) == "t-2"
 
-    run(test)
 
-
-def test_who_goes_does_not_end_what_others_wait_for() -> None:
-    async def test(cluster: SlowCluster, topics: TopicCatalogue) -> None:
+async def test_who_goes_does_not_end_what_others_wait_for(autojump_clock: MockClock) -> None:
+    async with slow_cluster() as (cluster, topics):
         cluster.seconds = 5
         with trio.move_on_after(1):
             await topics.get()
         assert await name(topics) == "t-1"
-
-    run(test)
 
 
 def test_topics_are_counted() -> None:

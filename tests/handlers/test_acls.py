@@ -11,7 +11,7 @@ import pytest
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from tests.node.node_harness import run, running_node
+from tests.node.node_harness import running_node
 
 # LITERAL, TOPIC, READ, ALLOW
 PATTERN, RESOURCE, OPERATION, PERMISSION = 3, 2, 3, 3
@@ -67,24 +67,21 @@ def names(answer: DescribeAclsResponse) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_acls_come_and_go(tmp_path: Path, version: int) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, **AUTHORIZER) as node:
-            client = await node.connect()
-            two = [creation(), other(principal="User:b"), other(resource_name="u", resource_pattern_type=4)]
-            created = await client.ask(CreateAclsRequest(creations=two), version)
-            assert [(each.error_code, each.error_message) for each in created.results] == [(0, "")] * 3
-            assert names(await client.ask(EVERY, version)) == [("t", ["User:a", "User:b"]), ("u", ["User:a"])]
-            assert names(await client.ask(described(), version)) == [("t", ["User:a", "User:b"])]
-            everything = DeleteAclsFilter(**ANY | {"principal_filter": "User:a"})
-            deleted = await client.ask(DeleteAclsRequest(filters=[everything]), version)
-            [result] = deleted.filter_results
-            assert (result.error_code, result.error_message) == (0, None)
-            assert sorted((acl.resource_name, acl.pattern_type) for acl in result.matching_acls) == [("t", 3), ("u", 4)]
-            assert {(acl.error_code, acl.error_message) for acl in result.matching_acls} == {(0, None)}
-            assert names(await client.ask(EVERY, version)) == [("t", ["User:b"])]
-        async with running_node(tmp_path, **AUTHORIZER) as node:
-            assert names(await (await node.connect()).ask(EVERY, version)) == [("t", ["User:b"])]
-            assert node.broker.services.authorizer is not None
-
-    run(test)
+async def test_acls_come_and_go(tmp_path: Path, version: int) -> None:
+    async with running_node(tmp_path, **AUTHORIZER) as node:
+        client = await node.connect()
+        two = [creation(), other(principal="User:b"), other(resource_name="u", resource_pattern_type=4)]
+        created = await client.ask(CreateAclsRequest(creations=two), version)
+        assert [(each.error_code, each.error_message) for each in created.results] == [(0, "")] * 3
+        assert names(await client.ask(EVERY, version)) == [("t", ["User:a", "User:b"]), ("u", ["User:a"])]
+        assert names(await client.ask(described(), version)) == [("t", ["User:a", "User:b"])]
+        everything = DeleteAclsFilter(**ANY | {"principal_filter": "User:a"})
+        deleted = await client.ask(DeleteAclsRequest(filters=[everything]), version)
+        [result] = deleted.filter_results
+        assert (result.error_code, result.error_message) == (0, None)
+        assert sorted((acl.resource_name, acl.pattern_type) for acl in result.matching_acls) == [("t", 3), ("u", 4)]
+        assert {(acl.error_code, acl.error_message) for acl in result.matching_acls} == {(0, None)}
+        assert names(await client.ask(EVERY, version)) == [("t", ["User:b"])]
+    async with running_node(tmp_path, **AUTHORIZER) as node:
+        assert names(await (await node.connect()).ask(EVERY, version)) == [("t", ["User:b"])]
+        assert node.broker.services.authorizer is not None

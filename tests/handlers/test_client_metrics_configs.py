@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.image import ConfigResource
@@ -19,14 +17,6 @@ from tests.handlers.metadata_plane import Plane, metadata_plane
 
 METRICS = 16
 SET, DELETE = 0, 1
-
-
-def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with metadata_plane(path) as plane:
-            await talk(plane)
-
-    trio.run(main)
 
 
 def change(name: str, *configs: tuple[str, int, str | None], dry: bool = False) -> inc.IncrementalAlterConfigsRequest:
@@ -59,8 +49,8 @@ async def listed(plane: Plane, version: int = 1) -> list[tuple[str, int]]:
     return [(entry.resource_name, entry.resource_type) for entry in answer.config_resources]
 
 
-def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         unset: dict[str, tuple[str, int, int, list[object]]] = {
             "interval.ms": ("300000", 5, 3, []),
             "match": ("", 5, 7, []),
@@ -94,8 +84,6 @@ def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> N
         assert (await plane.ask(change("s", ("metrics", DELETE, None)))).responses[0].error_code == 0
         assert await listed(plane) == []
 
-    converse(tmp_path, talk)
-
 
 @pytest.mark.parametrize(
     ("pattern", "text"),
@@ -107,21 +95,17 @@ def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> N
         ("(" * 20_000, "Illegal client matching pattern"),
     ],
 )
-def test_a_pattern_that_is_none_of_re2_is_refused(tmp_path: Path, pattern: str, text: str) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_a_pattern_that_is_none_of_re2_is_refused(tmp_path: Path, pattern: str, text: str) -> None:
+    async with metadata_plane(tmp_path) as plane:
         answer = (await plane.ask(change("s", ("match", SET, f"client_id={pattern}")))).responses[0]
         assert answer.error_code == E.INVALID_CONFIG and text in answer.error_message
         assert await listed(plane) == []
 
-    converse(tmp_path, talk)
 
-
-def test_no_client_is_told_that_it_may_send_metrics_without_a_receiver(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_no_client_is_told_that_it_may_send_metrics_without_a_receiver(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         plane.services.telemetry = None
         keys = {api.api_key for api in (await plane.ask(ApiVersionsRequest(), 0)).api_keys}
         assert 18 in keys and not {71, 72} & keys
         plane.services.telemetry = object()
         assert {71, 72} <= {api.api_key for api in (await plane.ask(ApiVersionsRequest(), 0)).api_keys}
-
-    converse(tmp_path, talk)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.types import ZERO_UUID, Uuid
@@ -24,15 +22,7 @@ from kbroker.wire.messages import incremental_alter_configs as inc
 from kbroker.wire.messages import list_config_resources as lcr
 from kbroker.wire.messages import metadata as md
 from kbroker.wire.messages import update_features as uf
-from tests.handlers.metadata_plane import Plane, metadata_plane
-
-
-def converse(path: Path, talk: Callable[[Plane], Awaitable[None]], **config: str) -> None:
-    async def main() -> None:
-        async with metadata_plane(path / "data", **config) as plane:
-            await talk(plane)
-
-    trio.run(main)
+from tests.handlers.metadata_plane import metadata_plane
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, assign: Any = (), configs: Any = ()) -> ct.CreatableTopic:
@@ -102,8 +92,8 @@ BAD_TOPICS = [
 ]
 
 
-def test_bad_topics_get_kafkas_error_and_the_others_are_created(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_bad_topics_get_kafkas_error_and_the_others_are_created(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("x.y")))
         answer = await plane.ask(create(*[bad for bad, _, _ in BAD_TOPICS], topic("good"), topic("d"), topic("d")))
         by_name = {entry.name: entry for entry in answer.topics}
@@ -115,11 +105,9 @@ def test_bad_topics_get_kafkas_error_and_the_others_are_created(tmp_path: Path) 
         assert (by_name["d"].error_code, by_name["d"].error_message) == (E.INVALID_REQUEST, "Duplicate topic name.")
         assert set(plane.metadata.image.topics.by_name) == {"x.y", "good"}
 
-    converse(tmp_path, talk)
 
-
-def test_created_topic_is_described(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_created_topic_is_described(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         answer = await plane.ask(create(topic("a", 3, -1, configs=[("retention.ms", "77")])))
         made = answer.topics[0]
         assert (made.num_partitions, made.replication_factor) == (3, 1)
@@ -136,30 +124,24 @@ def test_created_topic_is_described(tmp_path: Path) -> None:
                 assert described.topics[0].topic_id == made.topic_id
         assert made.topic_id != ZERO_UUID
 
-    converse(tmp_path, talk)
 
-
-def test_validate_only_changes_nothing(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_validate_only_changes_nothing(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         before = plane.metadata.image
         answer = await plane.ask(create(topic("a", 2), validate_only=True))
         assert answer.topics[0].error_code == 0 and answer.topics[0].num_partitions == 2
         assert plane.metadata.image is before
 
-    converse(tmp_path, talk)
 
-
-def test_too_many_partitions_in_one_request(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_too_many_partitions_in_one_request(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         answer = await plane.ask(create(topic("a", 9_999), topic("b", 2)))
         assert {entry.error_code for entry in answer.topics} == {E.POLICY_VIOLATION}
         assert not plane.metadata.image.topics.by_name
 
-    converse(tmp_path, talk)
 
-
-def test_metadata_of_missing_topics_and_auto_creation(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_metadata_of_missing_topics_and_auto_creation(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path, num_partitions="2") as plane:
         answer = await plane.ask(metadata("new", "b d"), 9)
         assert [t.error_code for t in answer.topics] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_TOPIC_EXCEPTION]
         assert not plane.metadata.image.topics.by_name
@@ -168,19 +150,15 @@ def test_metadata_of_missing_topics_and_auto_creation(tmp_path: Path) -> None:
         answer = await plane.ask(metadata("new", auto=True), 9)
         assert answer.topics[0].error_code == 0 and len(answer.topics[0].partitions) == 2
 
-    converse(tmp_path, talk, num_partitions="2")
 
-
-def test_auto_creation_can_be_off(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_auto_creation_can_be_off(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path, auto_create_topics_enable="false") as plane:
         await plane.ask(metadata("new", auto=True))
         assert not plane.metadata.image.topics.by_name
 
-    converse(tmp_path, talk, auto_create_topics_enable="false")
 
-
-def test_metadata_by_id_all_topics_and_none(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_metadata_by_id_all_topics_and_none(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         made = (await plane.ask(create(topic("a")))).topics[0]
         by_id = md.MetadataRequest(
             topics=[
@@ -196,11 +174,9 @@ def test_metadata_by_id_all_topics_and_none(tmp_path: Path) -> None:
         refused = await plane.ask(md.MetadataRequest(topics=[md.MetadataRequestTopic(name=None)]), 11)
         assert refused.topics[0].error_code == E.INVALID_REQUEST
 
-    converse(tmp_path, talk)
 
-
-def test_endpoints_are_those_of_the_clients_listener(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_endpoints_are_those_of_the_clients_listener(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a")))
         answer = await plane.ask(metadata("a"), listener="OTHER")
         assert not answer.brokers
@@ -210,21 +186,17 @@ def test_endpoints_are_those_of_the_clients_listener(tmp_path: Path) -> None:
         old = await plane.ask(metadata("a"), 5, listener="OTHER")
         assert old.topics[0].partitions[0].error_code == E.LEADER_NOT_AVAILABLE
 
-    converse(tmp_path, talk)
 
-
-def test_authorized_operations_are_all_there_are(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_authorized_operations_are_all_there_are(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a")))
         request = metadata("a", include_topic_authorized_operations=True, include_cluster_authorized_operations=True)
         answer = await plane.ask(request, 10)
         assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (8096, 3576)
 
-    converse(tmp_path, talk)
 
-
-def test_describe_topic_partitions_pages(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_describe_topic_partitions_pages(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a", 3), topic("b", 2), topic("c")))
         seen: list[tuple[str, int]] = []
         cursor = None
@@ -248,11 +220,9 @@ def test_describe_topic_partitions_pages(tmp_path: Path) -> None:
             request = dtp.DescribeTopicPartitionsRequest(topics=[dtp.TopicRequest(name="a")], cursor=bad)
             assert (await plane.ask(request)).topics[0].error_code == E.INVALID_REQUEST
 
-    converse(tmp_path, talk)
 
-
-def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         made = (await plane.ask(create(topic("a"), topic("b", configs=[("retention.ms", "1")]), topic("c")))).topics
         ids = {entry.name: entry.topic_id for entry in made}
         state = dt.DeleteTopicState
@@ -285,22 +255,18 @@ def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
         assert [entry.error_code for entry in (await plane.ask(twice, 3)).responses] == [E.INVALID_REQUEST]
         assert [e.error_code for e in (await plane.ask(dt.DeleteTopicsRequest(topic_names=["c"]), 1)).responses] == [0]
 
-    converse(tmp_path, talk)
 
-
-def test_deletion_can_be_disabled(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path, delete_topic_enable="false") as plane:
         await plane.ask(create(topic("a")))
         answer = await plane.ask(dt.DeleteTopicsRequest(topic_names=["a"]), 5)
         assert answer.responses[0].error_code == E.TOPIC_DELETION_DISABLED
         answer = await plane.ask(dt.DeleteTopicsRequest(topic_names=["a"]), 2)
         assert answer.responses[0].error_code == E.INVALID_REQUEST
 
-    converse(tmp_path, talk, delete_topic_enable="false")
 
-
-def test_create_partitions(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_create_partitions(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a", 3), topic("b", 2), topic("c")))
 
         def more(name: str, count: int, assign: list[list[int]] | None = None) -> cp.CreatePartitionsTopic:
@@ -329,8 +295,6 @@ def test_create_partitions(tmp_path: Path) -> None:
         assert (await plane.ask(checked)).results[0].error_code == 0
         assert len(plane.metadata.image.topics.by_name["c"].partitions) == 1
 
-    converse(tmp_path, talk)
-
 
 def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> inc.AlterConfigsResource:
     return inc.AlterConfigsResource(
@@ -345,8 +309,8 @@ def describe(kind: int, name: str, *keys: str) -> dc.DescribeConfigsRequest:
     return dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
 
 
-def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a"), topic("b", configs=[("cleanup.policy", "compact")])))
         answer = await plane.ask(
             inc.IncrementalAlterConfigsRequest(
@@ -383,8 +347,6 @@ def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) ->
         assert dict(plane.metadata.image.configs.for_topic("a")) == {}
         assert dict(plane.metadata.image.configs.for_topic("b")) == {"cleanup.policy": "delete"}
 
-    converse(tmp_path, talk)
-
 
 BAD_CHANGES = [
     (change(2, "zz", ("retention.ms", 0, "5")), E.UNKNOWN_TOPIC_OR_PARTITION),
@@ -406,19 +368,17 @@ BAD_CHANGES = [
 
 
 @pytest.mark.parametrize(("resource", "code"), BAD_CHANGES)
-def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, code: E) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, code: E) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a"), topic("b")))
         good = change(2, "b", ("retention.ms", 0, "5"))
         answer = await plane.ask(inc.IncrementalAlterConfigsRequest(resources=[resource, good]))
         assert [entry.error_code for entry in answer.responses] == [code, 0]
         assert set(plane.metadata.image.configs.by_resource) == {(2, "b"), (4, "")}
 
-    converse(tmp_path, talk)
 
-
-def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a", configs=[("retention.ms", "1"), ("segment.ms", "9")])))
         resource = alter.AlterConfigsResource(
             resource_type=2, resource_name="a", configs=[alter.AlterableConfig(name="segment.ms", value="55555")]
@@ -428,14 +388,12 @@ def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
         await plane.ask(alter.AlterConfigsRequest(resources=[resource]))
         assert dict(plane.metadata.image.configs.for_topic("a")) == {"segment.ms": "55555"}
 
-    converse(tmp_path, talk)
 
-
-def test_properties_in_one_answer_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_properties_in_one_answer_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand times the same broker took 400 MB, and nobody else was served for seconds."""
     monkeypatch.setattr("kbroker.handlers.describe_configs.MOST_ENTRIES", 300)
 
-    async def talk(plane: Plane) -> None:
+    async with metadata_plane(tmp_path) as plane:
         request = describe(4, "1")
         answer = await plane.ask(dc.DescribeConfigsRequest(resources=request.resources * 5))
         codes = [result.error_code for result in answer.results]
@@ -443,11 +401,9 @@ def test_properties_in_one_answer_are_bounded(tmp_path: Path, monkeypatch: pytes
         told = [result.configs for result in answer.results if not result.error_code]
         assert len(told[0]) > 100 and all(configs == told[0] for configs in told)
 
-    converse(tmp_path, talk)
 
-
-def test_describe_configs_errors(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_describe_configs_errors(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         for kind, name, code in (
             (2, "zz", E.UNKNOWN_TOPIC_OR_PARTITION),
             (2, "b d", E.INVALID_TOPIC_EXCEPTION),
@@ -458,11 +414,9 @@ def test_describe_configs_errors(tmp_path: Path) -> None:
         ):
             assert (await plane.ask(describe(kind, name))).results[0].error_code == code
 
-    converse(tmp_path, talk)
 
-
-def test_describe_cluster_by_kind_of_endpoint(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_describe_cluster_by_kind_of_endpoint(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         answer = await plane.ask(dcl.DescribeClusterRequest(include_cluster_authorized_operations=True))
         assert [(b.broker_id, b.port) for b in answer.brokers] == [(1, 9092)]
         assert (answer.controller_id, answer.cluster_authorized_operations) == (1, 8096)
@@ -474,11 +428,9 @@ def test_describe_cluster_by_kind_of_endpoint(tmp_path: Path) -> None:
         )
         assert [(b.broker_id, b.port) for b in controllers.brokers] == [(1, 9093)]
 
-    converse(tmp_path, talk)
 
-
-def test_quorum_features_and_elections(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_quorum_features_and_elections(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a")))
         asked = dq.TopicData(topic_name="__cluster_metadata", partitions=[dq.PartitionData()])
         answer = await plane.ask(dq.DescribeQuorumRequest(topics=[asked]))
@@ -506,5 +458,3 @@ def test_quorum_features_and_elections(tmp_path: Path) -> None:
         listed = await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[2, 4]))
         assert [(r.resource_type, r.resource_name) for r in listed.config_resources] == [(4, "1"), (2, "a")]
         assert (await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[3]))).error_code == 35
-
-    converse(tmp_path, talk)

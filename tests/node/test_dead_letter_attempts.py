@@ -22,7 +22,7 @@ from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
-from tests.node.node_harness import Node, run, running_node
+from tests.node.node_harness import Node, running_node
 
 DLQ = "dlq.jobs"
 SOURCE = Source("workers", "jobs", 0)
@@ -65,205 +65,180 @@ def written(node: Node) -> int:
 
 
 @pytest.mark.parametrize("passing", [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT])
-def test_a_change_of_the_controller_loses_no_letter(
+async def test_a_change_of_the_controller_loses_no_letter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: ErrorCode
 ) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            metadata: Any = node.broker.services.metadata
-            create, calls = metadata.create_topics, []
+    async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        metadata: Any = node.broker.services.metadata
+        create, calls = metadata.create_topics, []
 
-            async def fail_once(topics: Sequence[Any], requester: Any = None) -> Mapping[str, object]:
-                calls.append(topics)
-                if len(calls) == 1:
-                    return {DLQ: ApiError(passing)}
-                outcomes: Mapping[str, object] = await create(topics, requester)
-                return outcomes
+        async def fail_once(topics: Sequence[Any], requester: Any = None) -> Mapping[str, object]:
+            calls.append(topics)
+            if len(calls) == 1:
+                return {DLQ: ApiError(passing)}
+            outcomes: Mapping[str, object] = await create(topics, requester)
+            return outcomes
 
-            monkeypatch.setattr(metadata, "create_topics", fail_once)
-            assert await queue.put() == (LETTERS, [])
-            assert len(calls) == 2 and written(node) == 2
-
-    run(scenario)
+        monkeypatch.setattr(metadata, "create_topics", fail_once)
+        assert await queue.put() == (LETTERS, [])
+        assert len(calls) == 2 and written(node) == 2
 
 
-def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
+async def test_a_topic_that_is_deleted_before_the_write_is_created_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            client = await node.connect()
-            write, calls = queue.queue._write, []
+    async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        client = await node.connect()
+        write, calls = queue.queue._write, []
 
-            async def write_late(name: str, *letters: Any) -> str | None:
-                calls.append(name)
-                if len(calls) == 1:
-                    topic = DeleteTopicState(name=name)
-                    answer = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
-                    assert not answer.responses[0].error_code
-                return await write(name, *letters)
+        async def write_late(name: str, *letters: Any) -> str | None:
+            calls.append(name)
+            if len(calls) == 1:
+                topic = DeleteTopicState(name=name)
+                answer = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+                assert not answer.responses[0].error_code
+            return await write(name, *letters)
 
-            monkeypatch.setattr(queue.queue, "_write", write_late)
-            assert await queue.put() == (LETTERS, [])
-            assert written(node) == 2
-
-    run(scenario)
+        monkeypatch.setattr(queue.queue, "_write", write_late)
+        assert await queue.put() == (LETTERS, [])
+        assert written(node) == 2
 
 
 @pytest.mark.parametrize(
     ("answer", "sent"), [(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 1), (ErrorCode.REQUEST_TIMED_OUT, 5)]
 )
-def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has_is_sent_again(
+async def test_what_the_replicas_in_sync_have_is_written_and_what_the_leader_alone_has_is_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: ErrorCode, sent: int
 ) -> None:
     """The leader's limit is over before that of the request, for its answer to be heard."""
+    async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+        calls = []
 
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
-            calls = []
+        async def produce(pool: Any, leader: int, request: Any, *, timeout: float) -> Any:
+            calls.append(request)
+            assert request.timeout_ms / 1000 < timeout
+            parts = [PartitionProduceResponse(index=0, error_code=answer)]
+            return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
 
-            async def produce(pool: Any, leader: int, request: Any, *, timeout: float) -> Any:
-                calls.append(request)
-                assert request.timeout_ms / 1000 < timeout
-                parts = [PartitionProduceResponse(index=0, error_code=answer)]
-                return SimpleNamespace(responses=[SimpleNamespace(partition_responses=parts)])
-
-            monkeypatch.setattr(PeerPool, "ask", produce)
-            assert await queue.put() == (LETTERS, [])
-            assert len(calls) == sent
-            lost = [line for line in caplog.messages if "without a dead letter" in line]
-            assert len(lost) == (sent > 1) and all("its leader has them" in line for line in lost)
-
-    run(scenario)
+        monkeypatch.setattr(PeerPool, "ask", produce)
+        assert await queue.put() == (LETTERS, [])
+        assert len(calls) == sent
+        lost = [line for line in caplog.messages if "without a dead letter" in line]
+        assert len(lost) == (sent > 1) and all("its leader has them" in line for line in lost)
 
 
 @pytest.mark.parametrize("attempts", [0, 1, 5])
-def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
+async def test_letters_of_a_partition_that_another_broker_leads_are_its_to_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, attempts: int
 ) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
-            calls = []
+    async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+        calls = []
 
-            async def write(name: str, *letters: Any) -> str:
-                calls.append(name)
-                return "no leader"
+        async def write(name: str, *letters: Any) -> str:
+            calls.append(name)
+            return "no leader"
 
-            monkeypatch.setattr(queue.queue, "_write", write)
-            assert await queue.put(is_ours=lambda: len(calls) < attempts) == ([], LETTERS)
-            assert len(calls) == attempts
-            assert not any("without a dead letter" in line for line in caplog.messages)
-
-    run(scenario)
+        monkeypatch.setattr(queue.queue, "_write", write)
+        assert await queue.put(is_ours=lambda: len(calls) < attempts) == ([], LETTERS)
+        assert len(calls) == attempts
+        assert not any("without a dead letter" in line for line in caplog.messages)
 
 
-def test_few_batches_are_written_at_once_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
-            at_work, most, done = 0, 0, []
-            may_go_on = trio.Event()
-
-            async def write(name: str, *letters: Any) -> None:
-                nonlocal at_work, most
-                at_work += 1
-                most = max(most, at_work)
-                await may_go_on.wait()
-                at_work -= 1
-
-            async def put() -> None:
-                done.append(await queue.put())
-
-            monkeypatch.setattr(queue.queue, "_write", write)
-            async with trio.open_nursery() as nursery:
-                for _ in range(10):
-                    nursery.start_soon(put)
-                await trio.testing.wait_all_tasks_blocked()
-                may_go_on.set()
-            assert most == 2 and done == [(LETTERS, [])] * 10
-
-    run(scenario)
-
-
-def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(
+async def test_few_batches_are_written_at_once_and_the_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
-            write = queue.queue._write
+    async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        await node.create_topic(DLQ, errors_deadletterqueue_group_enable="true")
+        at_work, most, done = 0, 0, []
+        may_go_on = trio.Event()
 
-            async def hang(name: str, *letters: Any) -> str | None:
-                return await write(name, *letters) if name == DLQ else await trio.sleep_forever()
+        async def write(name: str, *letters: Any) -> None:
+            nonlocal at_work, most
+            at_work += 1
+            most = max(most, at_work)
+            await may_go_on.wait()
+            at_work -= 1
 
-            monkeypatch.setattr(queue.queue, "_write", hang)
-            async with trio.open_nursery() as nursery:
-                for partition in range(10):
-                    stuck = Source("other", "jobs", partition)
-                    nursery.start_soon(partial(queue.put, source=stuck))
-                await trio.testing.wait_all_tasks_blocked()
-                assert await queue.put() == (LETTERS, [])
-                nursery.cancel_scope.cancel()
-            assert not queue.queue._senders_of
+        async def put() -> None:
+            done.append(await queue.put())
 
-    run(scenario)
+        monkeypatch.setattr(queue.queue, "_write", write)
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(put)
+            await trio.testing.wait_all_tasks_blocked()
+            may_go_on.set()
+        assert most == 2 and done == [(LETTERS, [])] * 10
 
 
-def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_cannot_be_written_holds_up_its_own_letters_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with queue_of_a_node(tmp_path, monkeypatch) as (_, queue):
+        write = queue.queue._write
+
+        async def hang(name: str, *letters: Any) -> str | None:
+            return await write(name, *letters) if name == DLQ else await trio.sleep_forever()
+
+        monkeypatch.setattr(queue.queue, "_write", hang)
+        async with trio.open_nursery() as nursery:
+            for partition in range(10):
+                stuck = Source("other", "jobs", partition)
+                nursery.start_soon(partial(queue.put, source=stuck))
+            await trio.testing.wait_all_tasks_blocked()
+            assert await queue.put() == (LETTERS, [])
+            nursery.cancel_scope.cancel()
+        assert not queue.queue._senders_of
+
+
+async def test_a_batch_whose_answer_is_lost_is_in_the_topic_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The leader knows the producer id and the sequence; the next batches go on with both."""
+    async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        ask = PeerPool.ask
+        lost: list[object] = []
 
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            ask = PeerPool.ask
-            lost: list[object] = []
+        async def lose_first(pool: PeerPool, leader: int, request: Any, **how: Any) -> Any:
+            answer = await ask(pool, leader, request, **how)
+            if isinstance(request, ProduceRequest) and not lost:
+                lost.append(answer)
+                raise NoAnswer("the connection was reset")
+            return answer
 
-            async def lose_first(pool: PeerPool, leader: int, request: Any, **how: Any) -> Any:
-                answer = await ask(pool, leader, request, **how)
-                if isinstance(request, ProduceRequest) and not lost:
-                    lost.append(answer)
-                    raise NoAnswer("the connection was reset")
-                return answer
-
-            monkeypatch.setattr(PeerPool, "ask", lose_first)
-            assert await queue.put() == (LETTERS, [])
-            assert lost and written(node) == 2
-            assert await queue.put() == (LETTERS, [])
-            log = node.broker.replica_manager.get_leader(DLQ, 0).log
-            stored = [header for _, header in log.batches(log.read(0, 1 << 20))]
-            assert [(each.base_sequence, each.records_count) for each in stored] == [(0, 2), (2, 2)]
-            assert len({each.producer_id for each in stored}) == 1 and stored[0].has_producer_id
-            shares = queue.traffic.shares
-            assert (shares.letters, shares.letter_requests) == ({"workers": 4}, {"workers": 3})
-            assert not shares.failed_letter_requests
-
-    run(scenario)
+        monkeypatch.setattr(PeerPool, "ask", lose_first)
+        assert await queue.put() == (LETTERS, [])
+        assert lost and written(node) == 2
+        assert await queue.put() == (LETTERS, [])
+        log = node.broker.replica_manager.get_leader(DLQ, 0).log
+        stored = [header for _, header in log.batches(log.read(0, 1 << 20))]
+        assert [(each.base_sequence, each.records_count) for each in stored] == [(0, 2), (2, 2)]
+        assert len({each.producer_id for each in stored}) == 1 and stored[0].has_producer_id
+        shares = queue.traffic.shares
+        assert (shares.letters, shares.letter_requests) == ({"workers": 4}, {"workers": 3})
+        assert not shares.failed_letter_requests
 
 
-def test_a_leader_that_has_lost_the_sequence_is_sent_another_producer_id(
+async def test_a_leader_that_has_lost_the_sequence_is_sent_another_producer_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
-            assert await queue.put() == (LETTERS, [])
-            (producer,) = queue.queue._producers._idle.values()
-            producer.written(7)  # as if the leader had lost seven letters
-            assert await queue.put() == (LETTERS, [])
-            assert written(node) == 4
-            assert queue.traffic.shares.letter_requests == {"workers": 3}
-
-    run(scenario)
+    async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+        assert await queue.put() == (LETTERS, [])
+        (producer,) = queue.queue._producers._idle.values()
+        producer.written(7)  # as if the leader had lost seven letters
+        assert await queue.put() == (LETTERS, [])
+        assert written(node) == 4
+        assert queue.traffic.shares.letter_requests == {"workers": 3}
 
 
-def test_letters_are_written_without_a_producer_id_where_there_is_none(
+async def test_letters_are_written_without_a_producer_id_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
+    async with queue_of_a_node(tmp_path, monkeypatch) as (node, queue):
 
-            async def refuse() -> int:
-                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        async def refuse() -> int:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
-            monkeypatch.setattr(queue.queue, "_producers", DeadLetterProducers(refuse))
-            assert await queue.put() == (LETTERS, [])
-            assert written(node) == 2
-
-    run(scenario)
+        monkeypatch.setattr(queue.queue, "_producers", DeadLetterProducers(refuse))
+        assert await queue.put() == (LETTERS, [])
+        assert written(node) == 2

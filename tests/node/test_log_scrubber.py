@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from kbroker.log.scrubbing import Progress, read_progress
 from kbroker.node.logs.log_scrubber import LogScrubber
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
-from tests.node.node_harness import Node, produce_request, run, running_node
+from tests.node.node_harness import Node, produce_request, running_node
 
 TOPIC = TopicPartition("topic", 0)
 FAST = 1 << 40
@@ -48,12 +49,10 @@ def scrubber_of(
     )
 
 
-def scenario(tmp_path: Path, test: Callable[[Node], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path, log_scrub_bytes_per_second="0") as node:
-            await test(node)
-
-    run(main)
+@asynccontextmanager
+async def unscrubbed(path: Path) -> AsyncIterator[Node]:
+    async with running_node(path, log_scrub_bytes_per_second="0") as node:
+        yield node
 
 
 def log_dir(node: Node) -> str:
@@ -70,8 +69,8 @@ async def until(scrubber: LogScrubber, condition: Callable[[Progress], bool]) ->
     return next(iter(scrubber.progress.values()))
 
 
-def test_a_round_reads_all_segments_once_a_week(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_round_reads_all_segments_once_a_week(tmp_path: Path) -> None:
+    async with unscrubbed(tmp_path) as node:
         log = await fill(node)
         scrubber = scrubber_of(node)
         progress = await until(scrubber, lambda progress: progress.ended_ms > 0)
@@ -91,11 +90,9 @@ def test_a_round_reads_all_segments_once_a_week(tmp_path: Path) -> None:
                 await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
 
-    scenario(tmp_path, test)
 
-
-def test_damage_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_damage_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with unscrubbed(tmp_path) as node:
         log = await fill(node)
         path = Path(log.segments[1].path)
         content = bytearray(path.read_bytes())
@@ -108,13 +105,11 @@ def test_damage_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
         assert (damage.segment, damage.position, damage.start_offset) == (path.name, 0, log.segments[1].base_offset)
         assert f"topic-0 is damaged: {path}: " in caplog.text
 
-    scenario(tmp_path, test)
 
-
-def test_the_batches_of_another_segment_are_damage(tmp_path: Path) -> None:
+async def test_the_batches_of_another_segment_are_damage(tmp_path: Path) -> None:
     """Give a segment the bytes of another one, as a disk does that has mixed up two blocks."""
 
-    async def test(node: Node) -> None:
+    async with unscrubbed(tmp_path) as node:
         log = await fill(node)
         first, other = log.segments[0], log.segments[2]
         Path(first.path).write_bytes(Path(other.path).read_bytes()[: first.size])
@@ -123,11 +118,9 @@ def test_the_batches_of_another_segment_are_damage(tmp_path: Path) -> None:
         assert progress.found == 1
         assert (damage.position, damage.start_offset, damage.end_offset) == (0, 0, log.segments[1].base_offset)
 
-    scenario(tmp_path, test)
 
-
-def test_what_is_deleted_or_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_what_is_deleted_or_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    async with unscrubbed(tmp_path) as node:
         log = await fill(node)
         # About two segments in a second.
         scrubber = scrubber_of(node, 128 * 1024)
@@ -143,11 +136,9 @@ def test_what_is_deleted_or_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
         assert scrubber.progress[log_dir(node)].found == 0
 
-    scenario(tmp_path, test)
 
-
-def test_a_round_goes_on_where_the_last_life_of_the_node_left_it(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_round_goes_on_where_the_last_life_of_the_node_left_it(tmp_path: Path) -> None:
+    async with unscrubbed(tmp_path) as node:
         log = await fill(node)
         first = scrubber_of(node, 1, keep_seconds=0)  # it does not come to a second segment
         await until(first, lambda progress: progress.done > 0)
@@ -161,11 +152,9 @@ def test_a_round_goes_on_where_the_last_life_of_the_node_left_it(tmp_path: Path)
         assert progress.done == log.size and progress.began_ms == kept.began_ms
         assert list(second.bytes.values()) == [log.size - kept.done]
 
-    scenario(tmp_path, test)
 
-
-def test_a_busy_node_is_scrubbed_at_a_tenth_of_the_rate(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_busy_node_is_scrubbed_at_a_tenth_of_the_rate(tmp_path: Path) -> None:
+    async with unscrubbed(tmp_path) as node:
         log = await fill(node)
         rate = 16 << 20
         scrubber = scrubber_of(node, rate, processor_seconds=node.broker.env.now)
@@ -173,5 +162,3 @@ def test_a_busy_node_is_scrubbed_at_a_tenth_of_the_rate(tmp_path: Path) -> None:
         await until(scrubber, lambda progress: progress.ended_ms > 0)
         # A small segment counts as 64 KiB; the first may be read before the node is known to be busy.
         assert trio.current_time() - began >= (len(log.segments) - 1) * 65536 / rate * 10
-
-    scenario(tmp_path, test)

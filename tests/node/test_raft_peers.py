@@ -17,7 +17,7 @@ from kbroker.raft_metadata.raft.rpcs.rpc import RpcError
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
 from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch
-from tests.node.node_harness import CLUSTER_ID, judge_by, run, running_node
+from tests.node.node_harness import CLUSTER_ID, judge_by, running_node
 from tests.node.node_harness import Node as RunningNode
 
 
@@ -46,37 +46,31 @@ async def _ask_in_vain(node: RunningNode, cluster_id: str) -> None:
     peers.close()
 
 
-def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_node_of_another_cluster_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kbroker.node.controller.raft_peers")
-
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await _ask_in_vain(node, "another-cluster-id")
-
-    run(main)
+    async with running_node(tmp_path) as node:
+        await _ask_in_vain(node, "another-cluster-id")
     (record,) = [record for record in caplog.records if record.name == "kbroker.node.controller.raft_peers"]
     assert record.levelno == logging.ERROR
     assert "belongs to another cluster than this node, whose meta.properties say another-cluster-id" in record.message
 
 
-def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
+async def test_a_node_that_is_not_authorized_says_what_it_lacks_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "kbroker.node.controller.raft_peers")
     monkeypatch.setattr("kbroker.node.controller.raft_peers.DENIED_SECONDS", 0.0)
-
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            judge_by(node.broker.services, Nobody())
-            await _ask_in_vain(node, CLUSTER_ID)
-
-    run(main)
+    async with running_node(tmp_path) as node:
+        judge_by(node.broker.services, Nobody())
+        await _ask_in_vain(node, CLUSTER_ID)
     (record,) = [record for record in caplog.records if record.name == "kbroker.node.controller.raft_peers"]
     assert record.levelno == logging.ERROR
     assert "its principal needs CLUSTER_ACTION, or to be a super user" in record.message
 
 
-def test_a_node_that_is_not_authorized_asks_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_is_not_authorized_asks_once_a_second(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[float] = []
 
     class Denying:
@@ -88,26 +82,22 @@ def test_a_node_that_is_not_authorized_asks_once_a_second(monkeypatch: pytest.Mo
             raise RpcError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "")
 
     monkeypatch.setattr("kbroker.node.controller.raft_peers.Peer", Denying)
+    network: Any = None
+    peers = RaftPeers(network, 7, CLUSTER_ID, "CONTROLLER", 5000, 5000)
+    question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
+    one, other = (Node(number, VoterEndpoint("there", number)) for number in (1, 2))
+    replies: list[Reply] = []
 
-    async def main() -> None:
-        network: Any = None
-        peers = RaftPeers(network, 7, CLUSTER_ID, "CONTROLLER", 5000, 5000)
-        question = Vote(1, ReplicaKey(7), OffsetAndEpoch(0, 0), pre_vote=True)
-        one, other = (Node(number, VoterEndpoint("there", number)) for number in (1, 2))
-        replies: list[Reply] = []
+    async def send(number: int) -> None:
+        replies.append(await peers.send(OutboundRequest(number, one, question)))
 
-        async def send(number: int) -> None:
-            replies.append(await peers.send(OutboundRequest(number, one, question)))
-
-        async with trio.open_nursery() as nursery:
-            await send(0)
-            nursery.start_soon(send, 1)
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(send, 2)  # takes the place of that
-            await trio.testing.wait_all_tasks_blocked()
-            await peers.send(OutboundRequest(3, other, question))  # nobody has denied there
-        assert sorted(reply.correlation_id for reply in replies) == [0, 1, 2]
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    async with trio.open_nursery() as nursery:
+        await send(0)
+        nursery.start_soon(send, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(send, 2)  # takes the place of that
+        await trio.testing.wait_all_tasks_blocked()
+        await peers.send(OutboundRequest(3, other, question))  # nobody has denied there
+    assert sorted(reply.correlation_id for reply in replies) == [0, 1, 2]
     begun = asked[0]
     assert [round(each - begun, 3) for each in asked] == [0, 0, 1]

@@ -18,7 +18,7 @@ from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.produce import ProduceRequest
-from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, batch, produce_request, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
 from tests.node.tls_harness import AUTHORITY, properties
 from tests.patience import SHORT
@@ -219,7 +219,7 @@ async def crowded(clients: list[Pipelining], watches: list[Watch], make: Any, ti
     assert all(client.offsets == sorted(client.offsets) for client in clients)
 
 
-def test_over_tls_requests_that_come_together_are_answered_and_shown_once(tmp_path: Path) -> None:
+async def test_over_tls_requests_that_come_together_are_answered_and_shown_once(tmp_path: Path) -> None:
     listeners = {"listeners": "SSL://127.0.0.1:0,CONTROLLER://127.0.0.1:0"}
 
     async def connect(node: Node) -> Pipelining:
@@ -229,29 +229,23 @@ def test_over_tls_requests_that_come_together_are_answered_and_shown_once(tmp_pa
         await stream.do_handshake()
         return Pipelining(stream)
 
-    async def main() -> None:
-        async with running_node(tmp_path, **{**properties(), **listeners, **EXPLORER}) as node:
-            clients = [await connect(node) for _ in range(4)]
-            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-            await clients[0].ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000))
-            await node.broker.metadata.wait_for_image(lambda image: "t" in image.topics.by_name)
-            await crowded(clients, [Watch(node.broker)], of_all_kinds, 6)
-
-    run(main)
+    async with running_node(tmp_path, **{**properties(), **listeners, **EXPLORER}) as node:
+        clients = [await connect(node) for _ in range(4)]
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        await clients[0].ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000))
+        await node.broker.metadata.wait_for_image(lambda image: "t" in image.topics.by_name)
+        await crowded(clients, [Watch(node.broker)], of_all_kinds, 6)
 
 
-def test_on_three_nodes_a_flood_that_is_replicated_is_answered_and_shown_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with three_nodes(tmp_path, **EXPLORER, offsets_topic_replication_factor="1") as cluster:
-            leader = await leader_of_new_topic(cluster)
-            clients = [Pipelining((await cluster.node(leader).connect()).stream) for _ in range(4)]
-            watches = [Watch(node) for node in cluster.nodes.values()]
-            await crowded(clients, watches, produces, 6)
-            seen = [each for watch in watches for each in watch.tap.connections()]
-            assert any(each.is_controller for each in seen), "controllers' connections are among them"
-            assert any((each.client_id or b"").startswith(b"broker-") for each in seen), "and those of followers"
-
-    run(main)
+async def test_on_three_nodes_a_flood_that_is_replicated_is_answered_and_shown_once(tmp_path: Path) -> None:
+    async with three_nodes(tmp_path, **EXPLORER, offsets_topic_replication_factor="1") as cluster:
+        leader = await leader_of_new_topic(cluster)
+        clients = [Pipelining((await cluster.node(leader).connect()).stream) for _ in range(4)]
+        watches = [Watch(node) for node in cluster.nodes.values()]
+        await crowded(clients, watches, produces, 6)
+        seen = [each for watch in watches for each in watch.tap.connections()]
+        assert any(each.is_controller for each in seen), "controllers' connections are among them"
+        assert any((each.client_id or b"").startswith(b"broker-") for each in seen), "and those of followers"
 
 
 async def leader_of_new_topic(cluster: Quorum) -> int:
