@@ -1,7 +1,7 @@
 """Tests that are coroutines: this plugin runs them on Trio, in one place for all.
 
-Such a test runs by a patient clock and has two minutes of it (`run` of `tests/node/node_harness.py`); with the fixture
-`autojump_clock` it runs by Trio's clock that jumps. A fixture whose value is an asynchronous context manager is entered
+Such a test runs by a patient clock and has two minutes of it (`run` of `tests/node/node_harness.py`); with a
+clock among its fixtures it runs by that one. A fixture whose value is an asynchronous context manager is entered
 before the test, in the same event loop, and left after it; the test gets what was entered.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 import trio
@@ -22,24 +23,32 @@ from tests.node.node_harness import Client, Node, run, running_node
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    test, fixtures = pyfuncitem.obj, pyfuncitem.funcargs
+    test = pyfuncitem.obj
+    fixtures: dict[str, Any] = pyfuncitem.funcargs
     if not inspect.iscoroutinefunction(test):
         return None
 
     async def entered() -> None:
         async with AsyncExitStack() as stack:
-            given = {}
+            given: dict[str, Any] = {}
             for name in inspect.signature(test).parameters:
                 value = fixtures[name]
                 is_entered = isinstance(value, AbstractAsyncContextManager)
                 given[name] = await stack.enter_async_context(value) if is_entered else value
             await test(**given)
 
-    if "autojump_clock" in fixtures:
-        trio.run(entered, clock=fixtures["autojump_clock"])
+    clocks = [value for value in fixtures.values() if isinstance(value, trio.abc.Clock)]
+    if clocks:
+        trio.run(entered, clock=clocks[0])
     else:
         run(entered)
     return True
+
+
+@pytest.fixture
+def clock() -> trio.testing.MockClock:
+    """The clock of an asynchronous test: it stands still until the test moves it."""
+    return trio.testing.MockClock()
 
 
 @pytest.fixture
