@@ -10,18 +10,13 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.types import ZERO_UUID, Uuid
+from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kbroker.wire.messages.fetch import ForgottenTopic
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kbroker.wire.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 from tests.patience import SHORT, until
 
@@ -46,30 +41,6 @@ async def list_offsets(client: Client, topic: str, timestamp: int, version: int 
 
 
 # --- Produce -------------------------------------------------------------------------------------------------------
-
-
-async def test_every_version_of_produce_and_fetch_moves_records(node: Node) -> None:
-    topic_id = await node.create_topic("t")
-    client = await node.connect()
-    for count, version in enumerate(range(3, 14)):
-        request = produce_request("t", batch(b"%d" % version), topic_id=topic_id if version >= 13 else ZERO_UUID)
-        answer = produced(await client.ask(request, version))
-        assert (answer.error_code, answer.base_offset) == (0, count)
-    for version in range(4, 19):
-        got = await client.ask(fetch_request("t", topic_id=topic_id if version >= 13 else ZERO_UUID), version)
-        assert [value for _, value in values(fetched(got).records)] == [b"%d" % v for v in range(3, 14)]
-        assert fetched(got).high_watermark == 11
-
-
-@pytest.mark.parametrize("codec", list(CompressionType))
-async def test_compressed_batches_come_out_as_they_went_in(node: Node, codec: CompressionType) -> None:
-    await node.create_topic("t")
-    client = await node.connect()
-    sent = batch(*[b"value" * 100] * 10, compression=codec)
-    assert produced(await client.ask(produce_request("t", sent), 9)).error_code == 0
-    got = fetched(await client.ask(fetch_request("t"), 12)).records
-    assert len(got) == len(sent)
-    assert values(got) == [(index, b"value" * 100) for index in range(10)]
 
 
 async def test_errors_are_told_per_partition(node: Node) -> None:
@@ -117,15 +88,6 @@ async def test_without_acks_there_is_no_answer_but_an_error_closes(node: Node) -
     assert values(got.records) == [(0, b"x")]
     await client.send(produce_request("nowhere", batch(b"x"), acks=0), 9)
     assert await client.closed()
-
-
-async def test_the_append_time_is_told_where_the_topic_stamps_it(node: Node) -> None:
-    await node.create_topic("t", message_timestamp_type="LogAppendTime")
-    client = await node.connect()
-    answer = produced(await client.ask(produce_request("t", batch(b"x")), 9))
-    assert abs(answer.log_append_time_ms - node.broker.env.wall_clock_ms()) < 60_000
-    latest = await list_offsets(client, "t", -3)
-    assert latest.timestamp == answer.log_append_time_ms
 
 
 async def test_an_idempotent_batch_is_appended_once_also_after_a_restart(tmp_path: Path) -> None:
@@ -224,27 +186,6 @@ async def filled(node: Node, topic: str, count: int, size: int = 100) -> Client:
     return client
 
 
-async def test_an_offset_within_a_batch_returns_the_whole_batch(node: Node) -> None:
-    client = await filled(node, "t", 3)
-    got = fetched(await client.ask(fetch_request("t", [(0, 4)]), 12))
-    assert [offset for offset, _ in values(got.records)] == [3, 4, 5, 6, 7, 8]
-
-
-async def test_sizes_bound_the_answer_but_never_the_first_batch(node: Node) -> None:
-    client = await filled(node, "t", 5, size=1000)
-    await node.create_topic("u", 2)
-    for index in (0, 1):
-        await client.ask(produce_request("u", batch(b"y" * 5000), partition=index), 9)
-    got = fetched(await client.ask(fetch_request("t", partition_max_bytes=1), 12))
-    assert {offset for offset, _ in values(got.records)} == {0, 1, 2}
-    got = fetched(await client.ask(fetch_request("t", partition_max_bytes=7000), 12))
-    assert {offset for offset, _ in values(got.records)} == {0, 1, 2, 3, 4, 5}
-    answer = await client.ask(fetch_request("u", [(0, 0), (1, 0)], max_bytes=100), 12)
-    first, second = answer.responses[0].partitions
-    assert len(values(first.records)) == 1
-    assert (len(second.records), second.high_watermark) == (0, 1)
-
-
 async def test_a_broker_bounds_the_answer_whatever_is_asked_for(tmp_path: Path) -> None:
     """``fetch.max.bytes`` of the broker (KIP-541)."""
     async with running_node(tmp_path, fetch_max_bytes="1024") as node:
@@ -255,20 +196,6 @@ async def test_a_broker_bounds_the_answer_whatever_is_asked_for(tmp_path: Path) 
         answer = await client.ask(fetch_request("u", [(0, 0), (1, 0)], max_bytes=1 << 20), 12)
         first, second = answer.responses[0].partitions
         assert (len(values(first.records)), len(second.records)) == (1, 0)
-
-
-async def test_outside_of_the_log(node: Node) -> None:
-    client = await filled(node, "t", 1)
-    for offset in (4, -1, 1 << 40):
-        got = fetched(await client.ask(fetch_request("t", [(0, offset)]), 12))
-        assert got.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        assert (got.high_watermark, len(got.records)) == (-1, 0)
-    got = fetched(await client.ask(fetch_request("t", [(0, 3)]), 12))
-    assert (got.error_code, got.high_watermark, len(got.records)) == (0, 3, 0)
-    got = fetched(await client.ask(fetch_request("t", [(7, 0)]), 12))
-    assert got.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    got = fetched(await client.ask(fetch_request("", topic_id=Uuid(b"\x09" * 16)), 16))
-    assert got.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_leader_epochs_fence(node: Node) -> None:
@@ -437,41 +364,6 @@ async def test_a_deleted_topic_wakes_its_readers(tmp_path: Path) -> None:
 # --- Offsets -------------------------------------------------------------------------------------------------------
 
 
-async def test_offsets_by_name_and_by_time(node: Node) -> None:
-    client = await filled(node, "t", 4)
-    for version in range(1, 12):
-        assert (await list_offsets(client, "t", -1, version)).offset == 12
-        assert (await list_offsets(client, "t", -2, version)).offset == 0
-        found = await list_offsets(client, "t", STAMPED + 1500, version)
-        assert (found.offset, found.timestamp) == (6, STAMPED + 2000)
-    found = await list_offsets(client, "t", -3)
-    assert (found.offset, found.timestamp) == (11, STAMPED + 3002)
-    assert (await list_offsets(client, "t", STAMPED * 2)).offset == -1
-    assert (await list_offsets(client, "t", -4)).offset == 0
-    assert (await list_offsets(client, "t", -5)).offset == -1
-    assert (await list_offsets(client, "t", -6)).offset == -1
-    assert (await list_offsets(client, "t", -1)).leader_epoch == 0
-    assert (await list_offsets(client, "t", -3, 6)).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (await list_offsets(client, "t", -99)).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (await list_offsets(client, "u", -1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    twice = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(timestamp=-1)] * 2)
-    answer = await client.ask(ListOffsetsRequest(replica_id=-1, topics=[twice]))
-    assert {p.error_code for p in answer.topics[0].partitions} == {ErrorCode.INVALID_REQUEST}
-
-
-async def test_where_epochs_end(node: Node) -> None:
-    client = await filled(node, "t", 2)
-
-    async def ask(epoch: int, current: int = -1) -> Any:
-        wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[wanted])])
-        return (await client.ask(request)).topics[0].partitions[0]
-
-    assert ((await ask(0)).leader_epoch, (await ask(0)).end_offset) == (0, 6)
-    assert ((await ask(3)).leader_epoch, (await ask(3)).end_offset) == (-1, -1)
-    assert (await ask(0, current=9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
 async def test_deleted_records_are_gone_also_after_a_restart(tmp_path: Path) -> None:
     async def delete(client: Client, offset: int, topic: str = "t") -> Any:
         request = DeleteRecordsRequest(
@@ -514,19 +406,6 @@ async def test_log_dirs_are_described(node: Node, tmp_path: Path) -> None:
 
 
 # --- Stop, restart, damage -------------------------------------------------------------------------------------------
-
-
-async def test_a_restart_brings_everything_back(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node:
-        await filled(node, "t", 3)
-        topic_id = node.broker.replica_manager.topic_id("t")
-    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
-    async with running_node(tmp_path) as node:
-        assert node.broker.replica_manager.topic_id("t") == topic_id
-        client = await node.connect()
-        got = fetched(await client.ask(fetch_request("t"), 12))
-        assert (len(values(got.records)), got.high_watermark) == (9, 9)
-        assert produced(await client.ask(produce_request("t", batch(b"x")), 9)).base_offset == 9
 
 
 async def test_a_disk_that_refuses_takes_the_log_dir_offline(tmp_path: Path) -> None:
