@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.handlers.metadata_plane import Plane, metadata_plane
 BROKER = 4
 SET, DELETE, APPEND = 0, 1, 2
 _OAUTH = "listener.name.plaintext.oauthbearer.sasl.oauthbearer"
-FACTS = json.loads((Path(__file__).parent.parent / "facts" / "kafka_configs.json").read_text())["configs"]
 
 
 def change(
@@ -40,20 +38,6 @@ async def described(plane: Plane) -> dict[str, dc.DescribeConfigsResourceResult]
     result = (await plane.ask(request)).results[0]
     assert result.error_code == 0
     return {config.name: config for config in result.configs}
-
-
-async def test_a_broker_describes_every_property_of_kafka(tmp_path: Path) -> None:
-    async with metadata_plane(tmp_path) as plane:
-        found = await described(plane)
-        facts = {row[1]: row for row in FACTS if row[0] == "broker" and not row[6]}
-        assert len(facts) == 350 and set(facts) <= set(found)
-        for name in ("ssl.client.auth", "sasl.kerberos.ticket.renew.jitter", "remote.log.reader.threads"):
-            config, default = found[name], facts[name][3]
-            assert (config.value, config.config_source) == (default, 5)
-            assert [(s.name, s.value, s.source) for s in config.synonyms] == [(name, default, 5)]
-            assert not config.read_only and not config.is_sensitive and config.documentation
-        secret = found["delegation.token.secret.key"]
-        assert (secret.value, secret.is_sensitive, secret.read_only, secret.synonyms) == (None, True, True, [])
 
 
 async def test_what_the_file_sets_is_described_as_set(tmp_path: Path) -> None:
@@ -100,15 +84,6 @@ async def test_lists_are_lists(tmp_path: Path) -> None:
         name = "sasl.kerberos.principal.to.local.rules"
         assert (await plane.ask(change("1", (name, "x"), operation=APPEND))).responses[0].error_code == 0
         assert (await described(plane))[name].value == "DEFAULT,x"
-
-
-async def test_what_has_no_effect_may_be_set_and_unset(tmp_path: Path) -> None:
-    async with metadata_plane(tmp_path) as plane:
-        name = "remote.log.reader.threads"
-        assert (await plane.ask(change("", (name, "20")))).responses[0].error_code == 0
-        assert ((await described(plane))[name].value, (await described(plane))[name].config_source) == ("20", 3)
-        assert (await plane.ask(change("", (name, None)))).responses[0].error_code == 0
-        assert (await described(plane))[name].config_source == 5
 
 
 async def test_what_an_earlier_release_stored_does_not_stand_in_the_way(tmp_path: Path) -> None:

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode as E
-from kbroker.raft_metadata.image import ConfigResource
-from kbroker.wire.messages import alter_configs as alter
-from kbroker.wire.messages import describe_configs as dc
 from kbroker.wire.messages import incremental_alter_configs as inc
 from kbroker.wire.messages import list_config_resources as lst
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
@@ -25,64 +22,10 @@ def change(name: str, *configs: tuple[str, int, str | None], dry: bool = False) 
     return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
 
 
-async def described(plane: Plane, name: str) -> dict[str, tuple[str | None, int, int, list[tuple[str, str, int]]]]:
-    resource = dc.DescribeConfigsResource(resource_type=METRICS, resource_name=name, configuration_keys=None)
-    request = dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
-    result = (await plane.ask(request)).results[0]
-    assert result.error_code == 0
-    assert not any(config.read_only or config.is_sensitive for config in result.configs)
-    assert all(config.documentation for config in result.configs)
-    return {
-        config.name: (
-            config.value,
-            config.config_source,
-            config.config_type,
-            [(s.name, s.value, s.source) for s in config.synonyms],
-        )
-        for config in result.configs
-    }
-
-
 async def listed(plane: Plane, version: int = 1) -> list[tuple[str, int]]:
     request = lst.ListConfigResourcesRequest(resource_types=[METRICS] if version else [])
     answer = await plane.ask(request, version)
     return [(entry.resource_name, entry.resource_type) for entry in answer.config_resources]
-
-
-async def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> None:
-    async with metadata_plane(tmp_path) as plane:
-        unset: dict[str, tuple[str, int, int, list[object]]] = {
-            "interval.ms": ("300000", 5, 3, []),
-            "match": ("", 5, 7, []),
-            "metrics": ("", 5, 7, []),
-        }
-        assert await described(plane, "s") == unset
-        wanted = (
-            ("interval.ms", SET, "1000"),
-            ("match", SET, "client_software_name=Java, client_software_version = 11.1.*"),
-            ("metrics", SET, "org.apache.kafka.producer.,org.apache.kafka.consumer."),
-        )
-        assert (await plane.ask(change("s", *wanted, dry=True))).responses[0].error_code == 0
-        assert await listed(plane) == []
-        assert (await plane.ask(change("s", *wanted))).responses[0].error_code == 0
-        assert dict(plane.metadata.image.configs.get(ConfigResource(METRICS, "s"))) == {
-            name: value for name, _, value in wanted
-        }
-        match = "client_software_name=Java,client_software_version = 11.1.*"
-        assert await described(plane, "s") == {
-            "interval.ms": ("1000", 7, 3, [("interval.ms", "1000", 7)]),
-            "match": (match, 7, 7, [("match", match, 7)]),
-            "metrics": (wanted[2][2], 7, 7, [("metrics", wanted[2][2], 7)]),
-        }
-        assert await listed(plane) == [("s", METRICS)]
-        assert [name for name, _ in await listed(plane, 0)] == ["s"]
-        resource = alter.AlterConfigsResource(
-            resource_type=METRICS, resource_name="s", configs=[alter.AlterableConfig(name="metrics", value="*")]
-        )
-        assert (await plane.ask(alter.AlterConfigsRequest(resources=[resource]))).responses[0].error_code == 0
-        assert await described(plane, "s") == unset | {"metrics": ("*", 7, 7, [("metrics", "*", 7)])}
-        assert (await plane.ask(change("s", ("metrics", DELETE, None)))).responses[0].error_code == 0
-        assert await listed(plane) == []
 
 
 @pytest.mark.parametrize(

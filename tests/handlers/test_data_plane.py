@@ -43,9 +43,8 @@ async def list_offsets(client: Client, topic: str, timestamp: int, version: int 
 # --- Produce -------------------------------------------------------------------------------------------------------
 
 
-async def test_errors_are_told_per_partition(node: Node) -> None:
+async def test_errors_are_told_per_partition(node: Node, client: Client) -> None:
     await node.create_topic("t", max_message_bytes="1000")
-    client = await node.connect()
 
     async def code(records: bytes | None, topic: str = "t", version: int = 9, **options: Any) -> int:
         return int(produced(await client.ask(produce_request(topic, records, **options), version)).error_code)
@@ -80,9 +79,8 @@ async def test_errors_are_told_per_partition(node: Node) -> None:
     assert await code(good) == 0
 
 
-async def test_without_acks_there_is_no_answer_but_an_error_closes(node: Node) -> None:
+async def test_without_acks_there_is_no_answer_but_an_error_closes(node: Node, client: Client) -> None:
     await node.create_topic("t")
-    client = await node.connect()
     await client.send(produce_request("t", batch(b"x"), acks=0), 9)
     got = fetched(await client.ask(fetch_request("t"), 12))
     assert values(got.records) == [(0, b"x")]
@@ -126,17 +124,15 @@ async def test_ids_for_transactions_are_refused_clearly(client: Client) -> None:
     assert (await client.ask(request, 4)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_flush_messages_makes_a_batch_durable_before_it_is_acknowledged(node: Node) -> None:
+async def test_flush_messages_makes_a_batch_durable_before_it_is_acknowledged(node: Node, client: Client) -> None:
     await node.create_topic("t", flush_messages="1")
-    client = await node.connect()
     answer = produced(await client.ask(produce_request("t", batch(b"x", b"y")), 9))
     assert answer.error_code == 0
     assert node.broker.replica_manager.get_partition("t", 0).log.recovery_point == 2
 
 
-async def test_too_few_replicas_in_the_isr_refuse_acks_all(node: Node) -> None:
+async def test_too_few_replicas_in_the_isr_refuse_acks_all(node: Node, client: Client) -> None:
     await node.create_topic("t", min_insync_replicas="2")
-    client = await node.connect()
     # One replica: the bound is capped by the number of replicas.
     assert produced(await client.ask(produce_request("t", batch(b"x")), 9)).error_code == 0
     state = node.broker.replica_manager.get_partition("t", 0).state
@@ -154,10 +150,9 @@ async def test_too_few_replicas_in_the_isr_refuse_acks_all(node: Node) -> None:
     assert produced(await client.ask(produce_request("t", batch(b"x"), acks=1), 9)).error_code == 0
 
 
-async def test_acks_all_waits_for_the_isr_and_times_out(node: Node) -> None:
+async def test_acks_all_waits_for_the_isr_and_times_out(node: Node, client: Client) -> None:
     """Two-phase: the connection reads on while the reply waits in its slot."""
     await node.create_topic("t")
-    client = await node.connect()
     manager = node.broker.replica_manager
     partition = manager.get_partition("t", 0)
     partition.state.become_leader(
@@ -198,9 +193,8 @@ async def test_a_broker_bounds_the_answer_whatever_is_asked_for(tmp_path: Path) 
         assert (len(values(first.records)), len(second.records)) == (1, 0)
 
 
-async def test_leader_epochs_fence(node: Node) -> None:
+async def test_leader_epochs_fence(node: Node, client: Client) -> None:
     topic_id = await node.create_topic("t")
-    client = await node.connect()
     node.broker.replica_manager.get_partition("t", 0).state.leader_epoch = 5
     for epoch, code in ((4, ErrorCode.FENCED_LEADER_EPOCH), (5, 0), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)):
         request = fetch_request("t", topic_id=topic_id)
@@ -234,10 +228,9 @@ async def test_a_fetch_waits_for_enough_bytes_and_no_longer_than_told(node: Node
 
 @pytest.mark.parametrize("records", [5, 200])
 async def test_a_fetch_that_its_limit_ends_is_not_kept_waiting_for_the_rest_of_a_batch(
-    node: Node, records: int
+    node: Node, client: Client, records: int
 ) -> None:
     await node.create_topic("t")
-    client = await node.connect()
     for _ in range(records):
         await client.ask(produce_request("t", batch(b"v" * 1_000)), 9)
     # Less than is there, and no number of whole batches.
@@ -311,9 +304,8 @@ async def test_a_waiting_fetch_does_not_give_way_to_another_fetch(node: Node) ->
     assert values(fetched((await client.receive())[1]).records)[0][0] == 0
 
 
-async def test_sessions_tell_only_the_news(node: Node) -> None:
+async def test_sessions_tell_only_the_news(node: Node, client: Client) -> None:
     topic_id = await node.create_topic("t", 3)
-    client = await node.connect()
 
     def request(session_id: int, epoch: int, offsets: Any = (), **options: Any) -> Any:
         result = fetch_request("t", offsets, topic_id=topic_id, session_id=session_id, session_epoch=epoch, **options)

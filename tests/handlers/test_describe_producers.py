@@ -12,7 +12,7 @@ from kbroker.wire.messages import alter_replica_log_dirs as alter
 from kbroker.wire.messages import create_topics as ct
 from kbroker.wire.messages import describe_producers as dp
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.node.node_harness import Client, batch, produce_request, running_node
+from tests.node.node_harness import Client, batch, produce_request
 from tests.node.quorum_harness import three_nodes
 from tests.patience import SHORT
 
@@ -23,32 +23,6 @@ async def described(client: Client, *topics: tuple[str, list[int]]) -> list[dp.P
     )
     answer = await client.ask(request, 0)
     return [partition for topic in answer.topics for partition in topic.partitions]
-
-
-async def test_producers_are_described_with_their_last_batch(tmp_path: Path) -> None:
-    now = int(time.time() * 1000)
-    async with running_node(tmp_path) as node:
-        await node.create_topic("t")
-        client = await node.connect()
-        assert [(p.error_code, p.active_producers) for p in await described(client, ("t", [0]))] == [(0, [])]
-        producer = await client.ask(InitProducerIdRequest(transactional_id=None), 5)
-        known = {"producer_id": producer.producer_id, "producer_epoch": 0, "timestamp": now}
-        for sequence in (0, 2):
-            records = batch(b"a", b"b", base_sequence=sequence, **known)
-            answer = await client.ask(produce_request("t", records), 9)
-            assert answer.responses[0].partition_responses[0].error_code == 0
-        expected = dp.ProducerState(
-            producer_id=producer.producer_id,
-            producer_epoch=0,
-            last_sequence=3,
-            last_timestamp=now + 1,
-            coordinator_epoch=-1,
-            current_txn_start_offset=-1,
-        )
-        assert (await described(client, ("t", [0])))[0].active_producers == [expected]
-    async with running_node(tmp_path) as node:
-        client = await node.connect()
-        assert (await described(client, ("t", [0])))[0].active_producers == [expected]
 
 
 async def test_a_follower_answers_from_its_own_log(tmp_path: Path) -> None:

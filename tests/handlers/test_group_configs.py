@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BROKER_CONFIGS, GROUP_CONFIG_SYNONYMS, GroupConfig
-from kbroker.config.absent import ALL_GROUP_CONFIGS
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.config_schema import group_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.messages import describe_configs as dc
 from kbroker.wire.messages import incremental_alter_configs as inc
-from kbroker.wire.messages import list_config_resources as lst
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 GROUP = 32
@@ -48,45 +46,6 @@ def in_force(plane: Plane, group_id: str) -> GroupConfig:
 
 def test_every_group_property_has_a_broker_property() -> None:
     assert set(GROUP_CONFIG_SYNONYMS.values()) <= set(BROKER_CONFIGS)
-
-
-async def test_a_groups_configs_are_set_described_listed_and_removed(tmp_path: Path) -> None:
-    async with metadata_plane(tmp_path) as plane:
-        assert in_force(plane, "g") == DEFAULTS
-        answer = await plane.ask(change("g", ("consumer.session.timeout.ms", "50000")))
-        assert [(entry.error_code, entry.resource_type) for entry in answer.responses] == [(0, GROUP)]
-        assert in_force(plane, "g") == GroupConfig(50_000, 5_000, 1_000)
-        assert in_force(plane, "other") == DEFAULTS
-
-        result = (await plane.ask(describe("g"))).results[0]
-        described = {config.name: config for config in result.configs}
-        assert set(described) == {name for name, key in ALL_GROUP_CONFIGS.items() if not key.internal}
-        lock = described["share.record.lock.duration.ms"]
-        assert (lock.value, lock.config_source) == ("30000", 5)
-        assert [(s.name, s.value, s.source) for s in lock.synonyms] == [
-            ("group.share.record.lock.duration.ms", "30000", 5)
-        ]
-        isolation = described["share.isolation.level"]
-        assert [(s.name, s.value, s.source) for s in isolation.synonyms] == [
-            ("share.isolation.level", "read_uncommitted", 5)
-        ]
-        session = described["consumer.session.timeout.ms"]
-        assert (session.value, session.config_source, session.read_only, session.config_type) == ("50000", 8, False, 3)
-        assert [(s.name, s.value, s.source) for s in session.synonyms] == [
-            ("consumer.session.timeout.ms", "50000", 8),
-            ("group.consumer.session.timeout.ms", "45000", 5),
-        ]
-        heartbeat = described["consumer.heartbeat.interval.ms"]
-        assert (heartbeat.value, heartbeat.config_source) == ("5000", 5)
-
-        listed = await plane.ask(lst.ListConfigResourcesRequest(resource_types=[GROUP]))
-        assert [(r.resource_name, r.resource_type) for r in listed.config_resources] == [("g", GROUP)]
-        every = await plane.ask(lst.ListConfigResourcesRequest())
-        assert [r.resource_type for r in every.config_resources] == [GROUP, 8, 4]
-
-        await plane.ask(change("g", ("consumer.session.timeout.ms", None)))
-        assert in_force(plane, "g") == DEFAULTS
-        assert not (await plane.ask(lst.ListConfigResourcesRequest(resource_types=[GROUP]))).config_resources
 
 
 async def test_the_brokers_own_values_stand_for_what_a_group_has_not_set(tmp_path: Path) -> None:

@@ -104,9 +104,8 @@ async def test_two_producers_in_one_request_are_refused_with_all_that_it_has(nod
     assert told == dict.fromkeys(("a", "b", "plain", "absent"), (E.INVALID_PRODUCER_ID_MAPPING, -1))
 
 
-async def test_a_batch_that_is_cut_short_is_none_of_a_transaction(node: Node) -> None:
+async def test_a_batch_that_is_cut_short_is_none_of_a_transaction(node: Node, client: Client) -> None:
     await node.create_topic("t")
-    client = await node.connect()
     for records, told in (
         (transactional(), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (transactional()[:-3], E.INVALID_RECORD),
@@ -118,9 +117,8 @@ async def test_a_batch_that_is_cut_short_is_none_of_a_transaction(node: Node) ->
         assert answer.responses[0].partition_responses[0].error_code == told
 
 
-async def test_an_error_of_the_log_comes_with_its_start_and_others_without(node: Node) -> None:
+async def test_an_error_of_the_log_comes_with_its_start_and_others_without(node: Node, client: Client) -> None:
     await node.create_topic("t", max_message_bytes="500")
-    client = await node.connect()
     data = batch(b"v")
     cases = {
         batch(b"v", is_control=True): (E.INVALID_RECORD, 0),

@@ -471,9 +471,10 @@ async def test_a_mistake_where_one_marker_is_written_ends_nothing_and_it_is_writ
 @pytest.mark.parametrize(
     ("transaction_version", "told"), [(-1, E.INVALID_REQUEST), (0, E.NONE), (2, E.NONE), (9, E.NONE)]
 )
-async def test_a_marker_of_no_transaction_version_is_refused(node: Node, transaction_version: int, told: E) -> None:
+async def test_a_marker_of_no_transaction_version_is_refused(
+    node: Node, client: Client, transaction_version: int, told: E
+) -> None:
     await node.create_topic("t")
-    client = await node.connect()
     marker = WritableTxnMarker(
         producer_id=7,
         producer_epoch=0,

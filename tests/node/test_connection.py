@@ -90,9 +90,8 @@ async def test_nonsense_ends_its_own_connection_with_one_line(
     assert told in lines[0]
 
 
-async def test_requests_byte_by_byte_and_many_at_once(node: Node) -> None:
+async def test_requests_byte_by_byte_and_many_at_once(node: Node, client: Client) -> None:
     await node.create_topic("t")
-    client = await node.connect()
     sent = [await client.send(produce_request("t", batch(b"x")), 9) for _ in range(100)]
     sent.append(await client.send(MetadataRequest(topics=[]), 9))
     sent.append(await client.send(fetch_request("t"), 12))
@@ -124,9 +123,8 @@ async def test_records_come_out_as_they_went_in(tmp_path: Path, linux: bool) -> 
         assert got == list(enumerate(sent))
 
 
-async def test_a_reader_that_does_not_read_stops_nobody_else(node: Node) -> None:
+async def test_a_reader_that_does_not_read_stops_nobody_else(node: Node, client: Client) -> None:
     await node.create_topic("t")
-    client = await node.connect()
     for _ in range(20):
         await client.ask(produce_request("t", batch(os.urandom(900_000))), 9)
     stuck = await node.connect()

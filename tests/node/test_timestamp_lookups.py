@@ -14,7 +14,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.runtime.later import Later
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.node.node_harness import Meanwhile, Node, batch, produce_request, running_node
+from tests.node.node_harness import Client, Meanwhile, Node, batch, produce_request, running_node
 
 
 def by_time(partitions: int, topic: str = "t", timestamp: int = 1000) -> ListOffsetsRequest:
@@ -54,9 +54,10 @@ async def test_others_are_served_between_the_look_ups_of_a_request(
         assert looked_up == 2000
 
 
-async def test_what_needs_no_reading_is_told_while_too_much_waits(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_needs_no_reading_is_told_while_too_much_waits(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await node.create_topic("t", 2)
-    client = await node.connect()
     queue = node.broker.services.timestamp_lookups
     queue.most_bytes = 0
     stuck: Later[None] = Later()
@@ -73,9 +74,10 @@ async def test_what_needs_no_reading_is_told_while_too_much_waits(node: Node, mo
         assert (told.error_code, told.offset) == (0, 0)
 
 
-async def test_errors_of_look_ups_are_told_by_partition(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_of_look_ups_are_told_by_partition(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await node.create_topic("t", 3)
-    client = await node.connect()
 
     def corrupt(log: PartitionLog, timestamp: int) -> Any:
         if log.topic_partition.partition == 0:

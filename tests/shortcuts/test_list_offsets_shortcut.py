@@ -12,7 +12,7 @@ from kbroker.node.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.node.node_harness import Node, batch, produce_request
+from tests.node.node_harness import Client, Node, batch, produce_request
 from tests.shortcuts import short_way
 
 
@@ -77,9 +77,8 @@ async def test_answers_as_the_long_way_does(node: Node, version: int, taken: lis
         assert taken == [True]
 
 
-async def test_a_topic_of_the_same_name_is_another_topic(node: Node, taken: list[bool]) -> None:
+async def test_a_topic_of_the_same_name_is_another_topic(node: Node, client: Client, taken: list[bool]) -> None:
     await node.create_topic("t")
-    client = await node.connect()
 
     async def latest() -> tuple[int, int]:
         answer = (await client.ask(offsets_of(LATEST), 9)).topics[0].partitions[0]
@@ -95,9 +94,8 @@ async def test_a_topic_of_the_same_name_is_another_topic(node: Node, taken: list
     assert taken[-1] is True
 
 
-async def test_two_partitions_of_one_request_go_the_long_way(node: Node, taken: list[bool]) -> None:
+async def test_two_partitions_of_one_request_go_the_long_way(node: Node, client: Client, taken: list[bool]) -> None:
     await node.create_topic("t", 2)
-    client = await node.connect()
     request = offsets_of(LATEST)
     request.topics[0].partitions.append(ListOffsetsPartition(partition_index=1, timestamp=EARLIEST))
     for _ in range(5):
