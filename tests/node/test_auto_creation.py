@@ -12,7 +12,7 @@ from kbroker.errors import ErrorCode
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.node.quorum_harness import Quorum, quorum
+from tests.node.quorum_harness import Quorum, quorum, three_nodes
 from tests.patience import SHORT
 
 PARTITIONS, FACTOR = "num.partitions", "default.replication.factor"
@@ -48,8 +48,7 @@ async def test_the_broker_that_is_asked_decides_and_the_controller_where_it_does
 ) -> None:
     properties_of = {number: dict(own) for number, own in enumerate((controller, *brokers), 1)}
     roles_of = {1: "controller", 2: "broker", 3: "broker"}
-    async with quorum(tmp_path, 3, initial=1, roles_of=roles_of, properties_of=properties_of) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, initial=1, roles_of=roles_of, properties_of=properties_of) as cluster:
         for broker, wanted in zip((2, 3), expected, strict=True):
             assert await ask_for(cluster, broker, f"asked-{broker}") == wanted
         # Who creates a topic without a count gets the controller's, whichever broker is asked.
@@ -62,8 +61,7 @@ async def test_the_broker_that_is_asked_decides_and_the_controller_where_it_does
 
 async def test_three_combined_nodes_decide_each_for_themselves(tmp_path: Path) -> None:
     properties_of = {1: {PARTITIONS: "2"}, 2: {PARTITIONS: "3", FACTOR: "3"}, 3: {FACTOR: "2"}}
-    async with quorum(tmp_path, properties_of=properties_of) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties_of=properties_of) as cluster:
         leader = await cluster.await_leader()
         defaults = properties_of[leader]
         for node_id, own in properties_of.items():
@@ -80,8 +78,7 @@ async def test_internal_topics_have_the_asked_brokers_shape_as_well(tmp_path: Pa
         "transaction.state.log.replication.factor": "2",
     }
     roles_of = {1: "controller", 2: "broker", 3: "broker"}
-    async with quorum(tmp_path, 3, initial=1, roles_of=roles_of, properties_of={3: own}) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, initial=1, roles_of=roles_of, properties_of={3: own}) as cluster:
         client = await cluster.node(3).connect()
         for key_type, topic, wanted in ((0, "__consumer_offsets", (7, 2)), (1, "__transaction_state", (5, 2))):
             if kind == "metadata":

@@ -28,7 +28,7 @@ from kbroker.wire.messages.begin_quorum_epoch import TopicData as BeginTopic
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
 from tests.node.node_harness import CLUSTER_ID, batch, produce_request
-from tests.node.quorum_harness import Quorum, quorum
+from tests.node.quorum_harness import Quorum, quorum, three_nodes
 from tests.node.test_log_dirs import FaultyDisk
 from tests.node.test_quorum import vote
 from tests.node.test_replication import TOPIC, create, leader_of, replica
@@ -115,8 +115,7 @@ async def test_a_second_broker_with_the_same_id_is_refused(tmp_path: Path, caplo
 
 
 async def test_an_earlier_life_of_a_broker_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         topic_id = await create(cluster)
         client = await cluster.controller_client(leader)
@@ -148,8 +147,7 @@ def begin(epoch: int, leader: int) -> BeginQuorumEpochRequest:
 
 
 async def test_who_may_not_vote_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         topic_id = await create(cluster)
         epoch = cluster.nodes[leader].metadata.describe_quorum().leader_epoch
@@ -168,8 +166,7 @@ async def test_a_vote_that_is_asked_of_another_disk_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With dynamic voters a replica is its node and its directory (KIP-853)."""
-    async with quorum(tmp_path, dynamic=True) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, dynamic=True) as cluster:
         leader = await cluster.await_leader()
         topic_id = await create(cluster)
         epoch = cluster.nodes[leader].metadata.describe_quorum().leader_epoch
@@ -301,8 +298,7 @@ async def test_a_clock_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFix
 async def test_what_was_told_of_a_node_is_told_again_after_a_while(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         client = await cluster.controller_client(leader)
         env = cluster.envs[leader]

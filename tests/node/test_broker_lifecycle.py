@@ -56,8 +56,7 @@ async def test_an_answer_that_is_of_a_later_release_ends_no_broker(
         return type(response)(error_code=9999)
 
     monkeypatch.setattr(ControllerChannels, "ask", of_later_release)
-    async with quorum(tmp_path, initial=1, roles_of={1: "controller", 2: "broker", 3: "broker"}) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, initial=1, roles_of={1: "controller", 2: "broker", 3: "broker"}) as cluster:
         assigned = CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 3])
         topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assigned])
         client = await cluster.controller_client(1)

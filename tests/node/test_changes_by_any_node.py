@@ -25,7 +25,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.node.quorum_harness import Quorum, quorum
+from tests.node.quorum_harness import Quorum, three_nodes
 
 _TOPIC = 2
 
@@ -37,8 +37,7 @@ def topic_everywhere(cluster: Quorum, name: str) -> list[Any]:
 
 @pytest.mark.parametrize("is_controller", [True, False])
 async def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         client = await cluster.node(leader if is_controller else leader % 3 + 1).connect()
 
@@ -100,8 +99,7 @@ async def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) 
 
 async def test_a_change_during_an_election_waits_for_the_next_controller(tmp_path: Path) -> None:
     """NOT_CONTROLLER is not for clients, many of which take it for final."""
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         others = [number for number in (1, 2, 3) if number != leader]
         clients = {number: await cluster.node(number).connect() for number in others}
@@ -131,8 +129,7 @@ async def test_a_change_during_an_election_waits_for_the_next_controller(tmp_pat
 
 
 async def test_all_that_a_broker_follows_from_another_comes_by_one_connection(tmp_path: Path) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         client = await cluster.node(leader).connect()
         made = await client.ask(

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
 
 
 async def all_know(cluster: Quorum, voters: list[int]) -> None:
@@ -43,8 +43,7 @@ async def test_a_controller_that_may_not_join_only_looks_on(tmp_path: Path) -> N
 
 
 async def test_a_voter_that_has_moved_says_where_it_is(tmp_path: Path) -> None:
-    async with quorum(tmp_path, dynamic=True) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, dynamic=True) as cluster:
         leader = await cluster.await_leader()
         moved = leader % 3 + 1
         await cluster.stop(moved)
@@ -57,8 +56,7 @@ async def test_a_voter_that_has_moved_says_where_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_voter_with_a_new_disk_takes_the_place_of_its_old_one(tmp_path: Path) -> None:
-    async with quorum(tmp_path, dynamic=True, controller_quorum_auto_join_enable="true") as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, dynamic=True, controller_quorum_auto_join_enable="true") as cluster:
         leader = await cluster.await_leader()
         away = leader % 3 + 1
         old = cluster.nodes[leader].metadata.voters.voters[away].key

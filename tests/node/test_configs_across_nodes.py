@@ -15,7 +15,7 @@ from kbroker.wire.messages.incremental_alter_configs import AlterableConfig as C
 from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
 from kbroker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.node.node_harness import Client
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import quorum, three_nodes
 
 RATE = "leader.replication.throttled.rate"
 _BROKER = 4
@@ -45,8 +45,7 @@ async def replace(client: Client, broker: str, value: str) -> int:
 
 
 async def test_every_broker_takes_its_own_properties_and_no_others(tmp_path: Path) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         controller = await cluster.await_leader()
 
         async def all_know(broker: str, rate: str) -> None:
@@ -87,8 +86,7 @@ async def test_every_broker_takes_its_own_properties_and_no_others(tmp_path: Pat
 
 async def test_what_a_broker_of_apache_kafka_passes_on_is_taken(tmp_path: Path) -> None:
     """In an envelope (KIP-590), after checks of its own: properties of that broker, for the controller to change."""
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         controller = await cluster.await_leader()
         other = str(controller % 3 + 1)
         resource = ChangedResource(

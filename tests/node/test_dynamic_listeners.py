@@ -20,7 +20,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, running_node
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import three_nodes
 from tests.node.test_sasl import ALICE, LISTENER, PLAIN_LINE, PROPERTIES, authenticate, handshake, logged_in
 from tests.patience import LONG, until
 
@@ -129,8 +129,7 @@ async def test_a_node_runs_no_code_that_a_controller_has_taken(
 ) -> None:
     """A controller does not know what the file of another node names: the broker goes on as its own file says."""
     (tmp_path / "who.py").write_text("def build(peer):\n    return 'User:built'\n")
-    async with quorum(tmp_path, properties={BUILDER: f"python:{tmp_path / 'who.py'}:build"}) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties={BUILDER: f"python:{tmp_path / 'who.py'}:build"}) as cluster:
         active = await cluster.await_leader()
         broker = next(node_id for node_id in cluster.nodes if node_id != active)
         controller = await cluster.controller_client(active)
@@ -237,8 +236,7 @@ async def test_a_node_judges_its_listeners_where_a_controller_could_not(
 ) -> None:
     """The controllers' listener takes what no broker has judged: nobody gets in by that, and no listener goes."""
     in_the_clear = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MORE:PLAINTEXT"
-    async with quorum(tmp_path, properties=PROPERTIES) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties=PROPERTIES) as cluster:
         active = await cluster.await_leader()
         broker = next(node_id for node_id in cluster.nodes if node_id != active)
         controller, node = await cluster.controller_client(active), cluster.node(broker)

@@ -19,7 +19,7 @@ from kbroker.wire.messages import broker_registration as api
 from kbroker.wire.messages import incremental_alter_configs as configs
 from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from tests.node.quorum_harness import Quorum, quorum
+from tests.node.quorum_harness import Quorum, quorum, three_nodes
 
 DEFAULTS = {"broker_session_timeout_ms": "9000", "broker_heartbeat_interval_ms": "2000"}
 """Apache Kafka's: the tests expect results that do not wait for them."""
@@ -50,8 +50,7 @@ async def seconds(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path: Path) -> None:
-    async with quorum(tmp_path, properties=DEFAULTS) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties=DEFAULTS) as cluster:
         leaving = others(cluster, await cluster.await_leader())[0]
         witness = others(cluster, leaving)[0]
         await create(cluster, "t")
@@ -75,8 +74,7 @@ async def test_a_broker_that_stops_hands_over_first_and_may_lead_again(tmp_path:
 async def test_a_broker_without_controlled_shutdown_leads_until_its_session_is_over(tmp_path: Path) -> None:
     """Nobody is told of another leader before, as in Apache Kafka."""
     properties = DEFAULTS | {"broker_session_timeout_ms": "4000", "broker_heartbeat_interval_ms": "500"}
-    async with quorum(tmp_path, controlled_shutdown_enable="false", properties=properties) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, controlled_shutdown_enable="false", properties=properties) as cluster:
         leaving = others(cluster, await cluster.await_leader())[0]
         witness = others(cluster, leaving)[0]
         await create(cluster, "t")
@@ -98,8 +96,7 @@ async def test_a_broker_without_controlled_shutdown_leads_until_its_session_is_o
 
 @pytest.mark.parametrize("which", ["broker", "controller"])
 async def test_a_killed_node_is_fenced_without_waiting_for_its_session(tmp_path: Path, which: str) -> None:
-    async with quorum(tmp_path, controller_quorum_election_timeout_ms="1000", properties=DEFAULTS) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, controller_quorum_election_timeout_ms="1000", properties=DEFAULTS) as cluster:
         controller = await cluster.await_leader()
         victim = controller if which == "controller" else others(cluster, controller)[0]
         await create(cluster, "t")
@@ -117,8 +114,7 @@ async def test_a_killed_node_is_fenced_without_waiting_for_its_session(tmp_path:
 
 
 async def test_only_a_refusal_shortens_a_session(tmp_path: Path) -> None:
-    async with quorum(tmp_path, broker_session_timeout_ms="2500") as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, broker_session_timeout_ms="2500") as cluster:
         controller = await cluster.await_leader()
         driver = cluster.nodes[controller].metadata
         with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as closed:
@@ -170,8 +166,7 @@ async def test_a_broker_that_dies_right_after_the_controller_is_missed_too(tmp_p
 
 
 async def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_path: Path) -> None:
-    async with quorum(tmp_path, properties=DEFAULTS) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties=DEFAULTS) as cluster:
         await create(cluster, "t")
         for node_id in (1, 2, 3):
             assert await seconds(lambda: cluster.stop(node_id)) < 1.5  # noqa: B023
@@ -182,8 +177,7 @@ async def test_the_last_nodes_stop_without_waiting_for_those_that_are_gone(tmp_p
 async def test_a_clean_stop_stays_one_when_the_next_start_finds_no_quorum_and_is_stopped(tmp_path: Path) -> None:
     """Else the controller would take the broker for one that may have lost records (KIP-966)."""
     marker = tmp_path / "node3" / CLEAN_SHUTDOWN
-    async with quorum(tmp_path, properties=DEFAULTS) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties=DEFAULTS) as cluster:
         await create(cluster, "t")
         epoch = cluster.nodes[3].broker_epoch
         await cluster.stop(1, 2, 3)
@@ -197,8 +191,7 @@ async def test_a_clean_stop_stays_one_when_the_next_start_finds_no_quorum_and_is
 
 
 async def test_leaders_go_back_to_where_they_belong_and_may_be_asked_to(tmp_path: Path) -> None:
-    async with quorum(tmp_path, leader_imbalance_check_interval_seconds="1", properties=DEFAULTS) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, leader_imbalance_check_interval_seconds="1", properties=DEFAULTS) as cluster:
         controller = await cluster.await_leader()
         leaving = others(cluster, controller)[0]
         await create(cluster, "t")
@@ -254,8 +247,7 @@ async def test_the_only_controller_is_a_broker_among_others(tmp_path: Path) -> N
 
 
 async def test_partitions_move_to_other_brokers_and_a_move_is_called_off(tmp_path: Path) -> None:
-    async with quorum(tmp_path, properties=DEFAULTS) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties=DEFAULTS) as cluster:
         controller = await cluster.await_leader()
         client = await cluster.controller_client(controller)
         assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]

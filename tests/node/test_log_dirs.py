@@ -35,7 +35,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import three_nodes
 from tests.patience import LONG, SHORT, until
 
 ONE, TWO = "data", "more"
@@ -304,8 +304,7 @@ async def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
 
 async def test_a_controller_takes_cordoned_dirs_from_their_broker_alone(tmp_path: Path) -> None:
     """Another node than the active controller has judged the paths, which a controller does not know."""
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         controller = await cluster.await_leader()
         broker = next(node_id for node_id in cluster.nodes if node_id != controller)
         path = cluster.nodes[broker].log_manager.log_dirs[0].path

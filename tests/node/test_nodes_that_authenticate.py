@@ -19,7 +19,7 @@ from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client
-from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
 
 PASSWORDS = {"node": "n0de", "admin": "adm1n", "alice": "al1ce"}
 USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
@@ -50,9 +50,7 @@ async def connect(cluster: Quorum, node_id: int, user: str, listener: str = "PLA
 @asynccontextmanager
 async def nodes(path: Path) -> AsyncIterator[Quorum]:
     """Three nodes that have started, with the properties above."""
-    async with quorum(path, properties=PROPERTIES) as cluster:
-        await cluster.start(1, 2, 3)
-        await cluster.await_leader()
+    async with three_nodes(path, properties=PROPERTIES) as cluster:
         yield cluster
 
 

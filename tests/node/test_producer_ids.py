@@ -10,7 +10,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.producer_ids import ProducerIdAllocator
 from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import three_nodes
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH])
@@ -32,8 +32,7 @@ async def test_a_client_is_to_try_again_while_the_controller_grants_none(error: 
 
 async def test_a_broker_that_had_to_register_anew_is_granted_ids(tmp_path: Path) -> None:
     """Somebody has unregistered it while it ran: its epoch is another since."""
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         forgotten = next(node_id for node_id in cluster.nodes if node_id != leader)
         broker, lifecycle = cluster.nodes[forgotten], cluster.nodes[forgotten].lifecycle

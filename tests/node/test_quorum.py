@@ -32,7 +32,7 @@ from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
 from tests.node.node_harness import CLUSTER_ID
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import quorum, three_nodes
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -54,8 +54,7 @@ async def test_three_nodes_elect_and_share_their_metadata(tmp_path: Path, dynami
 
 @pytest.mark.parametrize("orderly", [True, False])
 async def test_the_metadata_survives_its_leader(tmp_path: Path, orderly: bool) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         old = await cluster.await_leader()
         await cluster.node(old).create_topic("before")
         await cluster.topics_everywhere(["before"])
@@ -92,22 +91,8 @@ def vote(epoch: int, candidate: int, *, cluster_id: str | None = CLUSTER_ID, pre
     )
 
 
-@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
-async def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
-        client = await cluster.node(1).connect(listener)
-        answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
-        keys = {entry.api_key for entry in answer.api_keys}
-        only_controllers = {52, 53, 54, 58, 59, 62, 63, 67, 70, 73, 82}
-        assert (keys & only_controllers) == (only_controllers if listener == "CONTROLLER" else set())
-        assert {1, 18, 55, 80, 81} <= keys
-        assert (0 in keys) == (listener == "PLAINTEXT")
-
-
 async def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         leader = await cluster.await_leader()
         away = next(node_id for node_id in (1, 2, 3) if node_id != leader)
         await cluster.node(leader).create_topic("gone")
@@ -139,8 +124,7 @@ async def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
 
     monkeypatch.setattr(RaftPeers, "send", watched)
     limits = {"controller_quorum_fetch_max_bytes": "400", "controller_quorum_fetch_snapshot_max_bytes": "300"}
-    async with quorum(tmp_path, properties=limits) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, properties=limits) as cluster:
         away = await cluster.await_leader() % 3 + 1
         await cluster.stop(away)
         leader = await cluster.await_leader()
@@ -188,8 +172,7 @@ async def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_pat
 
 async def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) -> None:
     """Producer ids, topics that are made when they are first asked for, requests in an envelope."""
-    async with quorum(tmp_path, broker_session_timeout_ms="60000") as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path, broker_session_timeout_ms="60000") as cluster:
         leader = await cluster.await_leader()
         follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
         client = await cluster.node(follower).connect()
@@ -242,8 +225,7 @@ async def test_a_node_that_has_left_the_quorum_says_so_as_kafkas_does(
         messages.RemoveVoter(replica),
         messages.UpdateVoter(1, replica, at, 0, 1),
     ]
-    async with quorum(tmp_path) as cluster:
-        await cluster.start(1, 2, 3)
+    async with three_nodes(tmp_path) as cluster:
         client = await cluster.controller_client(1)
         with monkeypatch.context() as patch:
             patch.setattr(MetadataPlane, "ask_quorum", ended)

@@ -31,7 +31,7 @@ from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
 from tests.node.node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
-from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
 from tests.patience import LONG
 
 MECHANISM = "SCRAM-SHA-512"
@@ -126,9 +126,7 @@ def test_nodes_log_in_to_one_another(
         monkeypatch.setattr(MetadataPlane, "scram_credential", watched)
         format_nodes(tmp_path)
         options: dict[str, Any] = {**PROPERTIES, "connections.max.reauth.ms": "300"}
-        async with quorum(tmp_path, **options) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path, **options) as cluster:
             admin = await logged_in(cluster.node(1))
             created = await admin.ask(
                 CreateTopicsRequest(
@@ -208,9 +206,7 @@ async def test_nodes_change_the_mechanism_by_which_they_log_in_to_one_another(tm
         assert answer.error_code == 0, answer.error_message
 
     format_nodes(tmp_path)
-    async with quorum(tmp_path, properties=PROPERTIES) as cluster:
-        await cluster.start(1, 2, 3)
-        await cluster.await_leader()
+    async with three_nodes(tmp_path, properties=PROPERTIES) as cluster:
         admins = {node_id: await logged_in(cluster.node(node_id)) for node_id in cluster.nodes}
         steps: list[dict[str, str]] = [
             {f"{own}.plain.sasl.jaas.config": PLAIN_LINE, f"{own}.sasl.enabled.mechanisms": f"{MECHANISM},PLAIN"},

@@ -24,7 +24,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.node.node_harness import Client, batch, fetch_request, values
-from tests.node.quorum_harness import Quorum, quorum
+from tests.node.quorum_harness import Quorum, quorum, three_nodes
 from tests.patience import SHORT
 
 ID = "transactional-id"
@@ -87,9 +87,9 @@ def in_transaction(producer: Any, *sequences: tuple[int, int]) -> ProduceRequest
 async def test_a_transaction_over_partitions_of_all_nodes(tmp_path: Path, killed: str, commit: bool) -> None:
     """Version 2: each leader has its partition added by the coordinator, which sends each its marker. Whoever dies
     before the markers are written, they are written in the end, by the next coordinator or to the next leader."""
-    async with quorum(tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1") as cluster:
-        await cluster.start(1, 2, 3)
-        await cluster.await_leader()
+    async with three_nodes(
+        tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+    ) as cluster:
         await create_topic(cluster)
         assert sorted(leaders(cluster).values()) == [1, 2, 3]
         client = await coordinator(cluster)
@@ -139,9 +139,9 @@ async def test_a_producers_batches_keep_their_order_while_the_coordinator_is_ask
     tmp_path: Path, version: int
 ) -> None:
     """A request to a partition that is new to the transaction waits; the ones behind it, to known ones, wait too."""
-    async with quorum(tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1") as cluster:
-        await cluster.start(1, 2, 3)
-        await cluster.await_leader()
+    async with three_nodes(
+        tmp_path, transaction_state_log_num_partitions="1", offsets_topic_num_partitions="1"
+    ) as cluster:
         client = await coordinator(cluster)
         by_coordinator = leaders(cluster, "__transaction_state")[0]
         leader = next(each for each in cluster.nodes if each != by_coordinator)
