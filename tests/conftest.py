@@ -63,7 +63,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let tests find Apache Kafka's tools in KAFKA_HOME, where a distribution has them, when only its jars are here."""
-    config.pluginmanager.import_plugin("tests.flaky")
+    for plugin in ("tests.flaky", "tests.coroutines"):
+        config.pluginmanager.import_plugin(plugin)
     home = find_kafka_home()
     if home is None or os.environ.get("KAFKA_HOME"):
         return

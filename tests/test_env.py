@@ -110,54 +110,45 @@ def test_what_can_be_no_name_of_a_host_cannot_be_listened_on(host: str) -> None:
         trio.run(RealNetwork().bind, host, 9092)
 
 
-def test_a_port_that_is_bound_is_nobody_elses_though_nobody_listens_there() -> None:
-    async def main() -> None:
-        [port] = free_ports(1)
-        network = RealNetwork()
-        first = await network.bind("127.0.0.1", port)
-        for host in ("127.0.0.1", "0.0.0.0"):
-            with pytest.raises(FatalError, match=f"cannot listen on {host}:{port}: the port is in use"):
-                await network.bind(host, port)
-        first.listen()
-        with pytest.raises(
-            FatalError, match=rf"in use by process {os.getpid()} \(.*\); --port or listeners name another"
-        ):
-            await network.bind("127.0.0.1", port)
-        with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            other.bind(("127.0.0.1", port))
-        first.listen()
-        socket.create_connection(("127.0.0.1", port)).close()
-        first.close()
-
-    trio.run(main)
+async def test_a_port_that_is_bound_is_nobody_elses_though_nobody_listens_there() -> None:
+    [port] = free_ports(1)
+    network = RealNetwork()
+    first = await network.bind("127.0.0.1", port)
+    for host in ("127.0.0.1", "0.0.0.0"):
+        with pytest.raises(FatalError, match=f"cannot listen on {host}:{port}: the port is in use"):
+            await network.bind(host, port)
+    first.listen()
+    with pytest.raises(FatalError, match=rf"in use by process {os.getpid()} \(.*\); --port or listeners name another"):
+        await network.bind("127.0.0.1", port)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+    first.listen()
+    socket.create_connection(("127.0.0.1", port)).close()
+    first.close()
 
 
-def test_a_port_can_be_had_at_once_though_connections_of_its_last_owner_are_not_over() -> None:
+async def test_a_port_can_be_had_at_once_though_connections_of_its_last_owner_are_not_over() -> None:
     """They are in TIME_WAIT for a minute where the owner has ended them, and open where a child still has them."""
-
-    async def main() -> None:
-        [port] = free_ports(1)
-        network = RealNetwork()
-        streams = []
-        for is_open in (False, True):
-            listener = await network.bind("127.0.0.1", port)
-            with pytest.raises(FatalError, match="the port is in use"):
-                await network.bind("127.0.0.1", port)
-            listener.listen()
-            with socket.create_connection(("127.0.0.1", port)) as client:
-                stream = await listener.accept()
-                streams.append(stream)
-                if not is_open:
-                    stream.close()
-                    assert client.recv(1) == b""
-            listener.close()
-            with socket.socket() as other, pytest.raises(OSError, match="in use"):
-                other.bind(("127.0.0.1", port))
-        (await network.bind("127.0.0.1", port)).close()
-        streams[-1].close()
-
-    trio.run(main)
+    [port] = free_ports(1)
+    network = RealNetwork()
+    streams = []
+    for is_open in (False, True):
+        listener = await network.bind("127.0.0.1", port)
+        with pytest.raises(FatalError, match="the port is in use"):
+            await network.bind("127.0.0.1", port)
+        listener.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            stream = await listener.accept()
+            streams.append(stream)
+            if not is_open:
+                stream.close()
+                assert client.recv(1) == b""
+        listener.close()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+    (await network.bind("127.0.0.1", port)).close()
+    streams[-1].close()
 
 
 def test_long_work_gives_the_interpreter_to_the_event_loop_often() -> None:
@@ -186,20 +177,16 @@ both_families = pytest.mark.skipif(not has_ipv6(), reason="this machine has no I
 
 @both_families
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
-def test_a_host_that_stands_for_all_addresses_is_listened_at_in_both_families(host: str) -> None:
+async def test_a_host_that_stands_for_all_addresses_is_listened_at_in_both_families(host: str) -> None:
     """Each of the three is as in Apache Kafka 4.4.0; port 0 is one port, and a client of IPv4 has its own address."""
-
-    async def main() -> None:
-        listener = await RealNetwork().bind(host, 0)
-        listener.listen()
-        for client_host in ("127.0.0.1", "::1", "127.0.0.1"):
-            with socket.create_connection((client_host, listener.address[1])), trio.fail_after(SHORT):
-                stream = await listener.accept()
-                assert stream.peer[0] == client_host
-                stream.close()
-        listener.close()
-
-    trio.run(main)
+    listener = await RealNetwork().bind(host, 0)
+    listener.listen()
+    for client_host in ("127.0.0.1", "::1", "127.0.0.1"):
+        with socket.create_connection((client_host, listener.address[1])), trio.fail_after(SHORT):
+            stream = await listener.accept()
+            assert stream.peer[0] == client_host
+            stream.close()
+    listener.close()
 
 
 @both_families
@@ -223,32 +210,26 @@ def test_a_name_is_listened_at_by_all_of_its_addresses_that_are_here() -> None:
 
 
 @both_families
-def test_a_port_is_taken_at_all_addresses_or_at_none() -> None:
-    async def main() -> None:
-        with socket.socket(socket.AF_INET6) as other:
-            other.bind(("::1", 0))
-            port = other.getsockname()[1]
-            with pytest.raises(FatalError, match=f"cannot listen on 0.0.0.0:{port}: the port is in use"):
-                await RealNetwork().bind("0.0.0.0", port)
-        (await RealNetwork().bind("0.0.0.0", port)).close()
-
-    trio.run(main)
+async def test_a_port_is_taken_at_all_addresses_or_at_none() -> None:
+    with socket.socket(socket.AF_INET6) as other:
+        other.bind(("::1", 0))
+        port = other.getsockname()[1]
+        with pytest.raises(FatalError, match=f"cannot listen on 0.0.0.0:{port}: the port is in use"):
+            await RealNetwork().bind("0.0.0.0", port)
+    (await RealNetwork().bind("0.0.0.0", port)).close()
 
 
 @both_families
-def test_a_listener_at_several_addresses_ends_for_who_waits_there() -> None:
-    async def main() -> None:
-        listener = await RealNetwork().bind("", 0)
-        listener.listen()
-        with trio.fail_after(SHORT):
-            async with trio.open_nursery() as nursery:
+async def test_a_listener_at_several_addresses_ends_for_who_waits_there() -> None:
+    listener = await RealNetwork().bind("", 0)
+    listener.listen()
+    with trio.fail_after(SHORT):
+        async with trio.open_nursery() as nursery:
 
-                async def accept() -> None:
-                    with pytest.raises(trio.ClosedResourceError):
-                        await listener.accept()
+            async def accept() -> None:
+                with pytest.raises(trio.ClosedResourceError):
+                    await listener.accept()
 
-                nursery.start_soon(accept)
-                await trio.testing.wait_all_tasks_blocked()
-                listener.close()
-
-    trio.run(main)
+            nursery.start_soon(accept)
+            await trio.testing.wait_all_tasks_blocked()
+            listener.close()

@@ -51,27 +51,24 @@ def test_it_begins_when_somebody_first_waits_for_it() -> None:
     assert (begun, heard) == ([later], [7, 7])
 
 
-def test_tasks_await_it() -> None:
-    async def main() -> None:
-        later: Later[int] = Later()
-        got: list[Any] = []
+async def test_tasks_await_it() -> None:
+    later: Later[int] = Later()
+    got: list[Any] = []
 
-        async def wait() -> None:
-            try:
-                got.append(await later)
-            except ApiError as error:
-                got.append(error.code)
+    async def wait() -> None:
+        try:
+            got.append(await later)
+        except ApiError as error:
+            got.append(error.code)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not got
-            later.fail(ApiError(ErrorCode.NOT_COORDINATOR))
-        assert got == [ErrorCode.NOT_COORDINATOR] * 2
-        done: Later[int] = Later()
-        done.set(1)
-        with trio.testing.assert_no_checkpoints():
-            assert await done == 1
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not got
+        later.fail(ApiError(ErrorCode.NOT_COORDINATOR))
+    assert got == [ErrorCode.NOT_COORDINATOR] * 2
+    done: Later[int] = Later()
+    done.set(1)
+    with trio.testing.assert_no_checkpoints():
+        assert await done == 1

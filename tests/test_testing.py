@@ -144,7 +144,8 @@ from kbroker.testing import running_broker
 with running_broker():
     assert gc.isenabled()
     late = [name for name in sys.modules if name.startswith(("kbroker.client", "kbroker.testing.cluster"))]
-    late += {f"kbroker.{name}" for name in ("handlers.fetch", "groups.group_coordinator")} & set(sys.modules)
+    names = ("handlers.fetch", "cores.groups.group_coordinator", "wire.layouts")
+    late += {"construct", *(f"kbroker.{name}" for name in names)} & set(sys.modules)
 gc.disable()
 with running_broker():
     assert not gc.isenabled()

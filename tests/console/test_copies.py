@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import cast
@@ -17,7 +17,6 @@ from kbroker.client.records_io.copy_position import CopyPosition
 from kbroker.tools.console import copies
 from kbroker.tools.console.copies import Control, Copies, CopyContext, Defect, ImportCopy, Outcome, ReplayCopy, State
 from kbroker.tools.console.uploads import NoUpload, Upload
-from tests.patience import SHORT
 
 PLACE = cast(CopyPosition, object())
 
@@ -81,100 +80,76 @@ def replay(
     )
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        with trio.fail_after(SHORT):
-            await test()
-
-    trio.run(main)
-
-
 async def settled(copy: ReplayCopy) -> None:
     while copy.state is State.RUNNING:
         await trio.sleep(0.001)
 
 
-def test_steps_follow_one_another_and_each_goes_on_where_the_last_ended() -> None:
-    async def test() -> None:
-        audit = Audit()
-        steps = Steps(
-            Outcome(3, 5, ["a"], goon={0: 5}, ends={0: 9}),
-            Outcome(1, 2, error="no leader", place=PLACE, goon={0: 7}, ends={0: 9}),
-            ClientError("no broker"),
-            Outcome(2, 2, finished=True, goon={0: 9}, ends={0: 9}),
-        )
-        copy = replay(steps, audit)
+async def test_steps_follow_one_another_and_each_goes_on_where_the_last_ended() -> None:
+    audit = Audit()
+    steps = Steps(
+        Outcome(3, 5, ["a"], goon={0: 5}, ends={0: 9}),
+        Outcome(1, 2, error="no leader", place=PLACE, goon={0: 7}, ends={0: 9}),
+        ClientError("no broker"),
+        Outcome(2, 2, finished=True, goon={0: 9}, ends={0: 9}),
+    )
+    copy = replay(steps, audit)
+    copy.go_on()
+    await copy.settled.wait()
+    await settled(copy)
+    assert (copy.state, copy.error, copy.failure) == (State.FAILED, "no leader", None)
+    copy.go_on()
+    await settled(copy)
+    assert (copy.state, copy.error) == (State.FAILED, "no broker")
+    copy.go_on()
+    copy.go_on()  # a second button is none
+    await settled(copy)
+    assert (copy.state, copy.stored, copy.looked_at, copy.not_stored) == (State.DONE, 6, 9, 1)
+    after_failure = ({0: 7}, {0: 9}, PLACE)
+    assert steps.given == [({}, {}, None), ({0: 5}, {0: 9}, None), after_failure, after_failure]
+    assert audit == ["failed: no leader (4 stored, 1 not)", "failed: no broker (4 stored, 1 not)",
+                     "done: 6 stored, 1 not"]  # fmt: skip
+
+
+async def test_an_error_before_anything_was_done_is_known_as_such() -> None:
+    error = ClientError("no such topic")
+    copy = replay(Steps(error), Audit())
+    copy.go_on()
+    await copy.settled.wait()
+    assert copy.failure is error
+
+
+async def test_a_copy_is_cancelled_in_the_middle_of_a_step() -> None:
+    for ends in ("button", "session"):
+        audit, session = Audit(), Session()
+        copy = replay(Steps(Outcome(3, 3, goon={0: 3}), held=True), audit, session)
         copy.go_on()
         await copy.settled.wait()
+        if ends == "button":
+            copy.cancel()
+            assert copy.view()["cancelling"]
+        else:
+            session.scope.cancel()
         await settled(copy)
-        assert (copy.state, copy.error, copy.failure) == (State.FAILED, "no leader", None)
+        assert (copy.state, copy.stored, copy.view()["cancelling"]) == (State.CANCELLED, 3, False)
+        assert audit == ["cancelled: 3 stored, 0 not"]
+
+
+async def test_it_ends_without_a_page_only_if_that_was_asked_for() -> None:
+    for ends_unwatched, expected in ((True, State.CANCELLED), (False, State.DONE)):
+        times = iter([0.0, 0.0, *[copies.UNWATCHED_SECONDS + 1] * 9])
+        steps = Steps(Outcome(1, 1, goon={0: 1}), Outcome(1, 1, finished=True))
+        copy = replay(steps, Audit(), ends_unwatched=ends_unwatched, clock=partial(next, times))
         copy.go_on()
         await settled(copy)
-        assert (copy.state, copy.error) == (State.FAILED, "no broker")
-        copy.go_on()
-        copy.go_on()  # a second button is none
-        await settled(copy)
-        assert (copy.state, copy.stored, copy.looked_at, copy.not_stored) == (State.DONE, 6, 9, 1)
-        after_failure = ({0: 7}, {0: 9}, PLACE)
-        assert steps.given == [({}, {}, None), ({0: 5}, {0: 9}, None), after_failure, after_failure]
-        assert audit == ["failed: no leader (4 stored, 1 not)", "failed: no broker (4 stored, 1 not)",
-                         "done: 6 stored, 1 not"]  # fmt: skip
-
-    run(test)
+        assert copy.state is expected
 
 
-def test_an_error_before_anything_was_done_is_known_as_such() -> None:
-    async def test() -> None:
-        error = ClientError("no such topic")
-        copy = replay(Steps(error), Audit())
-        copy.go_on()
-        await copy.settled.wait()
-        assert copy.failure is error
-
-    run(test)
-
-
-def test_a_copy_is_cancelled_in_the_middle_of_a_step() -> None:
-    async def test() -> None:
-        for ends in ("button", "session"):
-            audit, session = Audit(), Session()
-            copy = replay(Steps(Outcome(3, 3, goon={0: 3}), held=True), audit, session)
-            copy.go_on()
-            await copy.settled.wait()
-            if ends == "button":
-                copy.cancel()
-                assert copy.view()["cancelling"]
-            else:
-                session.scope.cancel()
-            await settled(copy)
-            assert (copy.state, copy.stored, copy.view()["cancelling"]) == (State.CANCELLED, 3, False)
-            assert audit == ["cancelled: 3 stored, 0 not"]
-
-    run(test)
-
-
-def test_it_ends_without_a_page_only_if_that_was_asked_for() -> None:
-    async def test() -> None:
-        for ends_unwatched, expected in ((True, State.CANCELLED), (False, State.DONE)):
-            times = iter([0.0, 0.0, *[copies.UNWATCHED_SECONDS + 1] * 9])
-            steps = Steps(Outcome(1, 1, goon={0: 1}), Outcome(1, 1, finished=True))
-            copy = replay(steps, Audit(), ends_unwatched=ends_unwatched, clock=partial(next, times))
-            copy.go_on()
-            await settled(copy)
-            assert copy.state is expected
-
-    run(test)
-
-
-def test_the_console_ends_while_a_copy_goes_on() -> None:
+async def test_the_console_ends_while_a_copy_goes_on() -> None:
     steps = Steps(Outcome(), held=True)
-
-    async def main() -> None:
-        copy = replay(steps, Audit())
-        copy.go_on()
-        await copy.settled.wait()
-
-    trio.run(main)
+    copy = replay(steps, Audit())
+    copy.go_on()
+    await copy.settled.wait()
     assert len(steps.given) == 1
 
 
@@ -207,60 +182,54 @@ class Pieces:
         return self.step(client, "", begin, place)
 
 
-def test_so_many_are_open_and_so_many_are_told_of() -> None:
-    async def test() -> None:
-        imports = Imports()
-        kept, add = imports.kept, imports.add
-        made = [add("a") for _ in range(copies.MOST_OWN)]
-        assert None not in made and add("a") is None and add("b") is not None, "a session has so many"
-        imports.now = copies.IDLE_SECONDS
-        for copy in made[1:]:
-            assert copy is not None
-            copy.seen()
-        imports.now += 1
-        assert add("a") is not None and made[0] is not None and made[0].state is State.CANCELLED, "it makes room"
-        kept.end("b")
-        for session in range(copies.MOST_OPEN // copies.MOST_OWN - 1):
-            assert all(add(f"other {session}") for _ in range(copies.MOST_OWN))
-        assert add("b") is None, "all sessions have so many"
-        for each in kept.of("a"):
-            each.cancel()
+async def test_so_many_are_open_and_so_many_are_told_of() -> None:
+    imports = Imports()
+    kept, add = imports.kept, imports.add
+    made = [add("a") for _ in range(copies.MOST_OWN)]
+    assert None not in made and add("a") is None and add("b") is not None, "a session has so many"
+    imports.now = copies.IDLE_SECONDS
+    for copy in made[1:]:
+        assert copy is not None
+        copy.seen()
+    imports.now += 1
+    assert add("a") is not None and made[0] is not None and made[0].state is State.CANCELLED, "it makes room"
+    kept.end("b")
+    for session in range(copies.MOST_OPEN // copies.MOST_OWN - 1):
+        assert all(add(f"other {session}") for _ in range(copies.MOST_OWN))
+    assert add("b") is None, "all sessions have so many"
+    for each in kept.of("a"):
+        each.cancel()
+    last = add("a")
+    assert last is not None and kept.find("a", last.id) is last and kept.find("b", last.id) is None
+    for _ in range(30):
         last = add("a")
-        assert last is not None and kept.find("a", last.id) is last and kept.find("b", last.id) is None
-        for _ in range(30):
-            last = add("a")
-            assert last is not None
-            last.cancel()
-        assert len(kept.of("a")) == 22, "of those that are over the oldest are forgotten"
-        kept.end("a")
-        assert add("b") is not None and not kept.of("a")
-
-    run(test)
+        assert last is not None
+        last.cancel()
+    assert len(kept.of("a")) == 22, "of those that are over the oldest are forgotten"
+    kept.end("a")
+    assert add("b") is not None and not kept.of("a")
 
 
-def test_the_file_of_an_import_is_dropped_when_it_is_over_or_its_session_has_ended() -> None:
-    async def test() -> None:
-        imports = Imports()
-        for ends in ("done", "cancelled", "session"):
-            copy = imports.add("a", ClientError("no broker"), Outcome(finished=True))
-            assert copy is not None
-            upload = imports.kept.begin_file("a", copy)
-            assert upload is not None
-            upload.add(0, b"PAR1")
+async def test_the_file_of_an_import_is_dropped_when_it_is_over_or_its_session_has_ended() -> None:
+    imports = Imports()
+    for ends in ("done", "cancelled", "session"):
+        copy = imports.add("a", ClientError("no broker"), Outcome(finished=True))
+        assert copy is not None
+        upload = imports.kept.begin_file("a", copy)
+        assert upload is not None
+        upload.add(0, b"PAR1")
+        await copy.store_rows(upload)
+        assert (copy.state, copy.view()["kept"], upload.is_closed) == (State.FAILED, 4, False), "it goes on with it"
+        copy.go_on()
+        if ends == "done":
             await copy.store_rows(upload)
-            assert (copy.state, copy.view()["kept"], upload.is_closed) == (State.FAILED, 4, False), "it goes on with it"
-            copy.go_on()
-            if ends == "done":
-                await copy.store_rows(upload)
-            elif ends == "session":
-                imports.kept.end("a")
-            else:
-                copy.cancel()
-            assert copy.is_over and upload.is_closed and copy.view()["kept"] == 0
-            with pytest.raises(NoUpload), upload.use():
-                pass
-
-    run(test)
+        elif ends == "session":
+            imports.kept.end("a")
+        else:
+            copy.cancel()
+        assert copy.is_over and upload.is_closed and copy.view()["kept"] == 0
+        with pytest.raises(NoUpload), upload.use():
+            pass
 
 
 def test_a_file_that_is_used_is_closed_after_that() -> None:
@@ -289,15 +258,12 @@ def test_a_file_makes_room_with_its_copy() -> None:
     assert begin("d") is None, "all sessions have so many"
 
 
-def test_it_is_told_what_may_be_stored_twice() -> None:
-    async def test() -> None:
-        copy = Imports().add(
-            "a", ClientError("refused"), Outcome(1, error="lost", place=PLACE, may_double=3), Defect("it failed")
-        )
-        assert copy is not None
-        for expected in (0, 3, None):
-            await copy.store("", 0)
-            assert (copy.state, copy.view()["may_double"]) == (State.FAILED, expected)
-            copy.go_on()
-
-    run(test)
+async def test_it_is_told_what_may_be_stored_twice() -> None:
+    copy = Imports().add(
+        "a", ClientError("refused"), Outcome(1, error="lost", place=PLACE, may_double=3), Defect("it failed")
+    )
+    assert copy is not None
+    for expected in (0, 3, None):
+        await copy.store("", 0)
+        assert (copy.state, copy.view()["may_double"]) == (State.FAILED, expected)
+        copy.go_on()

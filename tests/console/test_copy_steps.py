@@ -58,7 +58,7 @@ def test_what_a_producer_without_an_id_may_double_is_told(
 ) -> None:
     monkeypatch.setattr(Producer, "_init_producer_id", lambda _: (-1, -1))
     order = ImportOrder("plain", "jsonl", keeps_partitions=False)
-    with Client(broker.bootstrap_servers, timeout=10) as impatient:
+    with Client(broker.bootstrap_servers, timeout=3) as impatient:
         impatient.partitions_of("plain")
         with broker.faults.drop("Produce", when="after", topic="plain"):
             outcome = order.step(impatient, ROWS, 0, None)

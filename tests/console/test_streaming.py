@@ -81,27 +81,24 @@ def test_what_breaks_off_has_no_proper_end() -> None:
     assert pieces(sent_by(produce)) == [(b"one", True)]
 
 
-def test_what_runs_for_a_session_ends_with_it() -> None:
-    async def main() -> None:
-        sessions = Sessions()
-        session = sessions.begin(None)
-        with trio.fail_after(SHORT):
-            async with trio.open_nursery() as nursery:
+async def test_what_runs_for_a_session_ends_with_it() -> None:
+    sessions = Sessions()
+    session = sessions.begin(None)
+    with trio.fail_after(SHORT):
+        async with trio.open_nursery() as nursery:
 
-                async def run() -> None:
-                    with sessions.while_alive(session) as scope:
-                        await trio.sleep_forever()
-                    assert scope.cancelled_caught
+            async def run() -> None:
+                with sessions.while_alive(session) as scope:
+                    await trio.sleep_forever()
+                assert scope.cancelled_caught
 
-                nursery.start_soon(run)
-                await trio.testing.wait_all_tasks_blocked()
-                assert len(session.running) == 1
-                sessions.end(session)
-            assert session.running == []
-            with sessions.while_alive(session):
-                await trio.sleep_forever()
-
-    trio.run(main)
+            nursery.start_soon(run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(session.running) == 1
+            sessions.end(session)
+        assert session.running == []
+        with sessions.while_alive(session):
+            await trio.sleep_forever()
 
 
 def test_a_file_that_is_cut_short_has_no_proper_end() -> None:
@@ -112,16 +109,13 @@ def test_a_file_that_is_cut_short_has_no_proper_end() -> None:
     assert pieces(sent_by(produce)) == [(b"one", True)]
 
 
-def test_a_place_is_held_until_it_is_left() -> None:
-    async def main() -> None:
-        limiter = trio.CapacityLimiter(1)
-        place = LimiterSlot(limiter, "no place is free")
-        with pytest.raises(RequestRefused, match="no place"):
-            LimiterSlot(limiter, "no place is free")
-        place.leave()
-        LimiterSlot(limiter, "no place is free").leave()
-
-    trio.run(main)
+async def test_a_place_is_held_until_it_is_left() -> None:
+    limiter = trio.CapacityLimiter(1)
+    place = LimiterSlot(limiter, "no place is free")
+    with pytest.raises(RequestRefused, match="no place"):
+        LimiterSlot(limiter, "no place is free")
+    place.leave()
+    LimiterSlot(limiter, "no place is free").leave()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the option is Linux's")

@@ -110,7 +110,7 @@ def test_a_transaction() -> None:
     busy = course.step(end, EndTxnResponse(error_code=51))
     assert "CONCURRENT_TRANSACTIONS" in busy.text and not busy.is_end
     last = course.step(end, EndTxnResponse())
-    assert last.is_end and last.number == first.number and last.place == 5
+    assert last.is_end and "is committed" in last.text and last.number == first.number and last.place == 5
     marker = WritableTxnMarker(producer_id=5, transaction_result=True)
     written = course.step(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse())
     assert written.subject == "transactional id t" and "commit" in written.text

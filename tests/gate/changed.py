@@ -27,16 +27,19 @@ BY_NAME = {
 }
 """Modules that import others by their names, which the graph does not see, and the package of these."""
 
+UNIMPORTED = ("conftest.py", "tests/coroutines.py", "tests/flaky.py")
+
 
 def dependents(changed: Iterable[str]) -> list[str]:
     """Returns the test files, as paths from the root of the repository, that depend on one of the `changed` paths.
 
-    Nobody imports what is no Python, nor a conftest: if one in `kbroker/` or `tests/` has changed, all tests depend on
-    it, and the tests right in `tests/`, which are those of pages and of the package as a whole, on any other.
+    Nobody imports what is no Python, nor a conftest or its plugins: if one in `kbroker/` or `tests/` has changed, all
+    tests depend on it, and the tests right in `tests/`, which are those of pages and of the package as a whole, on any
+    other.
     """
     files = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tests").rglob("*.py")}
     tests = sorted(path for path in files if Path(path).name.startswith("test_"))
-    unimported = [path for path in changed if not path.endswith(".py") or path.endswith("conftest.py")]
+    unimported = [path for path in changed if not path.endswith(".py") or path.endswith(UNIMPORTED)]
     if any(path.startswith(("kbroker/", "tests/")) and not path.endswith(".md") for path in unimported):
         return tests
     graph = grimp.build_graph("kbroker", cache_dir=str(ROOT / ".import_linter_cache"))

@@ -148,7 +148,8 @@ def test_a_change_has_the_tests_run_that_depend_on_it() -> None:
     of_a_page = dependents(["docs/testing.md"])
     assert "tests/test_testing_page.py" in of_a_page
     assert "tests/log/test_recovery.py" not in of_a_page
-    assert "tests/log/test_recovery.py" in dependents(["tests/conftest.py"])
+    for of_all in ("tests/conftest.py", "tests/coroutines.py"):
+        assert "tests/log/test_recovery.py" in dependents([of_all])
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.handlers.common.broker_loggers import LEVELS, log_levels
@@ -29,14 +28,6 @@ def levels_as_before() -> Iterator[None]:
     yield
     for logger, level in before:
         logger.setLevel(level)
-
-
-def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with metadata_plane(path) as plane:
-            await talk(plane)
-
-    trio.run(main)
 
 
 def change(
@@ -64,8 +55,8 @@ async def described(plane: Plane) -> dict[str, str]:
     return {config.name: config.value for config in result.configs}
 
 
-def test_every_level_is_set_and_described_as_it_was_set(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_every_level_is_set_and_described_as_it_was_set(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         assert {"root", "kbroker", "kbroker.node.controller.metadata_plane", PACKAGE, MODULE} <= set(
             await described(plane)
         )
@@ -76,11 +67,9 @@ def test_every_level_is_set_and_described_as_it_was_set(tmp_path: Path) -> None:
             levels = await described(plane)
             assert levels[PACKAGE] == levels[MODULE] == level
 
-    converse(tmp_path, talk)
 
-
-def test_a_logger_without_its_own_level_has_its_packages(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_a_logger_without_its_own_level_has_its_packages(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         await plane.ask(change(("root", SET, "ERROR"), ("kbroker", SET, "WARN"), (MODULE, SET, "DEBUG")))
         levels = await described(plane)
         assert [levels[name] for name in ("root", "kbroker", PACKAGE, MODULE)] == ["ERROR", "WARN", "WARN", "DEBUG"]
@@ -89,47 +78,37 @@ def test_a_logger_without_its_own_level_has_its_packages(tmp_path: Path) -> None
         assert [levels[name] for name in ("root", "kbroker", PACKAGE, MODULE)] == ["ERROR"] * 4
         assert not logging.getLogger(MODULE).isEnabledFor(logging.WARNING)
 
-    converse(tmp_path, talk)
-
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "controller"])
-def test_a_wrong_change_is_refused_with_all_beside_it(tmp_path: Path, is_controller: bool) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_a_wrong_change_is_refused_with_all_beside_it(tmp_path: Path, is_controller: bool) -> None:
+    async with metadata_plane(tmp_path) as plane:
         before = await described(plane)
         wanted = change((PACKAGE, SET, "FATAL"), ("no.such.Logger", SET, "INFO"))
         answer = (await plane.ask(wanted, is_controller=is_controller)).responses[0]
         assert (answer.error_code, answer.error_message) == (E.INVALID_CONFIG, "Logger no.such.Logger does not exist!")
         assert await described(plane) == before
 
-    converse(tmp_path, talk)
 
-
-def test_only_validated_changes_nothing(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_only_validated_changes_nothing(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         before = await described(plane)
         assert (await plane.ask(change((MODULE, SET, "FATAL"), dry=True))).responses[0].error_code == 0
         assert await described(plane) == before
 
-    converse(tmp_path, talk)
 
-
-def test_a_controllers_own_loggers_are_changed_on_its_listener(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_a_controllers_own_loggers_are_changed_on_its_listener(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         answer = await plane.ask(change((MODULE, SET, "FATAL")), listener="CONTROLLER", is_controller=True)
         assert answer.responses[0].error_code == 0
         assert (await described(plane))[MODULE] == "FATAL"
 
-    converse(tmp_path, talk)
 
-
-def test_chosen_loggers_are_described_and_every_node_is_listed(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_chosen_loggers_are_described_and_every_node_is_listed(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         result = (await plane.ask(describe("1", MODULE, "root", "no.such.Logger"))).results[0]
         assert sorted(config.name for config in result.configs) == [MODULE, "root"]
         listed = await plane.ask(lst.ListConfigResourcesRequest(resource_types=[LOGGER]))
         assert [(r.resource_name, r.resource_type) for r in listed.config_resources] == [("1", LOGGER)]
-
-    converse(tmp_path, talk)
 
 
 @pytest.mark.parametrize(

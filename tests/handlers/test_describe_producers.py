@@ -12,7 +12,7 @@ from kbroker.wire.messages import alter_replica_log_dirs as alter
 from kbroker.wire.messages import create_topics as ct
 from kbroker.wire.messages import describe_producers as dp
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.node.node_harness import Client, batch, produce_request, run, running_node
+from tests.node.node_harness import Client, batch, produce_request
 from tests.node.quorum_harness import three_nodes
 from tests.patience import SHORT
 
@@ -25,80 +25,43 @@ async def described(client: Client, *topics: tuple[str, list[int]]) -> list[dp.P
     return [partition for topic in answer.topics for partition in topic.partitions]
 
 
-def test_producers_are_described_with_their_last_batch(tmp_path: Path) -> None:
-    async def test() -> None:
-        now = int(time.time() * 1000)
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            assert [(p.error_code, p.active_producers) for p in await described(client, ("t", [0]))] == [(0, [])]
-            producer = await client.ask(InitProducerIdRequest(transactional_id=None), 5)
-            known = {"producer_id": producer.producer_id, "producer_epoch": 0, "timestamp": now}
-            for sequence in (0, 2):
-                records = batch(b"a", b"b", base_sequence=sequence, **known)
-                answer = await client.ask(produce_request("t", records), 9)
-                assert answer.responses[0].partition_responses[0].error_code == 0
-            expected = dp.ProducerState(
-                producer_id=producer.producer_id,
-                producer_epoch=0,
-                last_sequence=3,
-                last_timestamp=now + 1,
-                coordinator_epoch=-1,
-                current_txn_start_offset=-1,
-            )
-            assert (await described(client, ("t", [0])))[0].active_producers == [expected]
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            assert (await described(client, ("t", [0])))[0].active_producers == [expected]
-
-    run(test)
-
-
-def test_a_follower_answers_from_its_own_log(tmp_path: Path) -> None:
+async def test_a_follower_answers_from_its_own_log(tmp_path: Path) -> None:
     """``kafka-transactions find-hanging --broker-id`` asks a broker about all replicas that it has."""
+    async with three_nodes(tmp_path) as cluster:
+        client = await cluster.node(1).connect()
+        assigned = [ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
+        topic = ct.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assigned)
+        assert (await client.ask(ct.CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[0].error_code == 0
+        await cluster.topics_everywhere(["t"])
+        producer = await client.ask(InitProducerIdRequest(transactional_id=None), 5)
+        records = batch(
+            b"a", producer_id=producer.producer_id, producer_epoch=0, base_sequence=0, timestamp=int(time.time() * 1000)
+        )
+        answer = await client.ask(produce_request("t", records, timeout_ms=5000), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        by_leader = (await described(client, ("t", [0])))[0]
+        assert [each.producer_id for each in by_leader.active_producers] == [producer.producer_id]
 
-    async def test() -> None:
-        async with three_nodes(tmp_path) as cluster:
-            client = await cluster.node(1).connect()
-            assigned = [ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
-            topic = ct.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assigned)
-            assert (await client.ask(ct.CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[0].error_code == 0
-            await cluster.topics_everywhere(["t"])
-            producer = await client.ask(InitProducerIdRequest(transactional_id=None), 5)
-            records = batch(
-                b"a",
-                producer_id=producer.producer_id,
-                producer_epoch=0,
-                base_sequence=0,
-                timestamp=int(time.time() * 1000),
-            )
-            answer = await client.ask(produce_request("t", records, timeout_ms=5000), 9)
-            assert answer.responses[0].partition_responses[0].error_code == 0
-            by_leader = (await described(client, ("t", [0])))[0]
-            assert [each.producer_id for each in by_leader.active_producers] == [producer.producer_id]
+        async def told(node_id: int) -> dp.PartitionResponse:
+            return (await described(await cluster.node(node_id).connect(), ("t", [0])))[0]
 
-            async def told(node_id: int) -> dp.PartitionResponse:
-                return (await described(await cluster.node(node_id).connect(), ("t", [0])))[0]
+        assert await told(2) == by_leader
+        not_here = await told(3)
+        assert (not_here.error_code, not_here.error_message) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        await cluster.stop(2)
+        await cluster.start(2)
+        await cluster.until(lambda: ("t", 0) in cluster.nodes[2].replica_manager.partitions)
+        with trio.fail_after(SHORT):
+            while await told(2) != by_leader:
+                await trio.sleep(0.01)
 
-            assert await told(2) == by_leader
-            not_here = await told(3)
-            assert (not_here.error_code, not_here.error_message) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
-            await cluster.stop(2)
-            await cluster.start(2)
-            await cluster.until(lambda: ("t", 0) in cluster.nodes[2].replica_manager.partitions)
-            with trio.fail_after(SHORT):
-                while await told(2) != by_leader:
-                    await trio.sleep(0.01)
-
-            for name, index, error in (
-                ("t", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
-                ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                ("nope", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            ):
-                wanted = alter.AlterReplicaLogDirTopic(name=name, partitions=[index])
-                path = cluster.nodes[3].config.log_dirs[0]
-                asked = alter.AlterReplicaLogDirsRequest(dirs=[alter.AlterReplicaLogDir(path=path, topics=[wanted])])
-                moved = await (await cluster.node(3).connect()).ask(asked, 2)
-                assert moved.results[0].partitions[0].error_code == error
-
-    run(test)
+        for name, index, error in (
+            ("t", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
+            ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("nope", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ):
+            wanted = alter.AlterReplicaLogDirTopic(name=name, partitions=[index])
+            path = cluster.nodes[3].config.log_dirs[0]
+            asked = alter.AlterReplicaLogDirsRequest(dirs=[alter.AlterReplicaLogDir(path=path, topics=[wanted])])
+            moved = await (await cluster.node(3).connect()).ask(asked, 2)
+            assert moved.results[0].partitions[0].error_code == error

@@ -23,7 +23,7 @@ from kbroker.sim.classic_group_clients import (
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest
 from tests.handlers.principals import ByName, connect_as, under
-from tests.node.node_harness import Client, run, running_node
+from tests.node.node_harness import Client, running_node
 
 GROUP = "readers"
 READ = (AclOperation.READ, ResourceType.GROUP)
@@ -52,41 +52,38 @@ async def rebalancing(client: Client, generation: int, member_id: str) -> None:
         await trio.lowlevel.checkpoint()
 
 
-def test_a_member_that_waits_is_answered_and_refused_afterwards(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
-            authorizer = under(node)
-            await node.create_topic("t", 2)
-            leader, bob = await node.connect(), await connect_as(node, "bob")
-            find = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
-            while (await leader.ask(find, 4)).coordinators[0].error_code:
-                await trio.lowlevel.checkpoint()  # __consumer_offsets is being created
-            while (first := await leader.ask(join(), JOIN)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                await trio.lowlevel.checkpoint()
-            assert first.error_code == 0 and first.leader == first.member_id
-            synced = await leader.ask(
-                sync_request(GROUP, first.generation_id, first.member_id, shares("t", 2, first)), SYNC
-            )
-            assert synced.error_code == 0
+async def test_a_member_that_waits_is_answered_and_refused_afterwards(tmp_path: Path) -> None:
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
+        authorizer = under(node)
+        await node.create_topic("t", 2)
+        leader, bob = await node.connect(), await connect_as(node, "bob")
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+        while (await leader.ask(find, 4)).coordinators[0].error_code:
+            await trio.lowlevel.checkpoint()  # __consumer_offsets is being created
+        while (first := await leader.ask(join(), JOIN)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            await trio.lowlevel.checkpoint()
+        assert first.error_code == 0 and first.leader == first.member_id
+        synced = await leader.ask(
+            sync_request(GROUP, first.generation_id, first.member_id, shares("t", 2, first)), SYNC
+        )
+        assert synced.error_code == 0
 
-            await bob.send(join(), JOIN)
-            await rebalancing(leader, first.generation_id, first.member_id)
-            authorizer.deny("bob", READ)
-            second = await leader.ask(join(first.member_id), JOIN)
-            joined = (await bob.receive())[1]
-            assert (joined.error_code, joined.generation_id) == (0, second.generation_id)
-            mine = sync_request(GROUP, joined.generation_id, joined.member_id, {})
-            refused = await bob.ask(mine, SYNC)
-            assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        await bob.send(join(), JOIN)
+        await rebalancing(leader, first.generation_id, first.member_id)
+        authorizer.deny("bob", READ)
+        second = await leader.ask(join(first.member_id), JOIN)
+        joined = (await bob.receive())[1]
+        assert (joined.error_code, joined.generation_id) == (0, second.generation_id)
+        mine = sync_request(GROUP, joined.generation_id, joined.member_id, {})
+        refused = await bob.ask(mine, SYNC)
+        assert refused.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
-            authorizer.deny("bob")
-            await bob.send(mine, SYNC)
-            await asked(authorizer, 3)
-            authorizer.deny("bob", READ)
-            await leader.ask(sync_request(GROUP, second.generation_id, first.member_id, shares("t", 2, second)), SYNC)
-            synced = (await bob.receive())[1]
-            assert synced.error_code == 0 and synced.assignment
-            beat = await bob.ask(heartbeat_request(GROUP, joined.generation_id, joined.member_id), HEARTBEAT)
-            assert beat.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-    run(test)
+        authorizer.deny("bob")
+        await bob.send(mine, SYNC)
+        await asked(authorizer, 3)
+        authorizer.deny("bob", READ)
+        await leader.ask(sync_request(GROUP, second.generation_id, first.member_id, shares("t", 2, second)), SYNC)
+        synced = (await bob.receive())[1]
+        assert synced.error_code == 0 and synced.assignment
+        beat = await bob.ask(heartbeat_request(GROUP, joined.generation_id, joined.member_id), HEARTBEAT)
+        assert beat.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -12,7 +12,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.node.node_harness import run, running_node
+from tests.node.node_harness import running_node
 from tests.shortcuts import short_way
 
 
@@ -28,47 +28,43 @@ def _join(member_id: str = "") -> JoinGroupRequest:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_repeated_heartbeats_are_judged_each_time(
+async def test_repeated_heartbeats_are_judged_each_time(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = short_way.watch(monkeypatch, HeartbeatShortcut)
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
+        client = await node.connect()
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        while (await client.ask(find, 4)).coordinators[0].error_code:
+            pass  # __consumer_offsets is being created
+        while (found := await client.ask(_join(), 5)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            pass
+        assert found.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        joined = await client.ask(_join(found.member_id), 5)
+        assert joined.error_code == 0
+        synced = await client.ask(
+            SyncGroupRequest(
+                group_id="g",
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")],
+            ),
+            3,
+        )
+        assert synced.assignment == b"mine"
 
-    async def test() -> None:
-        async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
-            client = await node.connect()
-            find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-            while (await client.ask(find, 4)).coordinators[0].error_code:
-                pass  # __consumer_offsets is being created
-            while (found := await client.ask(_join(), 5)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                pass
-            assert found.error_code == ErrorCode.MEMBER_ID_REQUIRED
-            joined = await client.ask(_join(found.member_id), 5)
-            assert joined.error_code == 0
-            synced = await client.ask(
-                SyncGroupRequest(
-                    group_id="g",
-                    generation_id=joined.generation_id,
-                    member_id=joined.member_id,
-                    assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")],
-                ),
-                3,
-            )
-            assert synced.assignment == b"mine"
+        async def beat(generation_id: int = joined.generation_id, member_id: str = joined.member_id) -> int:
+            request = HeartbeatRequest(group_id="g", generation_id=generation_id, member_id=member_id)
+            return int((await client.ask(request, version)).error_code)
 
-            async def beat(generation_id: int = joined.generation_id, member_id: str = joined.member_id) -> int:
-                request = HeartbeatRequest(group_id="g", generation_id=generation_id, member_id=member_id)
-                return int((await client.ask(request, version)).error_code)
-
-            assert [await beat() for _ in range(5)] == [0] * 5
-            assert taken == [True] * 3
-            assert await beat(generation_id=99) == ErrorCode.ILLEGAL_GENERATION
-            assert await beat(member_id="who") == ErrorCode.UNKNOWN_MEMBER_ID
-            assert await beat() == 0
-            other = await node.connect()
-            await other.send(_join((await other.ask(_join(), 5)).member_id), 5)
-            while (code := await beat()) == 0:
-                pass
-            assert code == ErrorCode.REBALANCE_IN_PROGRESS
-            assert taken[-1] is False
-
-    run(test)
+        assert [await beat() for _ in range(5)] == [0] * 5
+        assert taken == [True] * 3
+        assert await beat(generation_id=99) == ErrorCode.ILLEGAL_GENERATION
+        assert await beat(member_id="who") == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await beat() == 0
+        other = await node.connect()
+        await other.send(_join((await other.ask(_join(), 5)).member_id), 5)
+        while (code := await beat()) == 0:
+            pass
+        assert code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert taken[-1] is False

@@ -11,7 +11,7 @@ from kbroker.errors import ErrorCode
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.node.node_harness import Node, run, running_node
+from tests.node.node_harness import Node, running_node
 
 
 async def joined(node: Node, reason: str | None) -> JoinGroupResponse:
@@ -38,30 +38,27 @@ async def joined(node: Node, reason: str | None) -> JoinGroupResponse:
         member_id = answer.member_id
 
 
-def test_reasons_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_reasons_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kbroker.handlers.join_group")
 
     def told() -> list[str]:
         return [each.getMessage() for each in caplog.records if each.name == "kbroker.handlers.join_group"]
 
-    async def test() -> None:
-        async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
-            for reason in ("it rains", "two\nlines", None):
-                caplog.clear()
-                member = (await joined(node, reason)).member_id
-                shown = reason if reason != "two\nlines" else repr(reason)
-                joins = [f"group g: member {member} joins: {shown}"] if reason else []
-                assert told() == joins
-                leaving = LeaveGroupRequest(
-                    group_id="g",
-                    members=[
-                        MemberIdentity(member_id=member, reason=reason),
-                        MemberIdentity(member_id="nobody", reason="not a member"),
-                    ],
-                )
-                client = await node.connect()
-                codes = [each.error_code for each in (await client.ask(leaving, 5)).members]
-                assert codes == [0, ErrorCode.UNKNOWN_MEMBER_ID]
-                assert told() == joins + ([f"group g: member {member} leaves: {shown}"] if reason else [])
-
-    run(test)
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
+        for reason in ("it rains", "two\nlines", None):
+            caplog.clear()
+            member = (await joined(node, reason)).member_id
+            shown = reason if reason != "two\nlines" else repr(reason)
+            joins = [f"group g: member {member} joins: {shown}"] if reason else []
+            assert told() == joins
+            leaving = LeaveGroupRequest(
+                group_id="g",
+                members=[
+                    MemberIdentity(member_id=member, reason=reason),
+                    MemberIdentity(member_id="nobody", reason="not a member"),
+                ],
+            )
+            client = await node.connect()
+            codes = [each.error_code for each in (await client.ask(leaving, 5)).members]
+            assert codes == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+            assert told() == joins + ([f"group g: member {member} leaves: {shown}"] if reason else [])

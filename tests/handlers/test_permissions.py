@@ -37,7 +37,7 @@ from tests.handlers.permission_cases import (
 )
 from tests.handlers.principals import NOBODY, Asked, connect_as, under
 from tests.node.api_cases import build
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 
 ADMIN = "admin"
 
@@ -164,145 +164,127 @@ def test_each_row_of_an_api_has_a_case(api: str) -> None:
     assert {row for case in CASES if case.api == api for row in case.rows} == rows
 
 
-def test_each_api_is_denied_without_its_permissions_and_changes_nothing(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared_on(node)
-            authorizer = under(node)
-            before = state(node)
-            clients = {NOBODY: await connect_as(node, NOBODY)}
-            for case in CASES:
-                for permission in case.permissions():
-                    denied = denials(permission)
-                    user = user_of(denied)
-                    if user not in clients:
-                        authorizer.deny(user, *denied)
-                        clients[user] = await connect_as(node, user)
-                    if case.changes and permission.shown is Shown.HIDDEN:
-                        continue
-                    authorizer.audited.clear()
-                    for version in versions_of(case):
-                        answer = await clients[user].ask(case.request(world, version), version)
-                        check_denied(case, permission, answer, version)
-                    if permission.shown is Shown.STATUS:
-                        before = state(node)  # the rest of the request is served
-                    if permission.shown is Shown.HIDDEN:  # nobody has named what is left out: no news
-                        assert not any(not line[0] for line in authorizer.audited), case.id
-                for version in versions_of(case):
-                    answer = await clients[NOBODY].ask(case.request(world, version), version)
-                    for permission in case.permissions()[:1]:
-                        check_denied(case, permission, answer, version)
-                assert state(node) == before, case.id
-
-    run(test)
-
-
-def test_each_api_asks_what_its_rows_say_and_no_more(tmp_path: Path) -> None:
-    """With all permissions, and with each of those that do as well as another instead of it."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared_on(node)
-            authorizer = under(node)
-            asked: dict[str, set[Any]] = {api: set() for api in BROKER_PERMISSIONS}
-            for case in CASES:
-                users = {ADMIN: frozenset[Asked]()}
-                for permission in case.permissions():
-                    for enough in denials(permission):
-                        denied = denials(permission) - {enough}
-                        users[user_of(denied)] = denied
-                for user, denied in users.items():
+async def test_each_api_is_denied_without_its_permissions_and_changes_nothing(tmp_path: Path) -> None:
+    async with running_node(tmp_path, **UNSTABLE) as node:
+        world = await prepared_on(node)
+        authorizer = under(node)
+        before = state(node)
+        clients = {NOBODY: await connect_as(node, NOBODY)}
+        for case in CASES:
+            for permission in case.permissions():
+                denied = denials(permission)
+                user = user_of(denied)
+                if user not in clients:
                     authorizer.deny(user, *denied)
-                    client = await connect_as(node, user)
-                    authorizer.asked.clear()
-                    authorizer.audited.clear()
-                    authorizer.asked_by_type.clear()
-                    for version in versions_of(case):
-                        answer = await client.ask(case.request(world, version), version)
-                        assert not set(error_codes(answer)) & DENIALS, (case.id, user, version, answer)
-                    await client.stream.aclose()
-                    # What an answer tells of authorized operations is asked, too, and is no news for the audit log.
-                    heard = {line[2] for line in authorizer.audited if line[4] == case.api} | authorizer.asked_by_type
-                    asked[case.api] |= heard | (denied & {line[1] for line in authorizer.asked})
-                    # A topic that Metadata creates is created by a request of its own.
-                    heard_of = {line[4] for line in authorizer.audited} - {"CreateTopics"}
-                    assert heard_of <= {case.api}
-                    assert not any(not line[0] for line in authorizer.audited), case.id
-            for api, permissions in BROKER_PERMISSIONS.items():
-                rows = [permission for row, permission in enumerate(permissions) if (api, row) not in SHARE_ROWS]
-                assert asked[api] >= {each for permission in rows for each in denials(permission)}, api
-                assert asked[api] <= {each for permission in permissions for each in denials(permission)}, api
-
-    run(test)
-
-
-def test_who_may_do_nothing_does_not_learn_what_there_is(tmp_path: Path) -> None:
-    """Where topics are named: their ids are no secret, in Apache Kafka either."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared_on(node)
-            under(node)
-            client = await connect_as(node, NOBODY)
-            compared = 0
-            for case in CASES:
+                    clients[user] = await connect_as(node, user)
+                if case.changes and permission.shown is Shown.HIDDEN:
+                    continue
+                authorizer.audited.clear()
                 for version in versions_of(case):
-                    if case.name == "id" or version >= FIRST_WITH_IDS.get(case.api, 99):
-                        continue
-                    told = case.told(world)
-                    there = await client.ask(case.request(world, version, told), version)
-                    answer = await client.ask(case.request(world, version, elsewhere(told)), version)
-                    assert without_names(there) == without_names(answer), (case.id, version)
-                    compared += 1
-            assert compared > 100
+                    answer = await clients[user].ask(case.request(world, version), version)
+                    check_denied(case, permission, answer, version)
+                if permission.shown is Shown.STATUS:
+                    before = state(node)  # the rest of the request is served
+                if permission.shown is Shown.HIDDEN:  # nobody has named what is left out: no news
+                    assert not any(not line[0] for line in authorizer.audited), case.id
+            for version in versions_of(case):
+                answer = await clients[NOBODY].ask(case.request(world, version), version)
+                for permission in case.permissions()[:1]:
+                    check_denied(case, permission, answer, version)
+            assert state(node) == before, case.id
 
-    run(test)
+
+async def test_each_api_asks_what_its_rows_say_and_no_more(tmp_path: Path) -> None:
+    """With all permissions, and with each of those that do as well as another instead of it."""
+    async with running_node(tmp_path, **UNSTABLE) as node:
+        world = await prepared_on(node)
+        authorizer = under(node)
+        asked: dict[str, set[Any]] = {api: set() for api in BROKER_PERMISSIONS}
+        for case in CASES:
+            users = {ADMIN: frozenset[Asked]()}
+            for permission in case.permissions():
+                for enough in denials(permission):
+                    denied = denials(permission) - {enough}
+                    users[user_of(denied)] = denied
+            for user, denied in users.items():
+                authorizer.deny(user, *denied)
+                client = await connect_as(node, user)
+                authorizer.asked.clear()
+                authorizer.audited.clear()
+                authorizer.asked_by_type.clear()
+                for version in versions_of(case):
+                    answer = await client.ask(case.request(world, version), version)
+                    assert not set(error_codes(answer)) & DENIALS, (case.id, user, version, answer)
+                await client.stream.aclose()
+                # What an answer tells of authorized operations is asked, too, and is no news for the audit log.
+                heard = {line[2] for line in authorizer.audited if line[4] == case.api} | authorizer.asked_by_type
+                asked[case.api] |= heard | (denied & {line[1] for line in authorizer.asked})
+                # A topic that Metadata creates is created by a request of its own.
+                heard_of = {line[4] for line in authorizer.audited} - {"CreateTopics"}
+                assert heard_of <= {case.api}
+                assert not any(not line[0] for line in authorizer.audited), case.id
+        for api, permissions in BROKER_PERMISSIONS.items():
+            rows = [permission for row, permission in enumerate(permissions) if (api, row) not in SHARE_ROWS]
+            assert asked[api] >= {each for permission in rows for each in denials(permission)}, api
+            assert asked[api] <= {each for permission in permissions for each in denials(permission)}, api
+
+
+async def test_who_may_do_nothing_does_not_learn_what_there_is(tmp_path: Path) -> None:
+    """Where topics are named: their ids are no secret, in Apache Kafka either."""
+    async with running_node(tmp_path, **UNSTABLE) as node:
+        world = await prepared_on(node)
+        under(node)
+        client = await connect_as(node, NOBODY)
+        compared = 0
+        for case in CASES:
+            for version in versions_of(case):
+                if case.name == "id" or version >= FIRST_WITH_IDS.get(case.api, 99):
+                    continue
+                told = case.told(world)
+                there = await client.ask(case.request(world, version, told), version)
+                answer = await client.ask(case.request(world, version, elsewhere(told)), version)
+                assert without_names(there) == without_names(answer), (case.id, version)
+                compared += 1
+        assert compared > 100
 
 
 @pytest.mark.parametrize("denied", [False, True])
-def test_a_regular_expression_matches_what_the_principal_may_describe(tmp_path: Path, denied: bool) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, **UNSTABLE) as node:
-            world = await prepared_on(node)
-            authorizer = under(node)
-            case = next(case for case in CASES if case.id == "ConsumerGroupHeartbeat-regex")
-            authorizer.deny("bob", *(denials(case.permissions()[1]) if denied else ()))
-            client = await connect_as(node, "bob")
-            request = case.request(world, 1)
-            joined = await client.ask(request, 1)
-            assert joined.error_code == 0
-            request.member_epoch, request.topic_partitions = joined.member_epoch, None
-            request.subscribed_topic_regex, request.rebalance_timeout_ms = None, -1
-            # The expressions are resolved behind the first heartbeat; a group that sees nothing stays at its epoch.
-            answer = await client.ask(request, 1)
-            asked = [line for line in authorizer.asked if line[1] in denials(case.permissions()[1])]
-            assert {name for _, _, name in asked} == {TOPIC}
-            epochs = answer.member_epoch - joined.member_epoch
-            described = await (await node.connect()).ask(
-                build(ConsumerGroupDescribeRequest, 1, {"group_ids": [request.group_id]}), 1
-            )
-            member = described.groups[0].members[0]
-            topics = {each.topic_name for each in member.target_assignment.topic_partitions}
-            assert (epochs, topics) == ((0, set()) if denied else (1, {TOPIC}))
-
-    run(test)
+async def test_a_regular_expression_matches_what_the_principal_may_describe(tmp_path: Path, denied: bool) -> None:
+    async with running_node(tmp_path, **UNSTABLE) as node:
+        world = await prepared_on(node)
+        authorizer = under(node)
+        case = next(case for case in CASES if case.id == "ConsumerGroupHeartbeat-regex")
+        authorizer.deny("bob", *(denials(case.permissions()[1]) if denied else ()))
+        client = await connect_as(node, "bob")
+        request = case.request(world, 1)
+        joined = await client.ask(request, 1)
+        assert joined.error_code == 0
+        request.member_epoch, request.topic_partitions = joined.member_epoch, None
+        request.subscribed_topic_regex, request.rebalance_timeout_ms = None, -1
+        # The expressions are resolved behind the first heartbeat; a group that sees nothing stays at its epoch.
+        answer = await client.ask(request, 1)
+        asked = [line for line in authorizer.asked if line[1] in denials(case.permissions()[1])]
+        assert {name for _, _, name in asked} == {TOPIC}
+        epochs = answer.member_epoch - joined.member_epoch
+        described = await (await node.connect()).ask(
+            build(ConsumerGroupDescribeRequest, 1, {"group_ids": [request.group_id]}), 1
+        )
+        member = described.groups[0].members[0]
+        topics = {each.topic_name for each in member.target_assignment.topic_partitions}
+        assert (epochs, topics) == ((0, set()) if denied else (1, {TOPIC}))
 
 
-def test_nothing_is_created_that_may_not_be(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            authorizer = under(node)
-            case = next(case for case in CASES if case.id == "Metadata-created")
-            authorizer.deny("bob", *denials(case.permissions()[0]))
-            client = await connect_as(node, "bob")
-            answer = await client.ask(case.request(World(), 13), 13)
-            assert answer.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            topics = node.broker.services.metadata.image.topics.by_name
-            assert not any(name.startswith(MISSING) for name in topics)
-            authorizer.deny("bob")
-            answer = await client.ask(case.request(World(), 13), 13)
-            assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            topics = node.broker.services.metadata.image.topics.by_name
-            assert any(name.startswith(MISSING) for name in topics)
-
-    run(test)
+async def test_nothing_is_created_that_may_not_be(node: Node) -> None:
+    authorizer = under(node)
+    case = next(case for case in CASES if case.id == "Metadata-created")
+    authorizer.deny("bob", *denials(case.permissions()[0]))
+    client = await connect_as(node, "bob")
+    answer = await client.ask(case.request(World(), 13), 13)
+    assert answer.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topics = node.broker.services.metadata.image.topics.by_name
+    assert not any(name.startswith(MISSING) for name in topics)
+    authorizer.deny("bob")
+    answer = await client.ask(case.request(World(), 13), 13)
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = node.broker.services.metadata.image.topics.by_name
+    assert any(name.startswith(MISSING) for name in topics)

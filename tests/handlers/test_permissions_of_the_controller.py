@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.context import CloseConnection
@@ -316,156 +315,122 @@ def test_every_api_of_a_controller_is_tested() -> None:
     assert served == REQUESTS.keys() | ELSEWHERE
 
 
-def test_without_any_permission_nothing_is_served_and_nothing_changed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            await prepared(plane)
-            before = state(plane)
-            for api, version in CASES:
-                rules = Rules()
-                response = await ask(plane, api, version, rules)
-                wanted = {row.error for row in rows(api) if not row.when and row.shown is not Shown.CONFIGS}
-                wanted |= {
-                    row.error for row in rows(api) if row.when in ("topics", "groups", "brokers, client metrics")
-                }
-                assert denials(response) == wanted, (api, version, response)
-                assert set(codes(response)) == wanted, (api, version, response)
-                asked_first = [question(api, row) for row in rows(api) if row.shown is Shown.REQUEST]
-                assert not asked_first or rules.asked == asked_first, (api, version)
-                assert any(entry == (False, ALICE, "127.0.0.1", api) for entry in rules.audited), (api, version)
-                assert state(plane) == before, (api, version)
-
-    trio.run(main)
+async def test_without_any_permission_nothing_is_served_and_nothing_changed(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
+        await prepared(plane)
+        before = state(plane)
+        for api, version in CASES:
+            rules = Rules()
+            response = await ask(plane, api, version, rules)
+            wanted = {row.error for row in rows(api) if not row.when and row.shown is not Shown.CONFIGS}
+            wanted |= {row.error for row in rows(api) if row.when in ("topics", "groups", "brokers, client metrics")}
+            assert denials(response) == wanted, (api, version, response)
+            assert set(codes(response)) == wanted, (api, version, response)
+            asked_first = [question(api, row) for row in rows(api) if row.shown is Shown.REQUEST]
+            assert not asked_first or rules.asked == asked_first, (api, version)
+            assert any(entry == (False, ALICE, "127.0.0.1", api) for entry in rules.audited), (api, version)
+            assert state(plane) == before, (api, version)
 
 
-def test_an_empty_request_is_refused_like_any_other(tmp_path: Path) -> None:
+async def test_an_empty_request_is_refused_like_any_other(tmp_path: Path) -> None:
     """Even where the answer has an error for each thing that is asked for, and nothing is."""
     refused: set[str] = set()
     closed: set[str] = set()
-
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            before = state(plane)
-            for api, version in CASES:
-                if api == "DescribeAcls" or any(row.shown is not Shown.REQUEST or row.when for row in rows(api)):
-                    continue
-                empty = type(REQUESTS[api](version))()
-                plane.services.authorizer = rules = Rules()
-                try:
-                    response = await plane.ask(
-                        empty, version, listener="CONTROLLER", is_controller=True, principal=ALICE
-                    )
-                    assert denials(response) or (api, version) == ("ElectLeaders", 0), (api, version, response)
-                    refused.add(api)
-                except CloseConnection:
-                    closed.add(api)
-                finally:
-                    plane.services.authorizer = None
-                assert [entry[0] for entry in rules.audited] == [False], (api, version)
-                assert state(plane) == before, (api, version)
-
-    trio.run(main)
+    async with metadata_plane(tmp_path) as plane:
+        before = state(plane)
+        for api, version in CASES:
+            if api == "DescribeAcls" or any(row.shown is not Shown.REQUEST or row.when for row in rows(api)):
+                continue
+            empty = type(REQUESTS[api](version))()
+            plane.services.authorizer = rules = Rules()
+            try:
+                response = await plane.ask(empty, version, listener="CONTROLLER", is_controller=True, principal=ALICE)
+                assert denials(response) or (api, version) == ("ElectLeaders", 0), (api, version, response)
+                refused.add(api)
+            except CloseConnection:
+                closed.add(api)
+            finally:
+                plane.services.authorizer = None
+            assert [entry[0] for entry in rules.audited] == [False], (api, version)
+            assert state(plane) == before, (api, version)
     assert {"Vote", "AlterPartition", "BrokerHeartbeat", "UpdateFeatures"} <= refused
     assert closed == {"Fetch"}, "before version 7 it has errors of partitions alone"
 
 
-def test_a_denial_that_has_no_place_in_the_answer_closes_the_connection(
+async def test_a_denial_that_has_no_place_in_the_answer_closes_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an answer the request must not be taken for one that is allowed."""
-
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            for api in ("Vote", "AlterPartition", "UnregisterBroker"):
-                with pytest.raises(CloseConnection, match="CLUSTER_AUTHORIZATION_FAILED"):
-                    await ask(plane, api, SERVED[type(REQUESTS[api](99)).api_key][1].highest, Rules())
-
     monkeypatch.setattr("kbroker.handlers.common.error_answers.error_answer", lambda *_: None)
-    trio.run(main)
+    async with metadata_plane(tmp_path) as plane:
+        for api in ("Vote", "AlterPartition", "UnregisterBroker"):
+            with pytest.raises(CloseConnection, match="CLUSTER_AUTHORIZATION_FAILED"):
+                await ask(plane, api, SERVED[type(REQUESTS[api](99)).api_key][1].highest, Rules())
 
 
-def test_with_every_permission_but_the_needed_one_it_is_denied_and_nothing_changed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            await prepared(plane)
-            before = state(plane)
-            for api, version in CASES:
-                needed = [row for row in rows(api) if row.shown in (Shown.REQUEST, Shown.ENTRY)]
-                for row in needed:
-                    if row.when.startswith("loggers"):
-                        continue
-                    missing = [question(api, row), *((one.operation, *CLUSTER) for one in row.instead)]
-                    if api == "CreatePartitions" or "onfigs" in api:
-                        # Its other entries would be changed.
-                        missing += [question(api, other) for other in needed]
-                    response = await ask(plane, api, version, Rules(all_but=missing))
-                    assert row.error in denials(response), (api, version, row, response)
-                    assert state(plane) == before, (api, version)
-
-    trio.run(main)
+async def test_with_every_permission_but_the_needed_one_it_is_denied_and_nothing_changed(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
+        await prepared(plane)
+        before = state(plane)
+        for api, version in CASES:
+            needed = [row for row in rows(api) if row.shown in (Shown.REQUEST, Shown.ENTRY)]
+            for row in needed:
+                if row.when.startswith("loggers"):
+                    continue
+                missing = [question(api, row), *((one.operation, *CLUSTER) for one in row.instead)]
+                if api == "CreatePartitions" or "onfigs" in api:
+                    # Its other entries would be changed.
+                    missing += [question(api, other) for other in needed]
+                response = await ask(plane, api, version, Rules(all_but=missing))
+                assert row.error in denials(response), (api, version, row, response)
+                assert state(plane) == before, (api, version)
 
 
-def test_with_the_needed_permission_alone_it_is_not_denied(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            await prepared(plane)
-            # What takes away that others need comes last.
-            for api, versions in sorted(
-                SERVED.values(), key=lambda row: row[0] in ("DeleteTopics", "UnregisterBroker")
-            ):
-                allowed = [question(api, row) for row in rows(api)]
-                if api == "DeleteTopics":
-                    allowed += [(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in ("t", "none")]
-                    allowed.append((AclOperation.DELETE, ResourceType.TOPIC, "none"))
-                response = await ask(plane, api, versions.highest, Rules(allowed))
-                assert not denials(response), (api, response)
-
-    trio.run(main)
+async def test_with_the_needed_permission_alone_it_is_not_denied(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
+        await prepared(plane)
+        # What takes away that others need comes last.
+        for api, versions in sorted(SERVED.values(), key=lambda row: row[0] in ("DeleteTopics", "UnregisterBroker")):
+            allowed = [question(api, row) for row in rows(api)]
+            if api == "DeleteTopics":
+                allowed += [(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in ("t", "none")]
+                allowed.append((AclOperation.DELETE, ResourceType.TOPIC, "none"))
+            response = await ask(plane, api, versions.highest, Rules(allowed))
+            assert not denials(response), (api, response)
 
 
 @pytest.mark.parametrize(
     ("is_controller", "operation"), [(False, AclOperation.ALTER_CONFIGS), (True, AclOperation.CLUSTER_ACTION)]
 )
 @pytest.mark.parametrize("version", [0, 1])
-def test_log_levels_need_a_permission_of_the_listener(
+async def test_log_levels_need_a_permission_of_the_listener(
     tmp_path: Path, version: int, is_controller: bool, operation: AclOperation
 ) -> None:
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            action = (operation, *CLUSTER)
-            for rules, code in (
-                (Rules(all_but=[action]), ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-                (Rules([action]), 0),
-            ):
-                plane.services.authorizer = rules
-                answer = await plane.ask(_loggers(version), version, principal=ALICE, is_controller=is_controller)
-                assert answer.responses[0].error_code == code
-                assert rules.asked == [action]
-
-    trio.run(main)
+    async with metadata_plane(tmp_path) as plane:
+        action = (operation, *CLUSTER)
+        for rules, code in ((Rules(all_but=[action]), ErrorCode.CLUSTER_AUTHORIZATION_FAILED), (Rules([action]), 0)):
+            plane.services.authorizer = rules
+            answer = await plane.ask(_loggers(version), version, principal=ALICE, is_controller=is_controller)
+            assert answer.responses[0].error_code == code
+            assert rules.asked == [action]
 
 
-def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path) -> None:
+async def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path) -> None:
     """Only who may set a broker's properties has the broker look at the files."""
     looked: list[Mapping[str, tuple[int, str]]] = []
 
     async def look(changes: Mapping[str, tuple[int, str]]) -> None:
         looked.append(changes)
 
-    async def main() -> None:
-        async with metadata_plane(tmp_path) as plane:
-            plane.services.check_own_configs = look
-            name = "listener.name.plaintext.ssl.keystore.location"
-            config = incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value="/etc/shadow")
-            broker = incremental_alter_configs.AlterConfigsResource(
-                resource_type=4, resource_name="1", configs=[config]
-            )
-            request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
-            plane.services.authorizer = Rules()
-            answer = await plane.ask(request, principal=ALICE)
-            assert answer.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not looked
-            plane.services.authorizer = Rules([(AclOperation.ALTER_CONFIGS, *CLUSTER)])
-            await plane.ask(request, principal=ALICE)
-            assert looked == [{name: (0, "/etc/shadow")}]
-
-    trio.run(main)
+    async with metadata_plane(tmp_path) as plane:
+        plane.services.check_own_configs = look
+        name = "listener.name.plaintext.ssl.keystore.location"
+        config = incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value="/etc/shadow")
+        broker = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
+        plane.services.authorizer = Rules()
+        answer = await plane.ask(request, principal=ALICE)
+        assert answer.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not looked
+        plane.services.authorizer = Rules([(AclOperation.ALTER_CONFIGS, *CLUSTER)])
+        await plane.ask(request, principal=ALICE)
+        assert looked == [{name: (0, "/etc/shadow")}]

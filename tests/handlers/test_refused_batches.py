@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from kbroker.handlers.services.refused_batches import MOST_REFUSED, PATIENCE_SEC
 from kbroker.raft_metadata.topics import MAX_NAME_LENGTH
 from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, values
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -37,55 +36,39 @@ async def stored(node: Node) -> list[bytes]:
     return [value for _, value in values(answer.responses[0].partitions[0].records)]
 
 
-def test_no_later_batch_is_the_first_of_a_new_topic(tmp_path: Path) -> None:
+async def test_no_later_batch_is_the_first_of_a_new_topic(node: Node) -> None:
     """Not of one either that others write to already, where Apache Kafka 4.5 takes it."""
-
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            client, other = await node.connect(), await node.connect()
-            assert await send(client, 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-            await node.create_topic("t")
-            assert await send(other, 0, producer_id=8) == [0]
-            assert await send(client, 2, 1) == [OUT_OF_ORDER] * 2
-            assert await send(client, 0, 1, 2, 3) == [0] * 4
-            assert await stored(node) == [b"0", b"0", b"1", b"2", b"3"]
-
-    run(main)
+    client, other = await node.connect(), await node.connect()
+    assert await send(client, 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    await node.create_topic("t")
+    assert await send(other, 0, producer_id=8) == [0]
+    assert await send(client, 2, 1) == [OUT_OF_ORDER] * 2
+    assert await send(client, 0, 1, 2, 3) == [0] * 4
+    assert await stored(node) == [b"0", b"0", b"1", b"2", b"3"]
 
 
-def test_who_goes_on_with_a_topic_that_was_made_anew_is_served(tmp_path: Path) -> None:
+async def test_who_goes_on_with_a_topic_that_was_made_anew_is_served(node: Node, client: Client) -> None:
     """librdkafka's producers end for good when they are told that this is out of order; 4.4.0 takes it."""
-
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            await node.create_topic("t")
-            assert await send(client, 0, 1, 2) == [0] * 3
-            await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
-            assert await send(client, 3, 4) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-            await node.create_topic("t")
-            assert await send(client, 4) == [OUT_OF_ORDER]
-            assert await send(client, 3, 4) == [0, 0]
-            assert await send(await node.connect(), 9, producer_id=8) == [0], "it was never refused"
-            assert await stored(node) == [b"3", b"4", b"9"]
-
-    run(main)
+    await node.create_topic("t")
+    assert await send(client, 0, 1, 2) == [0] * 3
+    await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
+    assert await send(client, 3, 4) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    await node.create_topic("t")
+    assert await send(client, 4) == [OUT_OF_ORDER]
+    assert await send(client, 3, 4) == [0, 0]
+    assert await send(await node.connect(), 9, producer_id=8) == [0], "it was never refused"
+    assert await stored(node) == [b"3", b"4", b"9"]
 
 
-def test_a_batch_that_came_another_way_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_batch_that_came_another_way_is_not_waited_for(node: Node) -> None:
     """Another broker led meanwhile, and took it: this one leads again, and knows from its log what comes next."""
-
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            client, way = await node.connect(), await node.connect()
-            assert await send(client, 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-            await node.create_topic("t")
-            assert await send(way, 0, 1) == [0, 0]
-            assert await send(client, 3, 2) == [OUT_OF_ORDER, 0]
-            assert await send(client, 3) == [0]
-            assert await stored(node) == [b"0", b"1", b"2", b"3"]
-
-    run(main)
+    client, way = await node.connect(), await node.connect()
+    assert await send(client, 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    await node.create_topic("t")
+    assert await send(way, 0, 1) == [0, 0]
+    assert await send(client, 3, 2) == [OUT_OF_ORDER, 0]
+    assert await send(client, 3) == [0]
+    assert await stored(node) == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("partition", [("t", 0), (Uuid(bytes(15) + b"1"), 0)])

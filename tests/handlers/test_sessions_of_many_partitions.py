@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node, values
+from tests.node.node_harness import Client, Node, batch, produce_request, running_node, values
 from tests.patience import SHORT
 
 MANY = 24
@@ -80,14 +81,12 @@ class Session:
         return self.take(await self.client.ask(self.request()))
 
 
-def scenario(path: Path, test: Callable[[Node, Session, Client], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with running_node(path) as node:
-            topic_id = await node.create_topic("t", MANY)
-            session = Session(await node.connect(), topic_id)
-            await test(node, session, await node.connect())
-
-    run(main)
+@asynccontextmanager
+async def session_of_many(path: Path) -> AsyncIterator[tuple[Node, Session, Client]]:
+    async with running_node(path) as node:
+        topic_id = await node.create_topic("t", MANY)
+        session = Session(await node.connect(), topic_id)
+        yield node, session, await node.connect()
 
 
 async def write(client: Client, index: int, *data: bytes) -> None:
@@ -95,8 +94,8 @@ async def write(client: Client, index: int, *data: bytes) -> None:
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_wake_reads_the_partition_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(node: Node, session: Session, producer: Client) -> None:
+async def test_a_wake_reads_the_partition_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session_of_many(tmp_path) as (_, session, producer):
         for _ in range(3):
             await session.poll()
         reads = 0
@@ -117,11 +116,9 @@ def test_a_wake_reads_the_partition_that_was_written(tmp_path: Path, monkeypatch
             assert session.read[index][-1] == b"%d" % number
         assert reads <= 20 * 3, "not all partitions for each of the records"
 
-    scenario(tmp_path, test)
 
-
-def test_what_happens_besides_is_told(tmp_path: Path) -> None:
-    async def test(node: Node, session: Session, other: Client) -> None:
+async def test_what_happens_besides_is_told(tmp_path: Path) -> None:
+    async with session_of_many(tmp_path) as (_, session, other):
         await write(other, 3, b"a", b"b", b"c")
         for _ in range(3):
             await session.poll()
@@ -149,11 +146,9 @@ def test_what_happens_besides_is_told(tmp_path: Path) -> None:
             told |= await session.poll()
         assert set(told.values()) <= {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
-    scenario(tmp_path, test)
 
-
-def test_another_isolation_level_looks_at_all_of_it_again(tmp_path: Path) -> None:
-    async def test(node: Node, session: Session, other: Client) -> None:
+async def test_another_isolation_level_looks_at_all_of_it_again(tmp_path: Path) -> None:
+    async with session_of_many(tmp_path) as (node, session, _):
         session.isolation = READ_COMMITTED
         for _ in range(3):
             await session.poll()
@@ -170,11 +165,9 @@ def test_another_isolation_level_looks_at_all_of_it_again(tmp_path: Path) -> Non
         assert 2 in await session.poll()
         assert session.read[2] == [b"open"]
 
-    scenario(tmp_path, test)
 
-
-def test_the_end_of_a_transaction_that_began_between_two_requests_wakes_the_second(tmp_path: Path) -> None:
-    async def test(node: Node, session: Session, other: Client) -> None:
+async def test_the_end_of_a_transaction_that_began_between_two_requests_wakes_the_second(tmp_path: Path) -> None:
+    async with session_of_many(tmp_path) as (node, session, _):
         session.isolation = READ_COMMITTED
         for _ in range(3):
             await session.poll()
@@ -194,11 +187,9 @@ def test_the_end_of_a_transaction_that_began_between_two_requests_wakes_the_seco
             session.take((await session.client.receive())[1])
         assert session.read[2][0] == b"late"  # the marker comes after it
 
-    scenario(tmp_path, test)
 
-
-def test_nothing_is_left_of_a_session_that_is_over(tmp_path: Path) -> None:
-    async def test(node: Node, session: Session, other: Client) -> None:
+async def test_nothing_is_left_of_a_session_that_is_over(tmp_path: Path) -> None:
+    async with session_of_many(tmp_path) as (node, session, _):
         for _ in range(3):
             await session.poll()
         purgatory = node.broker.replica_manager.purgatory
@@ -209,11 +200,9 @@ def test_nothing_is_left_of_a_session_that_is_over(tmp_path: Path) -> None:
         assert response.error_code == 0
         assert not purgatory.views
 
-    scenario(tmp_path, test)
 
-
-def test_a_consumer_that_is_gone_costs_nothing(tmp_path: Path) -> None:
-    async def test(node: Node, session: Session, producer: Client) -> None:
+async def test_a_consumer_that_is_gone_costs_nothing(tmp_path: Path) -> None:
+    async with session_of_many(tmp_path) as (node, session, producer):
         for _ in range(3):
             await session.poll()
         purgatory = node.broker.replica_manager.purgatory
@@ -229,12 +218,10 @@ def test_a_consumer_that_is_gone_costs_nothing(tmp_path: Path) -> None:
             assert await session.poll() == {}
         assert len(purgatory.views) == MANY
 
-    scenario(tmp_path, test)
-
 
 @pytest.mark.parametrize("seed", range(3))
-def test_all_is_read_in_order_whatever_comes_between(tmp_path: Path, seed: int) -> None:
-    async def test(node: Node, session: Session, producer: Client) -> None:
+async def test_all_is_read_in_order_whatever_comes_between(tmp_path: Path, seed: int) -> None:
+    async with session_of_many(tmp_path) as (_, session, producer):
         rng = random.Random(seed)
         session.max_wait_ms = 50
         written: dict[int, list[bytes]] = {index: [] for index in range(MANY)}
@@ -254,5 +241,3 @@ def test_all_is_read_in_order_whatever_comes_between(tmp_path: Path, seed: int) 
                     session.isolation = int(rng.random() < 0.5)
                     await session.poll()
         assert session.read == written
-
-    scenario(tmp_path, test)

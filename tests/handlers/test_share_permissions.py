@@ -19,7 +19,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.handlers.principals import connect_as, under
-from tests.node.node_harness import Node, batch, produce_request, run, running_node
+from tests.node.node_harness import Node, batch, produce_request, running_node
 from tests.node.share_member import share_fetch
 from tests.patience import SHORT, until
 
@@ -55,84 +55,77 @@ async def prepared(node: Node) -> Uuid:
     return topic_id
 
 
-def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, **FEW) as node:
-            topic_id = await prepared(node)
-            authorizer = under(node)
-            for user, operation in (("blind", AclOperation.DESCRIBE), ("deaf", AclOperation.READ)):
-                authorizer.deny(user, (operation, ResourceType.TOPIC))
-            blind, deaf = await connect_as(node, "blind"), await connect_as(node, "deaf")
+async def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
+    async with running_node(tmp_path, **FEW) as node:
+        topic_id = await prepared(node)
+        authorizer = under(node)
+        for user, operation in (("blind", AclOperation.DESCRIBE), ("deaf", AclOperation.READ)):
+            authorizer.deny(user, (operation, ResourceType.TOPIC))
+        blind, deaf = await connect_as(node, "blind"), await connect_as(node, "deaf")
 
-            everything = describe.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
-            asked = describe.DescribeShareGroupOffsetsRequest(groups=[everything])
-            seen = await connect_as(node, "anybody")
-            assert [topic.topic_name for topic in (await seen.ask(asked)).groups[0].topics] == ["t"]
-            assert (await blind.ask(asked)).groups[0].topics == []
+        everything = describe.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
+        asked = describe.DescribeShareGroupOffsetsRequest(groups=[everything])
+        seen = await connect_as(node, "anybody")
+        assert [topic.topic_name for topic in (await seen.ask(asked)).groups[0].topics] == ["t"]
+        assert (await blind.ask(asked)).groups[0].topics == []
 
-            answer = (await deaf.ask(altered(5))).responses[0].partitions[0]
-            assert answer.error_code == DENIED
-            topics = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
-            answer = await deaf.ask(delete.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics))
-            assert answer.responses[0].error_code == DENIED
+        answer = (await deaf.ask(altered(5))).responses[0].partitions[0]
+        assert answer.error_code == DENIED
+        topics = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
+        answer = await deaf.ask(delete.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics))
+        assert answer.responses[0].error_code == DENIED
 
-            assert (await deaf.ask(share_fetch(topic_id))).responses[0].partitions[0].error_code == DENIED
-            batch = share_acknowledge.AcknowledgementBatch(acknowledge_types=[1])
-            told = share_acknowledge.AcknowledgePartition(acknowledgement_batches=[batch])
-            word = share_acknowledge.ShareAcknowledgeRequest(
-                group_id=GROUP,
-                member_id="member",
-                share_session_epoch=1,
-                topics=[share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[told])],
+        assert (await deaf.ask(share_fetch(topic_id))).responses[0].partitions[0].error_code == DENIED
+        batch = share_acknowledge.AcknowledgementBatch(acknowledge_types=[1])
+        told = share_acknowledge.AcknowledgePartition(acknowledgement_batches=[batch])
+        word = share_acknowledge.ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id="member",
+            share_session_epoch=1,
+            topics=[share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[told])],
+        )
+        assert (await deaf.ask(word)).responses[0].partitions[0].error_code == DENIED
+
+        epoch = 0
+
+        async def assigned() -> Any:
+            nonlocal epoch
+            names = ["t"] if epoch == 0 else None
+            beat = ShareGroupHeartbeatRequest(
+                group_id=GROUP, member_id="member", member_epoch=epoch, subscribed_topic_names=names
             )
-            assert (await deaf.ask(word)).responses[0].partitions[0].error_code == DENIED
+            answer = await seen.ask(beat)
+            epoch = answer.member_epoch
+            return answer.assignment is not None and answer.assignment.topic_partitions
 
-            epoch = 0
-
-            async def assigned() -> Any:
-                nonlocal epoch
-                names = ["t"] if epoch == 0 else None
-                beat = ShareGroupHeartbeatRequest(
-                    group_id=GROUP, member_id="member", member_epoch=epoch, subscribed_topic_names=names
-                )
-                answer = await seen.ask(beat)
-                epoch = answer.member_epoch
-                return answer.assignment is not None and answer.assignment.topic_partitions
-
-            await until(assigned)
-            group = (await blind.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0]
-            assert (group.error_code, group.members) == (DENIED, [])
-            assert (await seen.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0].members
-
-    run(test)
+        await until(assigned)
+        group = (await blind.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0]
+        assert (group.error_code, group.members) == (DENIED, [])
+        assert (await seen.ask(ShareGroupDescribeRequest(group_ids=[GROUP]))).groups[0].members
 
 
 @pytest.mark.parametrize("resource", [ResourceType.TOPIC, ResourceType.GROUP])
-def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path, resource: ResourceType) -> None:
+async def test_a_waiting_member_is_not_handed_what_was_denied_meanwhile(tmp_path: Path, resource: ResourceType) -> None:
     """And nobody counts it as handed out."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, **FEW) as node:
-            topic_id = await prepared(node)
-            authorizer = under(node)
-            bob, writer = await connect_as(node, "bob"), await node.connect()
-            assert not (await bob.ask(share_fetch(topic_id))).error_code
-            await bob.send(share_fetch(topic_id, 1, max_wait_ms=3_600_000))
-            await until(lambda: node.broker.services.replica_manager.purgatory.fetch_watch_count)
-            authorizer.deny("bob", (AclOperation.READ, resource))
-            await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
-            with trio.fail_after(SHORT):
-                answer = (await bob.receive())[1]
-            authorizer.deny("bob")
-            epoch = 2
-            if resource is ResourceType.GROUP:
-                assert (answer.error_code, answer.responses) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
-                epoch = 0
-            else:
-                told = answer.responses[0].partitions[0]
-                assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
-            answer = await bob.ask(share_fetch(topic_id, epoch, max_wait_ms=10_000))
-            handed = answer.responses[0].partitions[0].acquired_records
-            assert [(each.first_offset, each.last_offset, each.delivery_count) for each in handed] == [(0, 0, 1)]
-
-    run(test)
+    async with running_node(tmp_path, **FEW) as node:
+        topic_id = await prepared(node)
+        authorizer = under(node)
+        bob, writer = await connect_as(node, "bob"), await node.connect()
+        assert not (await bob.ask(share_fetch(topic_id))).error_code
+        await bob.send(share_fetch(topic_id, 1, max_wait_ms=3_600_000))
+        await until(lambda: node.broker.services.replica_manager.purgatory.fetch_watch_count)
+        authorizer.deny("bob", (AclOperation.READ, resource))
+        await writer.ask(produce_request("t", batch(b"value"), topic_id=topic_id))
+        with trio.fail_after(SHORT):
+            answer = (await bob.receive())[1]
+        authorizer.deny("bob")
+        epoch = 2
+        if resource is ResourceType.GROUP:
+            assert (answer.error_code, answer.responses) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+            epoch = 0
+        else:
+            told = answer.responses[0].partitions[0]
+            assert (told.error_code, told.acquired_records, bytes(told.records or b"")) == (DENIED, [], b"")
+        answer = await bob.ask(share_fetch(topic_id, epoch, max_wait_ms=10_000))
+        handed = answer.responses[0].partitions[0].acquired_records
+        assert [(each.first_offset, each.last_offset, each.delivery_count) for each in handed] == [(0, 0, 1)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from kbroker.errors import ErrorCode as E
 from kbroker.wire.messages import streams_group_describe as sd
 from kbroker.wire.messages import streams_group_heartbeat as hb
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 
 GROUP = "g"
 
@@ -47,19 +48,17 @@ async def coordinator(node: Node) -> Client:
     return client
 
 
-def converse(path: Path, talk: Callable[[Node, Client], Awaitable[None]], **properties: str) -> None:
-    async def test() -> None:
-        async with running_node(path, **properties) as node:
-            await talk(node, await coordinator(node))
-
-    run(test)
+@asynccontextmanager
+async def coordinating(path: Path, **properties: str) -> AsyncIterator[tuple[Node, Client]]:
+    async with running_node(path, **properties) as node:
+        yield node, await coordinator(node)
 
 
 NO_DELAY = {"group.streams.initial.rebalance.delay.ms": "0"}
 
 
-def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) -> None:
+    async with coordinating(tmp_path, **NO_DELAY, **{"group.streams.assignment.interval.ms": "0"}) as (node, client):
         first = await client.ask(heartbeat())
         assert first.error_code == 0
         assert [status.status_code for status in first.status] == [3]
@@ -79,11 +78,9 @@ def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) -> None:
         assert [topic.partitions for topic in found.topology.subtopologies[1].state_changelog_topics] == [3]
         assert missing.error_code == E.GROUP_ID_NOT_FOUND
 
-    converse(tmp_path, talk, **NO_DELAY, **{"group.streams.assignment.interval.ms": "0"})
 
-
-def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
+    async with coordinating(tmp_path, **NO_DELAY) as (_, client):
         request = heartbeat()
         assert request.topology is not None
         config = request.topology.subtopologies[1].state_changelog_topics[0].topic_configs[0]
@@ -92,13 +89,12 @@ def test_topics_that_cannot_be_created_are_told(tmp_path: Path) -> None:
         assert status.status_code == 3
         assert "Internal topics are missing: log, middle; Creation failed: log (" in status.status_detail
 
-    converse(tmp_path, talk, **NO_DELAY)
 
-
-def test_a_node_that_does_not_serve_streams_groups_says_so(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_a_node_that_does_not_serve_streams_groups_says_so(tmp_path: Path) -> None:
+    async with coordinating(tmp_path, **{"group.coordinator.rebalance.protocols": "classic,consumer"}) as (
+        _node,
+        client,
+    ):
         assert (await client.ask(heartbeat())).error_code == E.UNSUPPORTED_VERSION
         answer = await client.ask(sd.StreamsGroupDescribeRequest(group_ids=[GROUP]))
         assert [group.error_code for group in answer.groups] == [E.UNSUPPORTED_VERSION]
-
-    converse(tmp_path, talk, **{"group.coordinator.rebalance.protocols": "classic,consumer"})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kbroker.handlers.registration import BROKER, registrations
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.node.node_harness import Client, run, running_node
+from tests.node.node_harness import Client
 
 KEY = 22
 
@@ -17,15 +15,10 @@ async def advertised(client: Client) -> int:
     return int(next(api.max_version for api in (await client.ask(asked, 4)).api_keys if api.api_key == KEY))
 
 
-def test_it_is_not_served_where_nobody_asks_for_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            assert await advertised(client) == 5
-            await client.send(InitProducerIdRequest(transactional_id=None), 6)
-            assert await client.closed()
-
-    run(test)
+async def test_it_is_not_served_where_nobody_asks_for_it(client: Client) -> None:
+    assert await advertised(client) == 5
+    await client.send(InitProducerIdRequest(transactional_id=None), 6)
+    assert await client.closed()
 
 
 def test_the_table_of_the_others_is_as_it_was() -> None:

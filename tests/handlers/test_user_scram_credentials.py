@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-
-import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.wire.messages import alter_user_scram_credentials as alter
 from kbroker.wire.messages import describe_user_scram_credentials as describe
 from tests.handlers.metadata_plane import Plane, metadata_plane
-
-
-def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with metadata_plane(path) as plane:
-            await talk(plane)
-
-    trio.run(main)
 
 
 def of(*users: tuple[str, int]) -> alter.AlterUserScramCredentialsRequest:
@@ -45,8 +34,8 @@ async def described(plane: Plane, *users: str) -> list[Any]:
     ]
 
 
-def test_what_is_set_is_described(tmp_path: Path) -> None:
-    async def talk(plane: Plane) -> None:
+async def test_what_is_set_is_described(tmp_path: Path) -> None:
+    async with metadata_plane(tmp_path) as plane:
         for users in ((("bob", 2), ("alice", 1)), (("alice", 2),)):
             response = await plane.ask(of(*users))
             assert [(result.user, result.error_code, result.error_message) for result in response.results] == [
@@ -65,5 +54,3 @@ def test_what_is_set_is_described(tmp_path: Path) -> None:
                 "Cannot describe SCRAM credentials for the same user twice in a single request: alice",
             ),
         ]
-
-    converse(tmp_path, talk)

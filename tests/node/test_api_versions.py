@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from compat_tests.api_versions import VERSIONS, request, told, unfolded
-from tests.node.node_harness import run
 from tests.node.quorum_harness import LISTENER, quorum
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent.parent / "facts" / "api_versions.json").read_text("utf-8"))
@@ -65,17 +64,14 @@ def test_the_facts_are_those_of_the_release() -> None:
 
 
 @pytest.mark.parametrize("unstable", [False, True], ids=["", "unstable"])
-def test_answers(tmp_path: Path, unstable: bool) -> None:
-    async def main() -> None:
-        properties = {"unstable_api_versions_enable": "true"} if unstable else {}
-        async with quorum(tmp_path, 1, dynamic=True, properties=properties) as cluster:
-            await cluster.start(1)
-            await cluster.await_leader()
-            for kind, listener in (("broker", "PLAINTEXT"), ("controller", LISTENER)):
-                client = await cluster.node(1).connect(listener)
-                for version in VERSIONS:
-                    answer = await client.ask(request(), version)
-                    name = f"{kind}, unstable" if unstable else kind
-                    assert told(answer, version) == expected(name, version), (listener, version)
-
-    run(main)
+async def test_answers(tmp_path: Path, unstable: bool) -> None:
+    properties = {"unstable_api_versions_enable": "true"} if unstable else {}
+    async with quorum(tmp_path, 1, dynamic=True, properties=properties) as cluster:
+        await cluster.start(1)
+        await cluster.await_leader()
+        for kind, listener in (("broker", "PLAINTEXT"), ("controller", LISTENER)):
+            client = await cluster.node(1).connect(listener)
+            for version in VERSIONS:
+                answer = await client.ask(request(), version)
+                name = f"{kind}, unstable" if unstable else kind
+                assert told(answer, version) == expected(name, version), (listener, version)

@@ -25,7 +25,7 @@ from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
-from tests.node.node_harness import Client, configuration, judge_by, run, running_node
+from tests.node.node_harness import Client, configuration, judge_by, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
 from tests.patience import SHORT
 
@@ -196,47 +196,42 @@ def test_an_image_is_taken_over_as_a_whole() -> None:
     assert not may_read(authorizer) and authorizer.count == 0
 
 
-def test_a_node_knows_its_acls_before_it_serves(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, **AUTHORIZER) as node:
-            client = await node.connect()
-            assert not may_read(node.broker.services.authorizer)
-            assert (await client.ask(creation())).results[0].error_code == 0
-            assert may_read(node.broker.services.authorizer)
-            await node.broker.metadata.snapshots.write()
-            assert (await client.ask(creation("u"))).results[0].error_code == 0
-        async with running_node(tmp_path, **AUTHORIZER) as node:
-            authorizer = node.broker.services.authorizer
-            assert may_read(authorizer) and may_read(authorizer, "u")  # of the snapshot, and of the log behind it
-
-    run(test)
+async def test_a_node_knows_its_acls_before_it_serves(tmp_path: Path) -> None:
+    async with running_node(tmp_path, **AUTHORIZER) as node:
+        client = await node.connect()
+        assert not may_read(node.broker.services.authorizer)
+        assert (await client.ask(creation())).results[0].error_code == 0
+        assert may_read(node.broker.services.authorizer)
+        await node.broker.metadata.snapshots.write()
+        assert (await client.ask(creation("u"))).results[0].error_code == 0
+    async with running_node(tmp_path, **AUTHORIZER) as node:
+        authorizer = node.broker.services.authorizer
+        assert may_read(authorizer) and may_read(authorizer, "u")  # of the snapshot, and of the log behind it
 
 
-def test_before_that_who_is_no_super_user_is_to_ask_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_before_that_who_is_no_super_user_is_to_ask_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """On a controller's listener, which is open so early."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, **AUTHORIZER | {"super.users": "User:admin"}) as node:
-            judge_by(node.broker.services, StandardAuthorizer())
-            client = await node.connect("CONTROLLER")
-            for request in (creation(), deletion()):
-                answer = await client.ask(request)
-                [result] = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
-                assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            # By way of a broker's listener, and of an Envelope as another broker sends it.
-            broker = await node.connect()
-            assert (await broker.ask(creation())).results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            judge_by(node.broker.services, StandardAuthorizer(super_users=[ANONYMOUS]))
-            inside = b"".join(Conversation("c").send(creation(), 3))[4:]
-            envelope = EnvelopeRequest(
-                request_data=inside,
-                request_principal=principal_bytes(KafkaPrincipal("User", "alice")),
-                client_host_address=bytes([127, 0, 0, 1]),
-            )
-            answer = await client.ask(envelope)
-            assert answer.error_code == 0 and answer.response_data is not None
-
-    run(test)
+    async with running_node(tmp_path, **AUTHORIZER | {"super.users": "User:admin"}) as node:
+        judge_by(node.broker.services, StandardAuthorizer())
+        client = await node.connect("CONTROLLER")
+        for request in (creation(), deletion()):
+            answer = await client.ask(request)
+            [result] = answer.results if isinstance(request, CreateAclsRequest) else answer.filter_results
+            assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        # By way of a broker's listener, and of an Envelope as another broker sends it.
+        broker = await node.connect()
+        assert (await broker.ask(creation())).results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        judge_by(node.broker.services, StandardAuthorizer(super_users=[ANONYMOUS]))
+        inside = b"".join(Conversation("c").send(creation(), 3))[4:]
+        envelope = EnvelopeRequest(
+            request_data=inside,
+            request_principal=principal_bytes(KafkaPrincipal("User", "alice")),
+            client_host_address=bytes([127, 0, 0, 1]),
+        )
+        answer = await client.ask(envelope)
+        assert answer.error_code == 0 and answer.response_data is not None
     assert "Traceback" not in caplog.text
 
 
@@ -251,29 +246,25 @@ async def change(client: Client, request: CreateAclsRequest | DeleteAclsRequest)
     assert result.error_code == 0, result
 
 
-def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
+async def test_every_node_decides_by_the_same_acls(tmp_path: Path) -> None:
     """Whichever broker is asked to change them."""
-
-    async def test() -> None:
-        async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
-            for node_id in (1, 2, 3):
-                client = await cluster.node(node_id).connect()
-                await change(client, creation())
-                await everywhere(cluster, True)
-                await change(client, deletion())
-                await everywhere(cluster, False)
-                await client.stream.aclose()
-            client = await cluster.node(1).connect()
+    async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
+        for node_id in (1, 2, 3):
+            client = await cluster.node(node_id).connect()
             await change(client, creation())
             await everywhere(cluster, True)
-            await cluster.stop(3)
-            await cluster.start(3)
-            assert may_read(cluster.nodes[3].services.authorizer)
+            await change(client, deletion())
+            await everywhere(cluster, False)
+            await client.stream.aclose()
+        client = await cluster.node(1).connect()
+        await change(client, creation())
+        await everywhere(cluster, True)
+        await cluster.stop(3)
+        await cluster.start(3)
+        assert may_read(cluster.nodes[3].services.authorizer)
 
-    run(test)
 
-
-def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
+async def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As with Apache Kafka's authorizer, for all brokers or for one of them."""
@@ -287,27 +278,26 @@ def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
         answer = await client.ask(incremental.IncrementalAlterConfigsRequest(resources=[resource]))
         assert answer.responses[0].error_code == 0, answer
 
-    async def test() -> None:
-        async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
-            client = await cluster.node(1).connect()
-            await alter(client, "", "super.users", "User:alice")
-            await cluster.until(lambda: told("super.users") == 3)
-            await alter(await cluster.node(2).connect(), "2", "allow.everyone.if.no.acl.found", "true")
-            await cluster.until(lambda: told("allow.everyone.if.no.acl.found") == 1)
-            await alter(client, "", "log.cleaner.backoff.ms", "9000")
-            await everywhere(cluster, False)
-            await cluster.stop(3)
-            await cluster.start(3)
-            await cluster.until(lambda: told("super.users") == 4)
-            await everywhere(cluster, False)
-            await alter(client, "", "super.users", None)
-            await alter(client, "", "super.users", "User:alice")
-            await cluster.until(lambda: told("super.users") == 7)
-
-    run(test)
+    async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
+        client = await cluster.node(1).connect()
+        await alter(client, "", "super.users", "User:alice")
+        await cluster.until(lambda: told("super.users") == 3)
+        await alter(await cluster.node(2).connect(), "2", "allow.everyone.if.no.acl.found", "true")
+        await cluster.until(lambda: told("allow.everyone.if.no.acl.found") == 1)
+        await alter(client, "", "log.cleaner.backoff.ms", "9000")
+        await everywhere(cluster, False)
+        await cluster.stop(3)
+        await cluster.start(3)
+        await cluster.until(lambda: told("super.users") == 4)
+        await everywhere(cluster, False)
+        await alter(client, "", "super.users", None)
+        await alter(client, "", "super.users", "User:alice")
+        await cluster.until(lambda: told("super.users") == 7)
 
 
-def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It reads what it has missed in pieces, each of them committed; an ACL may be taken back in the last of them."""
     seen: list[bool] = []
     begun: list[bool] = []
@@ -321,44 +311,37 @@ def test_a_node_that_comes_back_decides_by_no_acls_of_long_ago(tmp_path: Path, m
         begin(loader, image)
         begun.append(may_read(loader._authorizer))
 
-    async def test() -> None:
-        async with three_nodes(tmp_path, **AUTHORIZER, **{"controller.quorum.fetch.max.bytes": "1"}) as cluster:
-            leader = await cluster.await_leader()
-            away = next(node_id for node_id in cluster.nodes if node_id != leader)
-            client = await cluster.node(leader).connect()
-            await change(client, creation())
-            await everywhere(cluster, True)
-            await cluster.stop(away)
-            for number in range(5):
-                await change(client, creation(f"t{number}"))
-            await change(client, deletion())
-            monkeypatch.setattr(AclLoader, "on_image", watched_image)
-            monkeypatch.setattr(AclLoader, "begin", watched_begin)
-            await cluster.start(away)
-            await everywhere(cluster, False)
-
-    run(test)
+    async with three_nodes(tmp_path, **AUTHORIZER, **{"controller.quorum.fetch.max.bytes": "1"}) as cluster:
+        leader = await cluster.await_leader()
+        away = next(node_id for node_id in cluster.nodes if node_id != leader)
+        client = await cluster.node(leader).connect()
+        await change(client, creation())
+        await everywhere(cluster, True)
+        await cluster.stop(away)
+        for number in range(5):
+            await change(client, creation(f"t{number}"))
+        await change(client, deletion())
+        monkeypatch.setattr(AclLoader, "on_image", watched_image)
+        monkeypatch.setattr(AclLoader, "begin", watched_begin)
+        await cluster.start(away)
+        await everywhere(cluster, False)
     assert seen[:5] == [False] * 5
     assert begun == [False]
 
 
-def test_what_no_node_can_read_is_not_passed_on(tmp_path: Path) -> None:
+async def test_what_no_node_can_read_is_not_passed_on(tmp_path: Path) -> None:
     """The connection to the active controller is for others' requests, too."""
-
-    async def test() -> None:
-        async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
-            follower = next(node_id for node_id in cluster.nodes if node_id != cluster.leader())
-            good = await cluster.node(follower).connect()
-            await change(good, creation())
-            unreadable = creation()
-            unreadable.creations[0].operation = AclOperation.UNKNOWN
-            unfiltered = deletion()
-            unfiltered.filters[0].operation = AclOperation.UNKNOWN
-            with trio.fail_after(SHORT):
-                for wrong in (unreadable, unfiltered):
-                    client = await cluster.node(follower).connect()
-                    await client.send(wrong)
-                    assert await client.closed()
-            await change(good, deletion())
-
-    run(test)
+    async with three_nodes(tmp_path, **AUTHORIZER) as cluster:
+        follower = next(node_id for node_id in cluster.nodes if node_id != cluster.leader())
+        good = await cluster.node(follower).connect()
+        await change(good, creation())
+        unreadable = creation()
+        unreadable.creations[0].operation = AclOperation.UNKNOWN
+        unfiltered = deletion()
+        unfiltered.filters[0].operation = AclOperation.UNKNOWN
+        with trio.fail_after(SHORT):
+            for wrong in (unreadable, unfiltered):
+                client = await cluster.node(follower).connect()
+                await client.send(wrong)
+                assert await client.closed()
+        await change(good, deletion())

@@ -16,11 +16,12 @@ from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
 from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from tests.node.node_harness import run
 from tests.node.quorum_harness import quorum, three_nodes
 
 
-def test_a_controller_that_makes_a_mistake_ends_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_that_makes_a_mistake_ends_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither its own nor others', which ask it by way of a connection."""
     heartbeat = SessionKeeper.heartbeat
     beats: dict[int, list[bool]] = {1: [], 2: [], 3: []}
@@ -34,15 +35,14 @@ def test_a_controller_that_makes_a_mistake_ends_no_broker(tmp_path: Path, monkey
         seen.append(True)
         return state
 
-    async def test() -> None:
-        async with three_nodes(tmp_path) as cluster:
-            monkeypatch.setattr(SessionKeeper, "heartbeat", mistaken)
-            await cluster.until(lambda: all(any(seen) for seen in beats.values()))
-
-    run(test)
+    async with three_nodes(tmp_path) as cluster:
+        monkeypatch.setattr(SessionKeeper, "heartbeat", mistaken)
+        await cluster.until(lambda: all(any(seen) for seen in beats.values()))
 
 
-def test_an_answer_that_is_of_a_later_release_ends_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_of_a_later_release_ends_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first of each kind from the active controller has an error code that is unknown here."""
     ask = ControllerChannels.ask
     asked: set[tuple[int, type[Any]]] = set()
@@ -56,51 +56,42 @@ def test_an_answer_that_is_of_a_later_release_ends_no_broker(tmp_path: Path, mon
         return type(response)(error_code=9999)
 
     monkeypatch.setattr(ControllerChannels, "ask", of_later_release)
+    async with three_nodes(tmp_path, initial=1, roles_of={1: "controller", 2: "broker", 3: "broker"}) as cluster:
+        assigned = CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 3])
+        topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assigned])
+        client = await cluster.controller_client(1)
+        assert (await client.ask(CreateTopicsRequest(topics=[topic]))).topics[0].error_code == 0
 
-    async def test() -> None:
-        async with quorum(tmp_path, initial=1, roles_of={1: "controller", 2: "broker", 3: "broker"}) as cluster:
-            await cluster.start(1, 2, 3)
-            assigned = CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 3])
-            topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assigned])
-            client = await cluster.controller_client(1)
-            assert (await client.ask(CreateTopicsRequest(topics=[topic]))).topics[0].error_code == 0
+        def in_sync(*expected: int) -> bool:
+            topic = cluster.newest_image().topics.by_name.get("t")
+            return topic is not None and set(topic.partitions[0].isr) == set(expected)
 
-            def in_sync(*expected: int) -> bool:
-                topic = cluster.newest_image().topics.by_name.get("t")
-                return topic is not None and set(topic.partitions[0].isr) == set(expected)
-
-            await cluster.until(lambda: in_sync(2, 3))
-            await cluster.stop(3)
-            await cluster.until(lambda: in_sync(2))
-            await cluster.start(3)
-            await cluster.until(lambda: in_sync(2, 3))
-            expected = {(2, AlterPartitionRequest), (2, BrokerRegistrationRequest), (3, BrokerRegistrationRequest)}
-            await cluster.until(lambda: asked >= expected)
-
-    run(test)
+        await cluster.until(lambda: in_sync(2, 3))
+        await cluster.stop(3)
+        await cluster.until(lambda: in_sync(2))
+        await cluster.start(3)
+        await cluster.until(lambda: in_sync(2, 3))
+        expected = {(2, AlterPartitionRequest), (2, BrokerRegistrationRequest), (3, BrokerRegistrationRequest)}
+        await cluster.until(lambda: asked >= expected)
 
 
-def test_a_broker_that_cannot_tell_of_a_failed_directory_stops(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_tell_of_a_failed_directory_stops(tmp_path: Path) -> None:
     """``log.dir.failure.timeout.ms`` (KIP-858): the controller would have it lead what is lost."""
     two = {"log.dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}", "log.dir.failure.timeout.ms": "300"}
-
-    async def test() -> None:
-        told = r"could not be told for 0.3 s \(log.dir.failure.timeout.ms\) that the log directory .*two has failed"
-        with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told), flatten_subgroups=True):
-            async with quorum(
-                tmp_path, 2, initial=1, roles_of={1: "controller", 2: "broker"}, properties_of={2: two}
-            ) as cluster:
-                await cluster.start(1, 2)
-                broker = cluster.nodes[2]
-                failed = next(each for each in broker.log_manager.log_dirs if each.path.endswith("two"))
-                await cluster.kill(1)
-                broker.log_manager.mark_offline(failed, OSError(5, "Input/output error"))
-                await trio.sleep_forever()
-
-    run(test)
+    told = r"could not be told for 0.3 s \(log.dir.failure.timeout.ms\) that the log directory .*two has failed"
+    with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told), flatten_subgroups=True):
+        async with quorum(
+            tmp_path, 2, initial=1, roles_of={1: "controller", 2: "broker"}, properties_of={2: two}
+        ) as cluster:
+            await cluster.start(1, 2)
+            broker = cluster.nodes[2]
+            failed = next(each for each in broker.log_manager.log_dirs if each.path.endswith("two"))
+            await cluster.kill(1)
+            broker.log_manager.mark_offline(failed, OSError(5, "Input/output error"))
+            await trio.sleep_forever()
 
 
-def test_a_broker_that_is_alone_sends_heartbeats_only_when_it_has_something_to_say(
+async def test_a_broker_that_is_alone_sends_heartbeats_only_when_it_has_something_to_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heartbeat = SessionKeeper.heartbeat
@@ -111,28 +102,21 @@ def test_a_broker_that_is_alone_sends_heartbeats_only_when_it_has_something_to_s
         return await heartbeat(keeper, beat, connection)
 
     monkeypatch.setattr(SessionKeeper, "heartbeat", counted)
-
-    async def test() -> None:
-        async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}) as cluster:
-            await cluster.start(1)
-            first = list(beats)
-            await trio.sleep(1.3)  # more than a session of this cluster
-            assert beats == first and set(first) == {1}
-            assert not cluster.nodes[1].metadata.image.brokers[1].fenced
-            await cluster.start(2)
-            await cluster.until(lambda: beats.count(1) >= len(first) + 5 and beats.count(2) >= 5)
-
-    run(test)
+    async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}) as cluster:
+        await cluster.start(1)
+        first = list(beats)
+        await trio.sleep(1.3)  # more than a session of this cluster
+        assert beats == first and set(first) == {1}
+        assert not cluster.nodes[1].metadata.image.brokers[1].fenced
+        await cluster.start(2)
+        await cluster.until(lambda: beats.count(1) >= len(first) + 5 and beats.count(2) >= 5)
 
 
-def test_a_broker_that_is_alone_and_unregistered_registers_again(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with quorum(tmp_path, 1) as cluster:
-            await cluster.start(1)
-            node = cluster.nodes[1]
-            before = node.broker_epoch
-            await node.metadata.submit(lambda view: unregister_broker(view, 1))
-            await cluster.until(lambda: node.broker_epoch > before)
-            await cluster.until(lambda: not node.metadata.image.brokers[1].fenced)
-
-    run(test)
+async def test_a_broker_that_is_alone_and_unregistered_registers_again(tmp_path: Path) -> None:
+    async with quorum(tmp_path, 1) as cluster:
+        await cluster.start(1)
+        node = cluster.nodes[1]
+        before = node.broker_epoch
+        await node.metadata.submit(lambda view: unregister_broker(view, 1))
+        await cluster.until(lambda: node.broker_epoch > before)
+        await cluster.until(lambda: not node.metadata.image.brokers[1].fenced)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from kbroker.node.controller import broker_sessions
 from kbroker.node.controller.broker_sessions import FORGIVEN_MS, SessionKeeper
@@ -76,25 +78,25 @@ class _World:
             await trio.sleep(INTERVAL)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, test: Callable[[_World, trio.Nursery], Awaitable[None]]) -> None:
-    clock = trio.testing.MockClock(autojump_threshold=0)
-
-    async def main() -> None:
-        world = _World(monkeypatch, clock)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(world.keeper.run)
-            await trio.testing.wait_all_tasks_blocked()
-            world.keeper.on_active()
-            await test(world, nursery)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=clock)
+@asynccontextmanager
+async def sessions_kept(
+    monkeypatch: pytest.MonkeyPatch, clock: MockClock
+) -> AsyncIterator[tuple[_World, trio.Nursery]]:
+    world = _World(monkeypatch, clock)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.keeper.run)
+        await trio.testing.wait_all_tasks_blocked()
+        world.keeper.on_active()
+        yield world, nursery
+        nursery.cancel_scope.cancel()
 
 
-def test_heartbeats_wake_nobody_and_silence_is_noticed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_wake_nobody_and_silence_is_noticed_in_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked: list[float] = []
 
-    async def test(world: _World, nursery: trio.Nursery) -> None:
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, nursery):
         expired = world.keeper._sessions.expired
 
         def counted(now_ms: int) -> Any:
@@ -112,13 +114,13 @@ def test_heartbeats_wake_nobody_and_silence_is_noticed_in_time(monkeypatch: pyte
         # Once in the time between a heartbeat and the end of a session that would have begun with it.
         assert len(looked) <= 2 + 90 / (SESSION - INTERVAL)
 
-    run(monkeypatch, test)
 
-
-def test_a_controller_that_has_stood_still_hears_the_brokers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_that_has_stood_still_hears_the_brokers_first(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However long after the last heartbeat it began to stand still."""
 
-    async def test(world: _World, nursery: trio.Nursery) -> None:
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, nursery):
         nursery.start_soon(world.beat, 2, 4)
         nursery.start_soon(world.beat, 3, 4)
         await trio.sleep(INTERVAL * 3.5)
@@ -132,11 +134,9 @@ def test_a_controller_that_has_stood_still_hears_the_brokers_first(monkeypatch: 
         assert fenced[0] == 3
         assert late + FORGIVEN_MS / 1000 <= fenced[1] <= late + SESSION + FORGIVEN_MS / 1000
 
-    run(monkeypatch, test)
 
-
-def test_the_first_session_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(world: _World, nursery: trio.Nursery) -> None:
+async def test_the_first_session_is_kept_too(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, _):
         world.keeper._sessions.end(2)
         world.keeper._sessions.end(3)
         await trio.sleep(60)
@@ -147,13 +147,11 @@ def test_the_first_session_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
         assert fenced[0] == 2
         assert abs(fenced[1] - begun - SESSION) < 0.01
 
-    run(monkeypatch, test)
 
-
-def test_a_broker_whose_address_can_be_none_keeps_its_session_and_the_controller_runs(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_broker_whose_address_can_be_none_keeps_its_session_and_the_controller_runs(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(world: _World, nursery: trio.Nursery) -> None:
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, nursery):
         world.keeper._env.network = RealNetwork()
         world.brokers[2].endpoints = {"PLAINTEXT": SimpleNamespace(host="broker..example", port=9092)}
         nursery.start_soon(world.beat, 3, 20)
@@ -170,17 +168,15 @@ def test_a_broker_whose_address_can_be_none_keeps_its_session_and_the_controller
         assert fenced[0] == 2
         assert abs(fenced[1] - begun - SESSION) < 0.01
 
-    run(monkeypatch, test)
 
-
-def test_the_controllers_own_broker_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_controllers_own_broker_may_be_silent(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It runs for as long as the controller does, and sends no heartbeats while it is alone."""
 
-    async def test(world: _World, nursery: trio.Nursery) -> None:
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, _):
         world.keeper._sessions.end(2)
         world.keeper._sessions.end(3)
         await world.beat(1, 1)
         await trio.sleep(10 * SESSION)
         assert not world.fenced
-
-    run(monkeypatch, test)

@@ -5,7 +5,7 @@ The clock stands still but for what a test lets pass, so that each throttle time
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,6 @@ from kbroker.wire.messages.describe_client_quotas import ComponentData, Describe
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
-
-Test = Callable[[MockClock], Coroutine[Any, Any, None]]
-
-
-def run(test: Test, rate: float = 0) -> None:
-    """Run a test by a clock of its own, with a limit of real time that only a hang meets."""
-    clock = MockClock(rate=rate)
-
-    async def main() -> None:
-        await test(clock)
-
-    trio.run(main, clock=clock)
 
 
 @asynccontextmanager
@@ -89,44 +77,38 @@ async def settled() -> None:
 LARGE = batch(bytes(20_000))
 
 
-def test_a_producer_is_throttled_and_its_connection_muted(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            limited, other = await running.connect(), await running.connect()
-            for client in (limited, other):  # shortcuts are known
-                for _ in range(3):
-                    await client.ask(produce_request("t", batch(b"x"), acks=1), 9, client_id="p")
-            await set_quota(running, {"client_id": "p"}, producer_byte_rate=1000)
-            answer = await limited.ask(produce_request("t", LARGE), 9, client_id="p")
-            assert answer.responses[0].partition_responses[0].error_code == 0
-            throttle_ms = answer.throttle_time_ms
-            # 20,000 bytes and a little, in a window that counts as 10 s: twice the rate
-            assert 10_000 < throttle_ms < 10_500
-            limited.send_now(MetadataRequest(topics=[]), client_id="p")
-            running.arrived([limited])
-            free = await other.ask(produce_request("t", LARGE), 9, client_id="q")
-            assert free.throttle_time_ms == 0
-            assert (await answered_after(limited, clock, throttle_ms)).throttle_time_ms == 0
-            await set_quota(running, {"client_id": "p"}, producer_byte_rate=None)
-            for _ in range(2):
-                again = await limited.ask(produce_request("t", LARGE), 9, client_id="p")
-                assert again.throttle_time_ms == 0
-
-    run(test)
+async def test_a_producer_is_throttled_and_its_connection_muted(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        limited, other = await running.connect(), await running.connect()
+        for client in (limited, other):  # shortcuts are known
+            for _ in range(3):
+                await client.ask(produce_request("t", batch(b"x"), acks=1), 9, client_id="p")
+        await set_quota(running, {"client_id": "p"}, producer_byte_rate=1000)
+        answer = await limited.ask(produce_request("t", LARGE), 9, client_id="p")
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        throttle_ms = answer.throttle_time_ms
+        # 20,000 bytes and a little, in a window that counts as 10 s: twice the rate
+        assert 10_000 < throttle_ms < 10_500
+        limited.send_now(MetadataRequest(topics=[]), client_id="p")
+        running.arrived([limited])
+        free = await other.ask(produce_request("t", LARGE), 9, client_id="q")
+        assert free.throttle_time_ms == 0
+        assert (await answered_after(limited, clock, throttle_ms)).throttle_time_ms == 0
+        await set_quota(running, {"client_id": "p"}, producer_byte_rate=None)
+        for _ in range(2):
+            again = await limited.ask(produce_request("t", LARGE), 9, client_id="p")
+            assert again.throttle_time_ms == 0
 
 
-def test_a_producer_without_answers_is_muted_too(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            await set_quota(running, {"user": "ANONYMOUS"}, producer_byte_rate=1000)
-            client = await running.connect()
-            client.send_now(produce_request("t", LARGE, acks=0), 9)
-            client.send_now(MetadataRequest(topics=[]))
-            running.arrived([client])
-            received = await answered_between(client, clock, 10_000, 10_500)
-            assert received.throttle_time_ms == 0
-
-    run(test)
+async def test_a_producer_without_answers_is_muted_too(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        await set_quota(running, {"user": "ANONYMOUS"}, producer_byte_rate=1000)
+        client = await running.connect()
+        client.send_now(produce_request("t", LARGE, acks=0), 9)
+        client.send_now(MetadataRequest(topics=[]))
+        running.arrived([client])
+        received = await answered_between(client, clock, 10_000, 10_500)
+        assert received.throttle_time_ms == 0
 
 
 async def answered_between(client: Client, clock: MockClock, lowest_ms: int, highest_ms: int) -> Any:
@@ -147,85 +129,74 @@ async def answered_between(client: Client, clock: MockClock, lowest_ms: int, hig
 
 
 @pytest.mark.parametrize("with_session", [False, True])
-def test_a_consumer_that_is_throttled_gets_no_records_and_the_same_ones_afterwards(
-    tmp_path: Path, with_session: bool
+async def test_a_consumer_that_is_throttled_gets_no_records_and_the_same_ones_afterwards(
+    clock: MockClock, tmp_path: Path, with_session: bool
 ) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            client = await running.connect()
-            for _ in range(6):
-                await client.ask(produce_request("t", LARGE), 9)
-            await set_quota(running, {"user": None}, consumer_byte_rate=5000)
-            # 50,000 bytes in 10 s are not too many, so that an answer has two of the batches.
-            session: dict[str, Any] = {"session_id": 0, "session_epoch": 0 if with_session else -1}
-            first = await client.ask(fetch_request("t", **session), 12)
-            assert (first.throttle_time_ms, first.error_code) == (0, 0)
-            assert [offset for offset, _ in values(first.responses[0].partitions[0].records)] == [0, 1]
-            assert bool(first.session_id) == with_session
-            if with_session:
-                session = {"session_id": first.session_id, "session_epoch": 1}
-            throttled = await client.ask(fetch_request("t", [(0, 2)], **session), 12)
-            assert throttled.throttle_time_ms > 0
-            assert (throttled.error_code, throttled.responses) == (0, [])
-            assert throttled.session_id == first.session_id
-            if with_session:
-                session["session_epoch"] = 2
-            client.send_now(fetch_request("t", [(0, 2)], **session), 12)
+    async with node(tmp_path, clock) as running:
+        client = await running.connect()
+        for _ in range(6):
+            await client.ask(produce_request("t", LARGE), 9)
+        await set_quota(running, {"user": None}, consumer_byte_rate=5000)
+        # 50,000 bytes in 10 s are not too many, so that an answer has two of the batches.
+        session: dict[str, Any] = {"session_id": 0, "session_epoch": 0 if with_session else -1}
+        first = await client.ask(fetch_request("t", **session), 12)
+        assert (first.throttle_time_ms, first.error_code) == (0, 0)
+        assert [offset for offset, _ in values(first.responses[0].partitions[0].records)] == [0, 1]
+        assert bool(first.session_id) == with_session
+        if with_session:
+            session = {"session_id": first.session_id, "session_epoch": 1}
+        throttled = await client.ask(fetch_request("t", [(0, 2)], **session), 12)
+        assert throttled.throttle_time_ms > 0
+        assert (throttled.error_code, throttled.responses) == (0, [])
+        assert throttled.session_id == first.session_id
+        if with_session:
+            session["session_epoch"] = 2
+        client.send_now(fetch_request("t", [(0, 2)], **session), 12)
+        running.arrived([client])
+        await settled()
+        clock.jump(throttled.throttle_time_ms / 1000 + 20)  # and until the first answer does not count any more
+        answer = (await client.receive())[1]
+        assert answer.throttle_time_ms == 0
+        assert [offset for offset, _ in values(answer.responses[0].partitions[0].records)] == [2, 3]
+
+
+async def test_a_follower_is_exempt(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        client = await running.connect()
+        for _ in range(3):
+            await client.ask(produce_request("t", LARGE), 9)
+        await set_quota(running, {"user": None}, consumer_byte_rate=10, request_percentage=0.0001)
+        answer = await client.ask(fetch_request("t", replica_id=7), 12)
+        assert answer.throttle_time_ms == 0
+
+
+async def test_the_work_for_a_client_is_limited(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        await set_quota(running, {"user": None, "client_id": "busy"}, request_percentage=0.000001)
+        client, other = await running.connect(), await running.connect()
+        requests = [
+            (MetadataRequest(topics=[]), 9),
+            (produce_request("t", batch(b"x")), 9),
+            (fetch_request("t"), 12),
+            (
+                ListOffsetsRequest(
+                    replica_id=-1,
+                    topics=[
+                        ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+                    ],
+                ),
+                5,
+            ),
+        ]
+        for request, version in requests:
+            client.send_now(request, version, client_id="busy")
             running.arrived([client])
             await settled()
-            clock.jump(throttled.throttle_time_ms / 1000 + 20)  # and until the first answer does not count any more
+            clock.jump(1.001)
             answer = (await client.receive())[1]
-            assert answer.throttle_time_ms == 0
-            assert [offset for offset, _ in values(answer.responses[0].partitions[0].records)] == [2, 3]
-
-    run(test)
-
-
-def test_a_follower_is_exempt(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            client = await running.connect()
-            for _ in range(3):
-                await client.ask(produce_request("t", LARGE), 9)
-            await set_quota(running, {"user": None}, consumer_byte_rate=10, request_percentage=0.0001)
-            answer = await client.ask(fetch_request("t", replica_id=7), 12)
-            assert answer.throttle_time_ms == 0
-
-    run(test)
-
-
-def test_the_work_for_a_client_is_limited(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            await set_quota(running, {"user": None, "client_id": "busy"}, request_percentage=0.000001)
-            client, other = await running.connect(), await running.connect()
-            requests = [
-                (MetadataRequest(topics=[]), 9),
-                (produce_request("t", batch(b"x")), 9),
-                (fetch_request("t"), 12),
-                (
-                    ListOffsetsRequest(
-                        replica_id=-1,
-                        topics=[
-                            ListOffsetsTopic(
-                                name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
-                            )
-                        ],
-                    ),
-                    5,
-                ),
-            ]
-            for request, version in requests:
-                client.send_now(request, version, client_id="busy")
-                running.arrived([client])
-                await settled()
-                clock.jump(1.001)
-                answer = (await client.receive())[1]
-                assert answer.throttle_time_ms == 1000, answer  # one window at most
-                free = await other.ask(request, version, client_id="lazy")
-                assert free.throttle_time_ms == 0
-
-    run(test)
+            assert answer.throttle_time_ms == 1000, answer  # one window at most
+            free = await other.ask(request, version, client_id="lazy")
+            assert free.throttle_time_ms == 0
 
 
 def created(name: str, partitions: int) -> CreateTopicsRequest:
@@ -234,39 +205,36 @@ def created(name: str, partitions: int) -> CreateTopicsRequest:
     )
 
 
-def test_changes_of_topics_are_limited(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            await set_quota(running, {"user": "ANONYMOUS"}, controller_mutation_rate=1)
-            client = await running.connect()
+async def test_changes_of_topics_are_limited(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        await set_quota(running, {"user": "ANONYMOUS"}, controller_mutation_rate=1)
+        client = await running.connect()
 
-            async def ask(request: Any, version: int) -> tuple[int, int]:
-                """Error and throttle time; the time passes then."""
-                answer = await client.ask(request, version)
-                (entry,) = getattr(answer, "topics", None) or getattr(answer, "responses", None) or answer.results
-                await settled()
-                clock.jump(answer.throttle_time_ms / 1000)
-                return entry.error_code, answer.throttle_time_ms
+        async def ask(request: Any, version: int) -> tuple[int, int]:
+            """Error and throttle time; the time passes then."""
+            answer = await client.ask(request, version)
+            (entry,) = getattr(answer, "topics", None) or getattr(answer, "responses", None) or answer.results
+            await settled()
+            clock.jump(answer.throttle_time_ms / 1000)
+            return entry.error_code, answer.throttle_time_ms
 
-            exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            # 11 windows are saved up; the last change may be as large as it likes.
-            assert await ask(created("a", 20), 7) == (0, 0)
-            assert await ask(created("b", 1), 7) == (exceeded, 9000)
-            assert await ask(created("b", 5), 7) == (0, 0)
-            more = CreatePartitionsRequest(
-                topics=[CreatePartitionsTopic(name="b", count=6, assignments=None)], timeout_ms=5000
-            )
-            assert await ask(more, 3) == (exceeded, 5000)
-            assert await ask(more, 2) == (0, 1000)  # older clients are throttled afterwards
-            assert await ask(created("c", 3), 5) == (0, 3000)
-            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="b")], timeout_ms=5000)
-            assert await ask(gone, 6) == (0, 0)
-            assert await ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="c")], timeout_ms=5000), 6) == (
-                exceeded,
-                6000,
-            )
-
-    run(test)
+        exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        # 11 windows are saved up; the last change may be as large as it likes.
+        assert await ask(created("a", 20), 7) == (0, 0)
+        assert await ask(created("b", 1), 7) == (exceeded, 9000)
+        assert await ask(created("b", 5), 7) == (0, 0)
+        more = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="b", count=6, assignments=None)], timeout_ms=5000
+        )
+        assert await ask(more, 3) == (exceeded, 5000)
+        assert await ask(more, 2) == (0, 1000)  # older clients are throttled afterwards
+        assert await ask(created("c", 3), 5) == (0, 3000)
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="b")], timeout_ms=5000)
+        assert await ask(gone, 6) == (0, 0)
+        assert await ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="c")], timeout_ms=5000), 6) == (
+            exceeded,
+            6000,
+        )
 
 
 # --- the APIs -------------------------------------------------------------------------------------------------------
@@ -296,23 +264,20 @@ WRONG: list[tuple[EntryData, str]] = [
 ]
 
 
-def test_what_cannot_be_a_quota_is_refused(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            client = await running.connect()
-            for entry, message in WRONG:
-                for version in (0, 1):
-                    answer = await client.ask(AlterClientQuotasRequest(entries=[entry]), version)
-                    (result,) = answer.entries
-                    assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, message)
-            checked = AlterClientQuotasRequest(
-                entries=[alteration({"user": "a"}, producer_byte_rate=1)], validate_only=True
-            )
-            assert [each.error_code for each in (await client.ask(checked)).entries] == [0]
-            every = await client.ask(DescribeClientQuotasRequest(components=[]))
-            assert every.entries == []
-
-    run(test)
+async def test_what_cannot_be_a_quota_is_refused(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        client = await running.connect()
+        for entry, message in WRONG:
+            for version in (0, 1):
+                answer = await client.ask(AlterClientQuotasRequest(entries=[entry]), version)
+                (result,) = answer.entries
+                assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, message)
+        checked = AlterClientQuotasRequest(
+            entries=[alteration({"user": "a"}, producer_byte_rate=1)], validate_only=True
+        )
+        assert [each.error_code for each in (await client.ask(checked)).entries] == [0]
+        every = await client.ask(DescribeClientQuotasRequest(components=[]))
+        assert every.entries == []
 
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
@@ -332,7 +297,7 @@ FILTERS: list[tuple[list[tuple[str, int, str | None]], bool, list[int]]] = [
 ]
 
 
-def test_quotas_are_found_by_filters(tmp_path: Path) -> None:
+async def test_quotas_are_found_by_filters(clock: MockClock, tmp_path: Path) -> None:
     entities: list[dict[str, str | None]] = [
         {"client_id": None},
         {"client_id": "c", "user": "a"},
@@ -341,26 +306,22 @@ def test_quotas_are_found_by_filters(tmp_path: Path) -> None:
         {"user": "a"},
         {"ip": "10.0.0.1"},
     ]
-
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            for number, entity in enumerate(entities):
-                key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
-                await set_quota(running, entity, **{key: 1000.0 + number})
-            client = await running.connect()
-            for components, strict, expected in FILTERS:
-                request = DescribeClientQuotasRequest(
-                    components=[
-                        ComponentData(entity_type=kind, match_type=match_type, match=match)
-                        for kind, match_type, match in components
-                    ],
-                    strict=strict,
-                )
-                for version in (0, 1):
-                    answer = await client.ask(request, version)
-                    assert sorted(int(entry.values[0].value) - 1000 for entry in answer.entries) == expected
-
-    run(test)
+    async with node(tmp_path, clock) as running:
+        for number, entity in enumerate(entities):
+            key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
+            await set_quota(running, entity, **{key: 1000.0 + number})
+        client = await running.connect()
+        for components, strict, expected in FILTERS:
+            request = DescribeClientQuotasRequest(
+                components=[
+                    ComponentData(entity_type=kind, match_type=match_type, match=match)
+                    for kind, match_type, match in components
+                ],
+                strict=strict,
+            )
+            for version in (0, 1):
+                answer = await client.ask(request, version)
+                assert sorted(int(entry.values[0].value) - 1000 for entry in answer.entries) == expected
 
 
 @pytest.mark.parametrize(
@@ -375,20 +336,17 @@ def test_quotas_are_found_by_filters(tmp_path: Path) -> None:
         ([("user", 3, None)], 42, "Unknown match type 3"),
     ],
 )
-def test_a_filter_that_means_nothing_is_refused(
-    tmp_path: Path, components: list[tuple[str, int, str | None]], code: int, message: str
+async def test_a_filter_that_means_nothing_is_refused(
+    clock: MockClock, tmp_path: Path, components: list[tuple[str, int, str | None]], code: int, message: str
 ) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            client = await running.connect()
-            answer = await client.ask(
-                DescribeClientQuotasRequest(
-                    components=[
-                        ComponentData(entity_type=kind, match_type=match_type, match=match)
-                        for kind, match_type, match in components
-                    ]
-                )
+    async with node(tmp_path, clock) as running:
+        client = await running.connect()
+        answer = await client.ask(
+            DescribeClientQuotasRequest(
+                components=[
+                    ComponentData(entity_type=kind, match_type=match_type, match=match)
+                    for kind, match_type, match in components
+                ]
             )
-            assert (answer.error_code, answer.error_message, answer.entries) == (code, message, None)
-
-    run(test)
+        )
+        assert (answer.error_code, answer.error_message, answer.entries) == (code, message, None)

@@ -25,52 +25,42 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest
-from tests.node.node_harness import batch, fetch_request, produce_request, run, running_node, values
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 from tests.patience import until
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
-def test_what_is_registered_is_advertised_on_its_listener(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            answer = await client.ask(API_VERSIONS)
-            ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-            assert answer.error_code == 0
-            assert ranges[0] == (0, 13), "librdkafka needs Produce 0 to be advertised"
-            assert ranges[1] == (4, 18)
-            assert ranges[18] == (0, 5)
-            assert "metadata.version" in {feature.name for feature in answer.finalized_features}
-            assert 0 in {feature.min_version for feature in answer.supported_features}
-            answer = await client.ask(API_VERSIONS, 3)
-            assert 0 not in {feature.min_version for feature in answer.supported_features}
-            controller = await node.connect("CONTROLLER")
-            answer = await controller.ask(API_VERSIONS)
-            keys = {api.api_key for api in answer.api_keys}
-            assert 18 in keys
-            assert 0 not in keys
-            await controller.send(fetch_request("t"), 12)
-            assert await controller.closed() or 1 in keys
-
-    run(test)
+async def test_what_is_registered_is_advertised_on_its_listener(node: Node, client: Client) -> None:
+    answer = await client.ask(API_VERSIONS)
+    ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    assert answer.error_code == 0
+    assert ranges[0] == (0, 13), "librdkafka needs Produce 0 to be advertised"
+    assert ranges[1] == (4, 18)
+    assert ranges[18] == (0, 5)
+    assert "metadata.version" in {feature.name for feature in answer.finalized_features}
+    assert 0 in {feature.min_version for feature in answer.supported_features}
+    answer = await client.ask(API_VERSIONS, 3)
+    assert 0 not in {feature.min_version for feature in answer.supported_features}
+    controller = await node.connect("CONTROLLER")
+    answer = await controller.ask(API_VERSIONS)
+    keys = {api.api_key for api in answer.api_keys}
+    assert 18 in keys
+    assert 0 not in keys
+    await controller.send(fetch_request("t"), 12)
+    assert await controller.closed() or 1 in keys
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            for version in (6, 99, -1, 32767):
-                payload = struct.pack(">hhih", 18, version, 77, -1) + b"\0\1\1\0"
-                await client.stream.send_all(struct.pack(">i", len(payload)) + payload)
-                frame = await client.frame()
-                assert frame[:4] == struct.pack(">i", 77)
-                answer, _ = decode(ApiVersionsResponse, 0, frame, 4)
-                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-                assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(18, 0, 5)]
-            assert (await client.ask(API_VERSIONS)).error_code == 0
-
-    run(test)
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Client) -> None:
+    for version in (6, 99, -1, 32767):
+        payload = struct.pack(">hhih", 18, version, 77, -1) + b"\0\1\1\0"
+        await client.stream.send_all(struct.pack(">i", len(payload)) + payload)
+        frame = await client.frame()
+        assert frame[:4] == struct.pack(">i", 77)
+        answer, _ = decode(ApiVersionsResponse, 0, frame, 4)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(a.api_key, a.min_version, a.max_version) for a in answer.api_keys] == [(18, 0, 5)]
+    assert (await client.ask(API_VERSIONS)).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -86,200 +76,162 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: P
         (struct.pack(">ihhih", 14, 3, 5, 1, -1) + struct.pack(">i", 0x7FFFFFFF), "do not fit"),
     ],
 )
-def test_nonsense_ends_its_own_connection_with_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, told: str
+async def test_nonsense_ends_its_own_connection_with_one_line(
+    node: Node, caplog: pytest.LogCaptureFixture, data: bytes, told: str
 ) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            bystander = await node.connect()
-            bad = await node.connect()
-            with caplog.at_level(logging.INFO, "kbroker.node.serving.listener"):
-                await bad.stream.send_all(data)
-                assert await bad.closed()
-                assert (await bystander.ask(API_VERSIONS)).error_code == 0
-            lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.serving.listener"]
-            assert len(lines) == 1, lines
-            assert told in lines[0]
-
-    run(test)
+    bystander = await node.connect()
+    bad = await node.connect()
+    with caplog.at_level(logging.INFO, "kbroker.node.serving.listener"):
+        await bad.stream.send_all(data)
+        assert await bad.closed()
+        assert (await bystander.ask(API_VERSIONS)).error_code == 0
+    lines = [record.getMessage() for record in caplog.records if record.name == "kbroker.node.serving.listener"]
+    assert len(lines) == 1, lines
+    assert told in lines[0]
 
 
-def test_requests_byte_by_byte_and_many_at_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            sent = [await client.send(produce_request("t", batch(b"x")), 9) for _ in range(100)]
-            sent.append(await client.send(MetadataRequest(topics=[]), 9))
-            sent.append(await client.send(fetch_request("t"), 12))
-            received = [await client.receive() for _ in sent]
-            assert [correlation_id for correlation_id, _ in received] == sent
-            assert [r.responses[0].partition_responses[0].base_offset for _, r in received[:100]] == [*range(100)]
-            assert len(values(received[-1][1].responses[0].partitions[0].records)) == 100
-            payload = struct.pack(">hhih", 18, 0, 5, -1)
-            for byte in struct.pack(">i", len(payload)) + payload:
-                await client.stream.send_all(bytes([byte]))
-            assert (await client.frame())[:4] == struct.pack(">i", 5)
-
-    run(test)
+async def test_requests_byte_by_byte_and_many_at_once(node: Node, client: Client) -> None:
+    await node.create_topic("t")
+    sent = [await client.send(produce_request("t", batch(b"x")), 9) for _ in range(100)]
+    sent.append(await client.send(MetadataRequest(topics=[]), 9))
+    sent.append(await client.send(fetch_request("t"), 12))
+    received = [await client.receive() for _ in sent]
+    assert [correlation_id for correlation_id, _ in received] == sent
+    assert [r.responses[0].partition_responses[0].base_offset for _, r in received[:100]] == [*range(100)]
+    assert len(values(received[-1][1].responses[0].partitions[0].records)) == 100
+    payload = struct.pack(">hhih", 18, 0, 5, -1)
+    for byte in struct.pack(">i", len(payload)) + payload:
+        await client.stream.send_all(bytes([byte]))
+    assert (await client.frame())[:4] == struct.pack(">i", 5)
 
 
 @pytest.mark.parametrize("linux", [True, False])
-def test_records_come_out_as_they_went_in(tmp_path: Path, linux: bool) -> None:
+async def test_records_come_out_as_they_went_in(tmp_path: Path, linux: bool) -> None:
     """With ``os.sendfile`` and epoll, and with what stands in for them where there is none."""
-
-    async def test() -> None:
-        env = RealEnv(seed=1, use_sendfile=linux, use_epoll=linux)
-        async with running_node(tmp_path, env) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            sent = [os.urandom(100_000) for _ in range(40)]
-            for value in sent:
-                answer = await client.ask(produce_request("t", batch(value)), 9)
-                assert answer.responses[0].partition_responses[0].error_code == 0
-            got: list[tuple[int, bytes]] = []
-            while len(got) < len(sent):
-                answer = await client.ask(fetch_request("t", [(0, len(got))], partition_max_bytes=1_500_000), 12)
-                got += values(answer.responses[0].partitions[0].records)
-            assert got == list(enumerate(sent))
-
-    run(test)
+    env = RealEnv(seed=1, use_sendfile=linux, use_epoll=linux)
+    async with running_node(tmp_path, env) as node:
+        await node.create_topic("t")
+        client = await node.connect()
+        sent = [os.urandom(100_000) for _ in range(40)]
+        for value in sent:
+            answer = await client.ask(produce_request("t", batch(value)), 9)
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        got: list[tuple[int, bytes]] = []
+        while len(got) < len(sent):
+            answer = await client.ask(fetch_request("t", [(0, len(got))], partition_max_bytes=1_500_000), 12)
+            got += values(answer.responses[0].partitions[0].records)
+        assert got == list(enumerate(sent))
 
 
-def test_a_reader_that_does_not_read_stops_nobody_else(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            for _ in range(20):
-                await client.ask(produce_request("t", batch(os.urandom(900_000))), 9)
-            stuck = await node.connect()
-            for _ in range(5):
-                await stuck.send(fetch_request("t", partition_max_bytes=50 << 20), 12)
-            for _ in range(10):
-                assert (await client.ask(API_VERSIONS)).error_code == 0
-            got = [await stuck.receive() for _ in range(5)]
-            assert all(len(answer.responses[0].partitions[0].records) > 17_000_000 for _, answer in got)
-
-    run(test)
+async def test_a_reader_that_does_not_read_stops_nobody_else(node: Node, client: Client) -> None:
+    await node.create_topic("t")
+    for _ in range(20):
+        await client.ask(produce_request("t", batch(os.urandom(900_000))), 9)
+    stuck = await node.connect()
+    for _ in range(5):
+        await stuck.send(fetch_request("t", partition_max_bytes=50 << 20), 12)
+    for _ in range(10):
+        assert (await client.ask(API_VERSIONS)).error_code == 0
+    got = [await stuck.receive() for _ in range(5)]
+    assert all(len(answer.responses[0].partitions[0].records) > 17_000_000 for _, answer in got)
 
 
-def test_a_client_that_leaves_takes_its_waiting_fetch_with_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            purgatory = node.broker.replica_manager.purgatory
-            client = await node.connect()
-            await client.send(fetch_request("t", max_wait_ms=1_000_000_000), 12)
-            await until(lambda: purgatory.fetch_watch_count)
-            await client.stream.aclose()
-            await until(lambda: not purgatory.fetch_watch_count)
-
-    run(test)
+async def test_a_client_that_leaves_takes_its_waiting_fetch_with_it(node: Node) -> None:
+    await node.create_topic("t")
+    purgatory = node.broker.replica_manager.purgatory
+    client = await node.connect()
+    await client.send(fetch_request("t", max_wait_ms=1_000_000_000), 12)
+    await until(lambda: purgatory.fetch_watch_count)
+    await client.stream.aclose()
+    await until(lambda: not purgatory.fetch_watch_count)
 
 
 @pytest.mark.parametrize("linux", [True, False])
-def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_path: Path, linux: bool) -> None:
+async def test_a_waiting_fetch_reads_no_more_than_it_may_and_ends_with_its_time(tmp_path: Path, linux: bool) -> None:
     """Requests behind it are served in order after it; while there is room its client is watched."""
-
-    async def test() -> None:
-        env = RealEnv(use_epoll=linux)
-        async with running_node(tmp_path, env) as node:
-            await node.create_topic("t")
-            client, other = await node.connect(), await node.connect()
-            await client.send(fetch_request("t", max_wait_ms=1000), 12)
-            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
-            sent = [
-                await client.send(fetch_request("t", max_wait_ms=0), 12),
-                await client.send(produce_request("t", batch(bytes(1_000_000))), 9),
-                await client.send(fetch_request("t", max_wait_ms=3_600_000), 12),
-            ]
-            frames = [await client.receive() for _ in range(4)]
-            assert [correlation_id for correlation_id, _ in frames][1:] == sent
-            assert len(values(frames[3][1].responses[0].partitions[0].records)[0][1]) == 1_000_000
-            assert (await other.ask(API_VERSIONS)).error_code == 0
-
-    run(test)
+    env = RealEnv(use_epoll=linux)
+    async with running_node(tmp_path, env) as node:
+        await node.create_topic("t")
+        client, other = await node.connect(), await node.connect()
+        await client.send(fetch_request("t", max_wait_ms=1000), 12)
+        await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
+        sent = [
+            await client.send(fetch_request("t", max_wait_ms=0), 12),
+            await client.send(produce_request("t", batch(bytes(1_000_000))), 9),
+            await client.send(fetch_request("t", max_wait_ms=3_600_000), 12),
+        ]
+        frames = [await client.receive() for _ in range(4)]
+        assert [correlation_id for correlation_id, _ in frames][1:] == sent
+        assert len(values(frames[3][1].responses[0].partitions[0].records)[0][1]) == 1_000_000
+        assert (await other.ask(API_VERSIONS)).error_code == 0
 
 
 @pytest.mark.parametrize("linux", [True, False])
-def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, linux: bool) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
-            await node.create_topic("t")
-            purgatory = node.broker.replica_manager.purgatory
-            client = await node.connect()
-            await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
-            await until(lambda: purgatory.fetch_watch_count)
-            with contextlib.suppress(trio.BrokenResourceError):  # it may be closed before all is sent
-                await client.stream.send_all(struct.pack(">i", -5) + bytes(100_000))
-            await client.receive()  # what waits gives way to whatever comes
-            assert await client.closed()
-            assert not purgatory.fetch_watch_count
-
-    run(test)
+async def test_nonsense_behind_a_waiting_fetch_ends_the_connection(tmp_path: Path, linux: bool) -> None:
+    async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
+        await node.create_topic("t")
+        purgatory = node.broker.replica_manager.purgatory
+        client = await node.connect()
+        await client.send(fetch_request("t", max_wait_ms=3_600_000), 12)
+        await until(lambda: purgatory.fetch_watch_count)
+        with contextlib.suppress(trio.BrokenResourceError):  # it may be closed before all is sent
+            await client.stream.send_all(struct.pack(">i", -5) + bytes(100_000))
+        await client.receive()  # what waits gives way to whatever comes
+        assert await client.closed()
+        assert not purgatory.fetch_watch_count
 
 
-def test_a_handler_that_fails_is_logged_and_the_node_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            (listener,) = [each for each in node.broker.listeners if not each.is_controller]
-            served = listener.registration(InitProducerIdRequest.api_key)
-            assert served is not None
+async def test_a_handler_that_fails_is_logged_and_the_node_lives(
+    node: Node, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    (listener,) = [each for each in node.broker.listeners if not each.is_controller]
+    served = listener.registration(InitProducerIdRequest.api_key)
+    assert served is not None
 
-            async def fail(request: object, ctx: object) -> None:
-                raise LookupError
+    async def fail(request: object, ctx: object) -> None:
+        raise LookupError
 
-            listener.replace_handler(dataclasses.replace(served, handle=fail))
-            request = InitProducerIdRequest(transactional_id=None)
-            assert (await client.ask(request, 5)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-            listener.replace_handler(served)
-            assert (await client.ask(request, 5)).error_code == 0
-            assert any(record.exc_info for record in caplog.records)
-
-    run(test)
+    listener.replace_handler(dataclasses.replace(served, handle=fail))
+    request = InitProducerIdRequest(transactional_id=None)
+    assert (await client.ask(request, 5)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    listener.replace_handler(served)
+    assert (await client.ask(request, 5)).error_code == 0
+    assert any(record.exc_info for record in caplog.records)
 
 
-def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, max_connections_per_ip="3") as node:
-            clients = [await node.connect() for _ in range(3)]
-            for client in clients:
-                assert (await client.ask(API_VERSIONS)).error_code == 0
-            assert await (await node.connect()).closed()
-            await clients[0].stream.aclose()
-            await until(lambda: node.broker.listeners[0].connection_count != 3)
-            assert (await (await node.connect()).ask(API_VERSIONS)).error_code == 0
-
-    run(test)
+async def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
+    async with running_node(tmp_path, max_connections_per_ip="3") as node:
+        clients = [await node.connect() for _ in range(3)]
+        for client in clients:
+            assert (await client.ask(API_VERSIONS)).error_code == 0
+        assert await (await node.connect()).closed()
+        await clients[0].stream.aclose()
+        await until(lambda: node.broker.listeners[0].connection_count != 3)
+        assert (await (await node.connect()).ask(API_VERSIONS)).error_code == 0
 
 
-def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, connections_max_idle_ms="600000") as node:
-            listener = node.broker.listeners[0]
-            idle, silent, slow, waiting = [await node.connect() for _ in range(4)]
-            await node.create_topic("t")
-            for client in (idle, slow, waiting):
-                await client.ask(API_VERSIONS)
-            await slow.stream.send_all(struct.pack(">ihhi", 1000, 3, 9, 1))
-            await waiting.send(fetch_request("t", max_wait_ms=3_000_000), 12)
-            await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
-            now = trio.current_time()
-            for seconds in range(0, 44, 4):
-                listener.sweep(now + seconds)
-            assert await silent.closed(), "no request at all within the limit of the first frame"
-            assert await slow.closed(), "half a request for longer than the limit of a frame"
-            assert (await idle.ask(API_VERSIONS)).error_code == 0
-            listener.sweep(now + 50)
-            listener.sweep(now + 700)
-            assert await idle.closed()
-
-    run(test)
+async def test_the_housekeeper_ends_the_idle_the_silent_and_the_slow(tmp_path: Path) -> None:
+    async with running_node(tmp_path, connections_max_idle_ms="600000") as node:
+        listener = node.broker.listeners[0]
+        idle, silent, slow, waiting = [await node.connect() for _ in range(4)]
+        await node.create_topic("t")
+        for client in (idle, slow, waiting):
+            await client.ask(API_VERSIONS)
+        await slow.stream.send_all(struct.pack(">ihhi", 1000, 3, 9, 1))
+        await waiting.send(fetch_request("t", max_wait_ms=3_000_000), 12)
+        await until(lambda: node.broker.replica_manager.purgatory.fetch_watch_count)
+        now = trio.current_time()
+        for seconds in range(0, 44, 4):
+            listener.sweep(now + seconds)
+        assert await silent.closed(), "no request at all within the limit of the first frame"
+        assert await slow.closed(), "half a request for longer than the limit of a frame"
+        assert (await idle.ask(API_VERSIONS)).error_code == 0
+        listener.sweep(now + 50)
+        listener.sweep(now + 700)
+        assert await idle.closed()
 
 
-def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
+async def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
     """A cold region is read in a thread before it is sent."""
     cold: list[int] = []
 
@@ -294,21 +246,18 @@ def test_waiting_for_the_disk_happens_in_a_thread(tmp_path: Path) -> None:
             cold.append(length)
             super().read_ahead(fd, position, length)
 
-    async def test() -> None:
-        env = ColdEnv(seed=1)
-        async with running_node(tmp_path, env) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            await client.ask(produce_request("t", batch(b"v")), 9)
-            answer = await client.ask(fetch_request("t"), 12)
-            assert values(answer.responses[0].partitions[0].records) == [(0, b"v")]
-            assert (env.disk_reads.count, env.disk_reads.bytes) == (len(cold), sum(cold)), "for the metrics"
-
-    run(test)
+    env = ColdEnv(seed=1)
+    async with running_node(tmp_path, env) as node:
+        await node.create_topic("t")
+        client = await node.connect()
+        await client.ask(produce_request("t", batch(b"v")), 9)
+        answer = await client.ask(fetch_request("t"), 12)
+        assert values(answer.responses[0].partitions[0].records) == [(0, b"v")]
+        assert (env.disk_reads.count, env.disk_reads.bytes) == (len(cold), sum(cold)), "for the metrics"
     assert sum(cold) > 0
 
 
-def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
+async def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exception that ended it refers to the connection in its frames; only the collector frees both."""
@@ -319,87 +268,78 @@ def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
         close(connection)
         closed.append(connection)
 
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
+    async with running_node(tmp_path) as node:
+        client = await node.connect()
+        await client.stream.send_all((1 << 24).to_bytes(4, "big") + b"\0\0\0\x09" + bytes(3 << 20))
+        monkeypatch.setattr(Connection, "close", remember)
+        await client.stream.aclose()
+        await until(lambda: closed)
+        assert closed[0].bytes_received > 3 << 20
+        assert closed[0]._reader.buffered_bytes == 0
+
+
+async def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Path) -> None:
+    limits = {
+        "queued_max_request_bytes": "4000000",
+        "socket_request_max_bytes": "4000000",
+        "message_max_bytes": "3500000",
+    }
+    async with running_node(tmp_path, **limits) as node:
+        await node.create_topic("t")
+        answers: list[int] = []
+
+        async def send() -> None:
             client = await node.connect()
-            await client.stream.send_all((1 << 24).to_bytes(4, "big") + b"\0\0\0\x09" + bytes(3 << 20))
-            monkeypatch.setattr(Connection, "close", remember)
+            answer = await client.ask(produce_request("t", batch(os.urandom(3_000_000))), 9)
+            answers.append(answer.responses[0].partition_responses[0].error_code)
             await client.stream.aclose()
-            await until(lambda: closed)
-            assert closed[0].bytes_received > 3 << 20
-            assert closed[0]._reader.buffered_bytes == 0
 
-    run(test)
-
-
-def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Path) -> None:
-    async def test() -> None:
-        limits = {
-            "queued_max_request_bytes": "4000000",
-            "socket_request_max_bytes": "4000000",
-            "message_max_bytes": "3500000",
-        }
-        async with running_node(tmp_path, **limits) as node:
-            await node.create_topic("t")
-            answers: list[int] = []
-
-            async def send() -> None:
-                client = await node.connect()
-                answer = await client.ask(produce_request("t", batch(os.urandom(3_000_000))), 9)
-                answers.append(answer.responses[0].partition_responses[0].error_code)
-                await client.stream.aclose()
-
-            async with trio.open_nursery() as nursery:
-                for _ in range(8):
-                    nursery.start_soon(send)
-            assert answers == [0] * 8
-
-    run(test)
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(send)
+        assert answers == [0] * 8
 
 
-def test_beyond_the_budget_one_at_a_time() -> None:
+async def test_beyond_the_budget_one_at_a_time() -> None:
     from kbroker.node.serving.memory_budget import MemoryBudget
 
     class Holder:
         in_frame = True
 
-    async def test() -> None:
-        budget = MemoryBudget(100)
-        first, second, third = Holder(), Holder(), Holder()
-        budget.take(150)
+    budget = MemoryBudget(100)
+    first, second, third = Holder(), Holder(), Holder()
+    budget.take(150)
+    await budget.wait(first)
+    await budget.wait(first)
+    went: list[Holder] = []
+
+    async def wait(holder: Holder) -> None:
+        await budget.wait(holder)
+        went.append(holder)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, second)
+        await trio.testing.wait_all_tasks_blocked()
+        cancelled = trio.CancelScope()
+
+        async def give_up() -> None:
+            with cancelled:
+                await wait(third)
+
+        nursery.start_soon(give_up)
+        await trio.testing.wait_all_tasks_blocked()
+        assert went == []
+        cancelled.cancel()
+        first.in_frame = False
         await budget.wait(first)
-        await budget.wait(first)
-        went: list[Holder] = []
-
-        async def wait(holder: Holder) -> None:
-            await budget.wait(holder)
-            went.append(holder)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait, second)
-            await trio.testing.wait_all_tasks_blocked()
-            cancelled = trio.CancelScope()
-
-            async def give_up() -> None:
-                with cancelled:
-                    await wait(third)
-
-            nursery.start_soon(give_up)
-            await trio.testing.wait_all_tasks_blocked()
-            assert went == []
-            cancelled.cancel()
-            first.in_frame = False
-            await budget.wait(first)
-            await trio.testing.wait_all_tasks_blocked()
-            assert went == [second]
-        budget.take(-60)
-        assert not budget.exhausted
-        await budget.wait(third)
-
-    run(test)
+        await trio.testing.wait_all_tasks_blocked()
+        assert went == [second]
+    budget.take(-60)
+    assert not budget.exhausted
+    await budget.wait(third)
 
 
-def test_bytes_after_a_request_are_left_alone_and_counted(
+async def test_bytes_after_a_request_are_left_alone_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted: list[int] = []
@@ -410,21 +350,17 @@ def test_bytes_after_a_request_are_left_alone_and_counted(
         counted.append(self.surplus_bytes)
 
     monkeypatch.setattr(Dispatcher, "_count_surplus", counts)
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            body = struct.pack(">hhih", 18, 0, 5, -1)
-            for more in (b"", b"more", b"more"):
-                await client.stream.send_all(struct.pack(">i", len(body + more)) + body + more)
-                assert (await client.frame())[:4] == struct.pack(">i", 5)
-
-    run(test)
+    async with running_node(tmp_path) as node:
+        client = await node.connect()
+        body = struct.pack(">hhih", 18, 0, 5, -1)
+        for more in (b"", b"more", b"more"):
+            await client.stream.send_all(struct.pack(">i", len(body + more)) + body + more)
+            assert (await client.frame())[:4] == struct.pack(">i", 5)
     assert counted == [4, 8]
     assert len([record for record in caplog.records if "left over" in record.message]) == 1
 
 
-def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
+async def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That task gives way to the others after so many requests."""
@@ -436,20 +372,16 @@ def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
         hand_over(self, frame, failure)
 
     monkeypatch.setattr(Connection, "_hand_over", hands)
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            heartbeat = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">hih", 0, 0, 0)
-            await client.stream.send_all((struct.pack(">i", len(heartbeat)) + heartbeat) * 1000)
-            for _ in range(1000):
-                assert (await client.frame())[:4] == struct.pack(">i", 7)
-
-    run(test)
+    async with running_node(tmp_path) as node:
+        client = await node.connect()
+        heartbeat = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">hih", 0, 0, 0)
+        await client.stream.send_all((struct.pack(">i", len(heartbeat)) + heartbeat) * 1000)
+        for _ in range(1000):
+            assert (await client.frame())[:4] == struct.pack(">i", 7)
     assert any(handed)
 
 
-def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_its_connection(
+async def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply that is complete at once finds the socket reset, which cancels the connection in the middle of a turn."""
@@ -468,50 +400,43 @@ def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_i
         if connection._replies in gone:
             closed.set()
 
-    async def test() -> None:
-        async with running_node(tmp_path, RealEnv(use_epoll=True)) as node:
-            client, other = await node.connect(), await node.connect()
-            request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
-            await client.ask(request)
-            _, port, *_ = client.stream.socket.getsockname()
-            connections = [each for listener in node.broker.listeners for each in listener._connections]
-            (connection,) = [each for each in connections if each.peer.endswith(f":{port}")]
-            gone.append(connection._replies)
-            monkeypatch.setattr(ReplyQueue, "_write_now", reset)
-            monkeypatch.setattr(Connection, "close", remember)
-            one = request_bytes(3, 1, "c", request)
-            await client.stream.send_all(one * 200)
-            await closed.wait()
-            answer = await other.ask(API_VERSIONS)
-            assert answer.error_code == 0
-
-    run(test)
+    async with running_node(tmp_path, RealEnv(use_epoll=True)) as node:
+        client, other = await node.connect(), await node.connect()
+        request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+        await client.ask(request)
+        _, port, *_ = client.stream.socket.getsockname()
+        connections = [each for listener in node.broker.listeners for each in listener._connections]
+        (connection,) = [each for each in connections if each.peer.endswith(f":{port}")]
+        gone.append(connection._replies)
+        monkeypatch.setattr(ReplyQueue, "_write_now", reset)
+        monkeypatch.setattr(Connection, "close", remember)
+        one = request_bytes(3, 1, "c", request)
+        await client.stream.send_all(one * 200)
+        await closed.wait()
+        answer = await other.ask(API_VERSIONS)
+        assert answer.error_code == 0
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
 @pytest.mark.parametrize("use_epoll", [True, False])
 @pytest.mark.parametrize("end", ["its side", "nonsense"])
-def test_what_was_done_before_the_end_of_a_connection_is_answered(
+async def test_what_was_done_before_the_end_of_a_connection_is_answered(
     tmp_path: Path, end: str, use_epoll: bool, size: int
 ) -> None:
     """A client that has nothing more to say, or nothing but nonsense, listens on."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, RealEnv(use_epoll=use_epoll)) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            request = produce_request("t", batch(b"x" * size))
-            await client.ask(request, 9)
-            await trio.testing.wait_all_tasks_blocked()
-            data = request_bytes(9, 5, "c", request)
-            if end == "nonsense":
-                data += b"GET / HTTP/1.1"
-            # Both are there when the node looks, and the buffer takes the request as one.
-            client.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-            assert client.raw.send(data) == len(data)
-            if end == "its side":
-                client.raw.shutdown(socket.SHUT_WR)
-            assert int.from_bytes((await client.frame())[:4], "big") == 5
-            assert await client.closed()
-
-    run(test)
+    async with running_node(tmp_path, RealEnv(use_epoll=use_epoll)) as node:
+        await node.create_topic("t")
+        client = await node.connect()
+        request = produce_request("t", batch(b"x" * size))
+        await client.ask(request, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        data = request_bytes(9, 5, "c", request)
+        if end == "nonsense":
+            data += b"GET / HTTP/1.1"
+        # Both are there when the node looks, and the buffer takes the request as one.
+        client.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        assert client.raw.send(data) == len(data)
+        if end == "its side":
+            client.raw.shutdown(socket.SHUT_WR)
+        assert int.from_bytes((await client.frame())[:4], "big") == 5
+        assert await client.closed()

@@ -17,7 +17,7 @@ from kbroker.wire.messages.incremental_alter_configs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, configuration
-from tests.node.test_client_quotas import node, run, set_quota, settled
+from tests.node.test_client_quotas import node, set_quota, settled
 from tests.patience import LONG
 
 TWO_LISTENERS = {
@@ -118,31 +118,28 @@ async def until_counted(told: list[int]) -> None:
     await settled()
 
 
-def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock) as running:
-            await set_quota(running, {"ip": "127.0.0.1"}, connection_creation_rate=1)
-            clients = [await running.connect() for _ in range(10)]
-            for client in clients:
-                await client.ask(MetadataRequest(topics=[]))
-            told = counted(running, "refusal_ms")
-            refused = await running.connect()
-            ended: list[bool] = []
+async def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock) as running:
+        await set_quota(running, {"ip": "127.0.0.1"}, connection_creation_rate=1)
+        clients = [await running.connect() for _ in range(10)]
+        for client in clients:
+            await client.ask(MetadataRequest(topics=[]))
+        told = counted(running, "refusal_ms")
+        refused = await running.connect()
+        ended: list[bool] = []
 
-            async def ends() -> None:
-                ended.append(await refused.closed())
+        async def ends() -> None:
+            ended.append(await refused.closed())
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(ends)
-                await until_counted(told)
-                assert not ended
-                clock.jump(1)
-            assert ended == [True]
-            await set_quota_over(clients[0], None)
-            for _ in range(5):
-                await (await running.connect()).ask(MetadataRequest(topics=[]))
-
-    run(test)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ends)
+            await until_counted(told)
+            assert not ended
+            clock.jump(1)
+        assert ended == [True]
+        await set_quota_over(clients[0], None)
+        for _ in range(5):
+            await (await running.connect()).ask(MetadataRequest(topics=[]))
 
 
 async def set_quota_over(client: Client, rate: float | None) -> None:
@@ -154,39 +151,33 @@ async def set_quota_over(client: Client, rate: float | None) -> None:
     assert answer.entries[0].error_code == 0, answer
 
 
-def test_a_node_waits_before_it_takes_more(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        async with node(tmp_path, clock, **TWO_LISTENERS) as running:
-            admin = await running.connect()
-            change = AlterableConfig(name="max.connection.creation.rate", value="1")
-            resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
-            answer = await admin.ask(IncrementalAlterConfigsRequest(resources=[resource]))
-            assert answer.responses[0].error_code == 0, answer
-            for _ in range(10):
-                await (await running.connect("CLIENTS")).ask(MetadataRequest(topics=[]))
-            told = counted(running, "wait_ms")
-            late = await running.connect("CLIENTS")
-            answers: list[object] = []
+async def test_a_node_waits_before_it_takes_more(clock: MockClock, tmp_path: Path) -> None:
+    async with node(tmp_path, clock, **TWO_LISTENERS) as running:
+        admin = await running.connect()
+        change = AlterableConfig(name="max.connection.creation.rate", value="1")
+        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+        answer = await admin.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0, answer
+        for _ in range(10):
+            await (await running.connect("CLIENTS")).ask(MetadataRequest(topics=[]))
+        told = counted(running, "wait_ms")
+        late = await running.connect("CLIENTS")
+        answers: list[object] = []
 
-            async def ask() -> None:
-                answers.append(await late.ask(MetadataRequest(topics=[])))
+        async def ask() -> None:
+            answers.append(await late.ask(MetadataRequest(topics=[])))
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(ask)
-                await until_counted(told)
-                assert not answers
-                clock.jump(1)
-            await (await running.connect()).ask(MetadataRequest(topics=[]))
-
-    run(test)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await until_counted(told)
+            assert not answers
+            clock.jump(1)
+        await (await running.connect()).ask(MetadataRequest(topics=[]))
 
 
-def test_a_listener_has_a_rate_of_its_own(tmp_path: Path) -> None:
-    async def test(clock: MockClock) -> None:
-        rate = {"listener.name.plaintext.max.connection.creation.rate": "3"}
-        async with node(tmp_path, clock, **rate) as running:
-            rates = running.broker.services.quotas.connections
-            assert isinstance(rates, ConnectionRates)
-            assert rates.listener_bounds == {"PLAINTEXT": 3}
-
-    run(test)
+async def test_a_listener_has_a_rate_of_its_own(clock: MockClock, tmp_path: Path) -> None:
+    rate = {"listener.name.plaintext.max.connection.creation.rate": "3"}
+    async with node(tmp_path, clock, **rate) as running:
+        rates = running.broker.services.quotas.connections
+        assert isinstance(rates, ConnectionRates)
+        assert rates.listener_bounds == {"PLAINTEXT": 3}

@@ -113,40 +113,35 @@ async def holds(cluster: Quorum, number: int, topic: str) -> None:
 SMALL = {"log.segment.bytes": str(1 << 20)}
 
 
-def test_two_that_verify_their_logs_let_the_third_serve(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with two_recover(tmp_path, properties=SMALL) as (cluster, gates, _):
-            asked = {number: await reach(cluster.ports[number - 1]) for number in (1, 2)}
+async def test_two_that_verify_their_logs_let_the_third_serve(tmp_path: Path) -> None:
+    async with two_recover(tmp_path, properties=SMALL) as (cluster, gates, _):
+        asked = {number: await reach(cluster.ports[number - 1]) for number in (1, 2)}
 
-            async def led() -> bool:
-                return await leads(asked[1]) or await leads(asked[2])
+        async def led() -> bool:
+            return await leads(asked[1]) or await leads(asked[2])
 
-            await settled(led)
-            await cluster.start(3)
-            node = cluster.nodes[3]
-            brokers = node.metadata.image.brokers
-            assert brokers.keys() == {1, 2, 3}
-            await cluster.until(
-                lambda: {each.id for each in node.metadata.image.brokers.values() if each.fenced} == {1, 2}
-            )
-            # What they led before is led by nobody, and what the third has is led by it.
-            await cluster.until(lambda: [leader_of(cluster, 3, f"of-{number}") for number in (1, 2, 3)] == [-1, -1, 3])
-            await write_once(cluster.node(3), "of-3")
-            asked[3] = await cluster.controller_client(3)
-            [active] = [client for client in asked.values() if await leads(client)]
-            assert await create(active, "new", 3) == 0
-            await node.metadata.wait_for_image(lambda image: "new" in image.topics.by_name)
-            await holds(cluster, 3, "new")
-            await write_once(cluster.node(3), "new")
-            for number in (1, 2):
-                await cluster.until(gates[number].reached.is_set)
-                gates[number].let_go()
-            await cluster.until(lambda: cluster.nodes.keys() == {1, 2, 3})
-            await cluster.until(lambda: not any(each.fenced for each in cluster.newest_image().brokers.values()))
-            for number in (1, 2):
-                assert await read(cluster.node(number), f"of-{number}", 0) == [b"%d" % each for each in range(SEGMENTS)]
-
-    run(test)
+        await settled(led)
+        await cluster.start(3)
+        node = cluster.nodes[3]
+        brokers = node.metadata.image.brokers
+        assert brokers.keys() == {1, 2, 3}
+        await cluster.until(lambda: {each.id for each in node.metadata.image.brokers.values() if each.fenced} == {1, 2})
+        # What they led before is led by nobody, and what the third has is led by it.
+        await cluster.until(lambda: [leader_of(cluster, 3, f"of-{number}") for number in (1, 2, 3)] == [-1, -1, 3])
+        await write_once(cluster.node(3), "of-3")
+        asked[3] = await cluster.controller_client(3)
+        [active] = [client for client in asked.values() if await leads(client)]
+        assert await create(active, "new", 3) == 0
+        await node.metadata.wait_for_image(lambda image: "new" in image.topics.by_name)
+        await holds(cluster, 3, "new")
+        await write_once(cluster.node(3), "new")
+        for number in (1, 2):
+            await cluster.until(gates[number].reached.is_set)
+            gates[number].let_go()
+        await cluster.until(lambda: cluster.nodes.keys() == {1, 2, 3})
+        await cluster.until(lambda: not any(each.fenced for each in cluster.newest_image().brokers.values()))
+        for number in (1, 2):
+            assert await read(cluster.node(number), f"of-{number}", 0) == [b"%d" % each for each in range(SEGMENTS)]
 
 
 async def write_once(node: Node, topic: str) -> None:
@@ -192,64 +187,57 @@ def test_clients_are_refused_until_the_logs_are_open(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_stop_meanwhile_leaves_the_quorum_and_the_logs_as_they_are(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with two_recover(tmp_path, properties=SMALL) as (cluster, gates, nursery):
-            asked = {number: await reach(cluster.ports[number - 1]) for number in (1, 2)}
+async def test_a_stop_meanwhile_leaves_the_quorum_and_the_logs_as_they_are(tmp_path: Path) -> None:
+    async with two_recover(tmp_path, properties=SMALL) as (cluster, gates, nursery):
+        asked = {number: await reach(cluster.ports[number - 1]) for number in (1, 2)}
 
-            async def led() -> bool:
-                return await leads(asked[1]) or await leads(asked[2])
+        async def led() -> bool:
+            return await leads(asked[1]) or await leads(asked[2])
 
-            await settled(led)
-            await cluster.start(3)
-            stopping = trio.Event()
+        await settled(led)
+        await cluster.start(3)
+        stopping = trio.Event()
 
-            async def stop() -> None:
-                await cluster.stop(1)
-                stopping.set()
+        async def stop() -> None:
+            await cluster.stop(1)
+            stopping.set()
 
-            nursery.start_soon(stop)
-            await trio.testing.wait_all_tasks_blocked()
-            gates[1].let_go()
-            await stopping.wait()
-            # Its thread gave up at the next piece, and what it had not opened counts as not in order.
-            assert f"{3:020d}.log" not in gates[1].opened
-            assert not (tmp_path / "node1" / CLEAN_SHUTDOWN).exists()
-            await cluster.until(lambda: cluster.nodes[3].metadata.describe_quorum().leader_id in (2, 3))
-            LogManager.lock([tmp_path / "node1"], cluster.envs[3].disk).release()  # nobody has it
-            gates[2].let_go()
-            await cluster.until(lambda: 2 in cluster.nodes)
-
-    run(test)
+        nursery.start_soon(stop)
+        await trio.testing.wait_all_tasks_blocked()
+        gates[1].let_go()
+        await stopping.wait()
+        # Its thread gave up at the next piece, and what it had not opened counts as not in order.
+        assert f"{3:020d}.log" not in gates[1].opened
+        assert not (tmp_path / "node1" / CLEAN_SHUTDOWN).exists()
+        await cluster.until(lambda: cluster.nodes[3].metadata.describe_quorum().leader_id in (2, 3))
+        LogManager.lock([tmp_path / "node1"], cluster.envs[3].disk).release()  # nobody has it
+        gates[2].let_go()
+        await cluster.until(lambda: 2 in cluster.nodes)
 
 
-def test_a_broker_alone_is_registered_anew_before_its_logs_are_open(tmp_path: Path) -> None:
+async def test_a_broker_alone_is_registered_anew_before_its_logs_are_open(tmp_path: Path) -> None:
     """Its controller is another node, which has missed it; whoever is registered anew leads nothing yet."""
     roles = {1: "controller", 2: "broker"}
-
-    async def test() -> None:
-        async with quorum(tmp_path, 2, initial=1, roles_of=roles, properties=SMALL) as cluster:
-            await cluster.start(1, 2)
-            assert await create(await cluster.controller_client(1), "t", 2) == 0
-            await holds(cluster, 2, "t")
-            await write(cluster.node(2), "t", 0)
-            metadata = cluster.nodes[1].metadata
-            before = metadata.image.brokers[2].epoch
-            await cluster.kill(2)
-            # The only broker keeps what it leads if it is registered anew before it was missed.
-            await metadata.wait_for_image(lambda image: image.brokers[2].fenced)
-            crash(tmp_path / "node2")
-            cluster.envs[2], gate = gated(HELD)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cluster.start, 2)
-                await metadata.wait_for_image(lambda image: image.brokers[2].epoch > before)
-                await settled(lambda: _reached(gate))
-                assert metadata.image.brokers[2].fenced
-                assert metadata.image.topics.by_name["t"].partitions[0].leader == -1
-                gate.let_go()
-            assert await read(cluster.node(2), "t", 0) == [b"%d" % each for each in range(SEGMENTS)]
-
-    run(test)
+    async with quorum(tmp_path, 2, initial=1, roles_of=roles, properties=SMALL) as cluster:
+        await cluster.start(1, 2)
+        assert await create(await cluster.controller_client(1), "t", 2) == 0
+        await holds(cluster, 2, "t")
+        await write(cluster.node(2), "t", 0)
+        metadata = cluster.nodes[1].metadata
+        before = metadata.image.brokers[2].epoch
+        await cluster.kill(2)
+        # The only broker keeps what it leads if it is registered anew before it was missed.
+        await metadata.wait_for_image(lambda image: image.brokers[2].fenced)
+        crash(tmp_path / "node2")
+        cluster.envs[2], gate = gated(HELD)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.start, 2)
+            await metadata.wait_for_image(lambda image: image.brokers[2].epoch > before)
+            await settled(lambda: _reached(gate))
+            assert metadata.image.brokers[2].fenced
+            assert metadata.image.topics.by_name["t"].partitions[0].leader == -1
+            gate.let_go()
+        assert await read(cluster.node(2), "t", 0) == [b"%d" % each for each in range(SEGMENTS)]
 
 
 class FailingGate(Gate):
@@ -299,41 +287,37 @@ async def _reached(gate: Gate) -> bool:
     return gate.reached.is_set()
 
 
-def test_one_of_two_log_dirs_that_fails_meanwhile_is_told_of(tmp_path: Path) -> None:
+async def test_one_of_two_log_dirs_that_fails_meanwhile_is_told_of(tmp_path: Path) -> None:
     """By the first heartbeat after it (`test_fenced_heartbeats`); the node serves what the other directory holds."""
     dirs = [tmp_path / "node3", tmp_path / "more"]
     two = {"log.dirs": ",".join(map(str, dirs)), **SMALL}
+    async with quorum(tmp_path, properties_of={3: two}) as cluster, trio.open_nursery() as nursery:
+        await cluster.start(1, 2, 3)
+        client = await cluster.controller_client(await cluster.await_leader())
+        for name in ("a", "b"):
+            assert await create(client, name, 3) == 0
+        await cluster.until(lambda: len(partitions_of(cluster, 3)) == 2)
+        for name in ("a", "b"):
+            await write(cluster.node(3), name, 0)
 
-    async def test() -> None:
-        async with quorum(tmp_path, properties_of={3: two}) as cluster, trio.open_nursery() as nursery:
-            await cluster.start(1, 2, 3)
-            client = await cluster.controller_client(await cluster.await_leader())
-            for name in ("a", "b"):
-                assert await create(client, name, 3) == 0
-            await cluster.until(lambda: len(partitions_of(cluster, 3)) == 2)
-            for name in ("a", "b"):
-                await write(cluster.node(3), name, 0)
+        def in_their_place() -> bool:
+            found = [topic.partitions[0].directories[0] for topic in cluster.newest_image().topics.by_name.values()]
+            return set(found) == {each.directory_id for each in cluster.nodes[3].log_manager.log_dirs}
 
-            def in_their_place() -> bool:
-                found = [topic.partitions[0].directories[0] for topic in cluster.newest_image().topics.by_name.values()]
-                return set(found) == {each.directory_id for each in cluster.nodes[3].log_manager.log_dirs}
-
-            await cluster.until(in_their_place)
-            await cluster.stop(3)
-            crash(*dirs)
-            env, _ = gated(HELD)
-            [held] = dirs[1].glob("*/" + HELD)
-            env.disk = gate = FailingGate(str(held))
-            cluster.envs[3] = env
-            nursery.start_soon(cluster.start, 3)
-            await settled(lambda: _reached(gate))
-            gate.let_go()
-            await cluster.until(lambda: 3 in cluster.nodes)
-            lost, kept = held.parent.name[:1], "b" if held.parent.name[:1] == "a" else "a"
-            await cluster.until(lambda: cluster.newest_image().topics.by_name[lost].partitions[0].leader == -1)
-            assert await read(cluster.node(3), kept, 0) == [b"%d" % each for each in range(SEGMENTS)]
-
-    run(test)
+        await cluster.until(in_their_place)
+        await cluster.stop(3)
+        crash(*dirs)
+        env, _ = gated(HELD)
+        [held] = dirs[1].glob("*/" + HELD)
+        env.disk = gate = FailingGate(str(held))
+        cluster.envs[3] = env
+        nursery.start_soon(cluster.start, 3)
+        await settled(lambda: _reached(gate))
+        gate.let_go()
+        await cluster.until(lambda: 3 in cluster.nodes)
+        lost, kept = held.parent.name[:1], "b" if held.parent.name[:1] == "a" else "a"
+        await cluster.until(lambda: cluster.newest_image().topics.by_name[lost].partitions[0].leader == -1)
+        assert await read(cluster.node(3), kept, 0) == [b"%d" % each for each in range(SEGMENTS)]
 
 
 def test_the_page_shows_the_controller_meanwhile(tmp_path: Path) -> None:

@@ -32,160 +32,138 @@ from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRe
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import RemoveTopicRecord
 from tests.node.coordinator_harness import commit, ready, submit
-from tests.node.node_harness import Client, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 from tests.node.placement import create, let_lag, move
 from tests.node.quorum_harness import three_nodes
 
 
-def test_commits_of_one_turn_share_a_batch(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            log = shard.partition.log
-            before = log.log_end_offset
-            answers: list[Any] = []
-            async with trio.open_nursery() as nursery:
-                for partition in range(8):
-                    nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
-            assert len(answers) == 8
-            assert all(not answer.topics[0].partitions[0].error_code for answer in answers)
-            assert log.log_end_offset == before + 8
-            data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
-            batches = sum(1 for _ in walk_headers(data))
-            assert batches == 2, "the first alone, the others together"
-            client = await node.connect()
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            (topic,) = (await client.ask(asked, 9)).groups[0].topics
-            committed = {each.partition_index: each.committed_offset for each in topic.partitions}
-            assert committed == {partition: partition + 100 for partition in range(8)}
-
-    run(test)
+async def test_commits_of_one_turn_share_a_batch(node: Node) -> None:
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
+    log = shard.partition.log
+    before = log.log_end_offset
+    answers: list[Any] = []
+    async with trio.open_nursery() as nursery:
+        for partition in range(8):
+            nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
+    assert len(answers) == 8
+    assert all(not answer.topics[0].partitions[0].error_code for answer in answers)
+    assert log.log_end_offset == before + 8
+    data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
+    batches = sum(1 for _ in walk_headers(data))
+    assert batches == 2, "the first alone, the others together"
+    client = await node.connect()
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (topic,) = (await client.ask(asked, 9)).groups[0].topics
+    committed = {each.partition_index: each.committed_offset for each in topic.partitions}
+    assert committed == {partition: partition + 100 for partition in range(8)}
 
 
 @pytest.mark.parametrize(("linger_ms", "batches"), [(300, (1, 2)), (0, (8,))])
-def test_commits_linger_as_long_as_the_property_says(tmp_path: Path, linger_ms: int, batches: tuple[int, ...]) -> None:
+async def test_commits_linger_as_long_as_the_property_says(
+    tmp_path: Path, linger_ms: int, batches: tuple[int, ...]
+) -> None:
     """``group.coordinator.append.linger.ms`` (KIP-1224): here they come in different turns of the event loop."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, group_coordinator_append_linger_ms=str(linger_ms)) as node:
-            groups = await ready(node)
-            log = groups._loaded_shard("g").partition.log
-            before = log.log_end_offset
-            answers: list[Any] = []
-            async with trio.open_nursery() as nursery:
-                for partition in range(8):
-                    nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
-                    for _ in range(3):
-                        await trio.lowlevel.checkpoint()
-            assert len(answers) == 8
-            assert all(not answer.topics[0].partitions[0].error_code for answer in answers)
-            data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
-            assert sum(1 for _ in walk_headers(data)) in batches  # the first may have come alone
-
-    run(test)
-
-
-def test_another_step_comes_after_what_is_gathered(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            answers: list[Any] = []
-            begun: list[Any] = []
-            async with trio.open_nursery() as nursery:
-                for partition in range(4):
-                    nursery.start_soon(submit(groups, commit(partition), answers, begun))
-                while len(begun) < 4:  # Trio runs the tasks of a turn in any order
+    async with running_node(tmp_path, group_coordinator_append_linger_ms=str(linger_ms)) as node:
+        groups = await ready(node)
+        log = groups._loaded_shard("g").partition.log
+        before = log.log_end_offset
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            for partition in range(8):
+                nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
+                for _ in range(3):
                     await trio.lowlevel.checkpoint()
-                await groups.run("g", lambda core, now_ms: core.admin.delete_group("g"))
-                assert not shard.gathered
-            assert len(answers) == 4
-            asked = OffsetFetchRequestGroup(group_id="g", topics=None)
-            assert shard.core.fetch_offsets(asked, {}).topics == []
-
-    run(test)
+        assert len(answers) == 8
+        assert all(not answer.topics[0].partitions[0].error_code for answer in answers)
+        data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
+        assert sum(1 for _ in walk_headers(data)) in batches  # the first may have come alone
 
 
-def test_who_asks_for_offsets_sees_what_is_gathered(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            shard.gathers = True  # and nobody is to come for it
-            committing, fetching = await node.connect(), await node.connect()
-            answers: list[Any] = []
+async def test_another_step_comes_after_what_is_gathered(node: Node) -> None:
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
+    answers: list[Any] = []
+    begun: list[Any] = []
+    async with trio.open_nursery() as nursery:
+        for partition in range(4):
+            nursery.start_soon(submit(groups, commit(partition), answers, begun))
+        while len(begun) < 4:  # Trio runs the tasks of a turn in any order
+            await trio.lowlevel.checkpoint()
+        await groups.run("g", lambda core, now_ms: core.admin.delete_group("g"))
+        assert not shard.gathered
+    assert len(answers) == 4
+    asked = OffsetFetchRequestGroup(group_id="g", topics=None)
+    assert shard.core.fetch_offsets(asked, {}).topics == []
 
-            async def commit_it() -> None:
-                answers.append(await committing.ask(commit(3, 345), 9))
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(commit_it)
-                while not shard.gathered:
-                    await trio.lowlevel.checkpoint()
-                assert not answers
-                asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-                (topic,) = (await fetching.ask(asked, 9)).groups[0].topics
-                committed = {each.partition_index: each.committed_offset for each in topic.partitions}
-                assert committed[3] == 345
-            assert answers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+async def test_who_asks_for_offsets_sees_what_is_gathered(node: Node) -> None:
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
+    shard.gathers = True  # and nobody is to come for it
+    committing, fetching = await node.connect(), await node.connect()
+    answers: list[Any] = []
 
-    run(test)
+    async def commit_it() -> None:
+        answers.append(await committing.ask(commit(3, 345), 9))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_it)
+        while not shard.gathered:
+            await trio.lowlevel.checkpoint()
+        assert not answers
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        (topic,) = (await fetching.ask(asked, 9)).groups[0].topics
+        committed = {each.partition_index: each.committed_offset for each in topic.partitions}
+        assert committed[3] == 345
+    assert answers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("unload", [False, True])
-def test_what_cannot_be_stored_is_told_to_all(tmp_path: Path, unload: bool) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            shard.gathers = True
-            groups._steps._gathering.append(shard)
-            answers: list[Any] = []
-            async with trio.open_nursery() as nursery:
-                for partition in range(3):
-                    nursery.start_soon(submit(groups, commit(partition, 999), answers))
-                while len(shard.gathered) < 3:
-                    await trio.lowlevel.checkpoint()
-                if unload:
-                    groups._unload(shard.index)
-                else:
-                    shard.partition.state.leader = 99
-                    groups._steps._wake_gatherer.set()
-            assert answers == [ErrorCode.NOT_COORDINATOR] * 3
-            asked = OffsetFetchRequestGroup(group_id="g", topics=None)
-            offsets = [each.committed_offset for each in shard.core.fetch_offsets(asked, {}).topics[0].partitions]
-            assert offsets == [7], "what was not stored has not been replayed"
-
-    run(test)
+async def test_what_cannot_be_stored_is_told_to_all(node: Node, unload: bool) -> None:
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
+    shard.gathers = True
+    groups._steps._gathering.append(shard)
+    answers: list[Any] = []
+    async with trio.open_nursery() as nursery:
+        for partition in range(3):
+            nursery.start_soon(submit(groups, commit(partition, 999), answers))
+        while len(shard.gathered) < 3:
+            await trio.lowlevel.checkpoint()
+        if unload:
+            groups._unload(shard.index)
+        else:
+            shard.partition.state.leader = 99
+            groups._steps._wake_gatherer.set()
+    assert answers == [ErrorCode.NOT_COORDINATOR] * 3
+    asked = OffsetFetchRequestGroup(group_id="g", topics=None)
+    offsets = [each.committed_offset for each in shard.core.fetch_offsets(asked, {}).topics[0].partitions]
+    assert offsets == [7], "what was not stored has not been replayed"
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_reply_of_a_later_step_is_forgotten_with_the_request(tmp_path: Path, stays: bool) -> None:
+async def test_a_reply_of_a_later_step_is_forgotten_with_the_request(tmp_path: Path, stays: bool) -> None:
     """Or a coordinator would keep one for each client that has gone while it waited to join a group."""
-
-    async def test() -> None:
-        async with running_node(tmp_path, group_initial_rebalance_delay_ms="50" if stays else "60000") as node:
-            groups = await ready(node)
-            client = await node.connect()
-            request = JoinGroupRequest(
-                group_id="classic",
-                session_timeout_ms=30_000,
-                rebalance_timeout_ms=30_000,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-            )
-            await client.send(request, 3)
-            while not groups._steps.replies:
-                await trio.lowlevel.checkpoint()
-            if stays:
-                assert (await client.receive())[1].error_code == ErrorCode.NONE
-            else:
-                await client.stream.aclose()
-            while groups._steps.replies:
-                await trio.lowlevel.checkpoint()
-
-    run(test)
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="50" if stays else "60000") as node:
+        groups = await ready(node)
+        client = await node.connect()
+        request = JoinGroupRequest(
+            group_id="classic",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        await client.send(request, 3)
+        while not groups._steps.replies:
+            await trio.lowlevel.checkpoint()
+        if stays:
+            assert (await client.receive())[1].error_code == ErrorCode.NONE
+        else:
+            await client.stream.aclose()
+        while groups._steps.replies:
+            await trio.lowlevel.checkpoint()
 
 
 def heartbeat(epoch: int, group: str = "modern") -> ConsumerGroupHeartbeatRequest:
@@ -212,73 +190,61 @@ def heartbeat(epoch: int, group: str = "modern") -> ConsumerGroupHeartbeatReques
     ],
     ids=lambda question: type(question).__name__,
 )
-def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any) -> None:
+async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any) -> None:
     """With a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
+    options = {"offsets_topic_num_partitions": "1"}
+    async with running_node(tmp_path, **options) as node:
+        groups = await ready(node)
+        writer, asker = await node.connect(), await node.connect()
+        shard = groups._loaded_shard("g")
+        await writer.ask(commit(1, 1, "classic"), 9)
+        state = shard.partition.state
+        state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
+        told: list[str] = []
 
-    async def test() -> None:
-        options = {"offsets_topic_num_partitions": "1"}
-        async with running_node(tmp_path, **options) as node:
-            groups = await ready(node)
-            writer, asker = await node.connect(), await node.connect()
-            shard = groups._loaded_shard("g")
-            await writer.ask(commit(1, 1, "classic"), 9)
-            state = shard.partition.state
-            state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
-            told: list[str] = []
+        async def ask(client: Any, request: Any, name: str) -> None:
+            answer = await client.ask(request)
+            assert not getattr(answer, "error_code", 0), answer
+            told.append(name)
 
-            async def ask(client: Any, request: Any, name: str) -> None:
-                answer = await client.ask(request)
-                assert not getattr(answer, "error_code", 0), answer
-                told.append(name)
-
-            async with trio.open_nursery() as nursery:
-                await writer.send(heartbeat(0))
-                while shard.partition.log.log_end_offset == state.high_watermark:
-                    await trio.lowlevel.checkpoint()
-                nursery.start_soon(ask, asker, question, "answer")
-                await trio.testing.wait_all_tasks_blocked(0.02)
-                assert not told
-                state._counted = ()
-                log = shard.partition.log
-                groups._manager.progress.advance_high_watermark(shard.partition, log)
-                assert state.high_watermark == log.log_end_offset
-            assert told == ["answer"]
-            joined = (await writer.receive())[1]
-            assert (joined.error_code, joined.member_epoch) == (0, 2)
-
-    run(test)
+        async with trio.open_nursery() as nursery:
+            await writer.send(heartbeat(0))
+            while shard.partition.log.log_end_offset == state.high_watermark:
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(ask, asker, question, "answer")
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert not told
+            state._counted = ()
+            log = shard.partition.log
+            groups._manager.progress.advance_high_watermark(shard.partition, log)
+            assert state.high_watermark == log.log_end_offset
+        assert told == ["answer"]
+        joined = (await writer.receive())[1]
+        assert (joined.error_code, joined.member_epoch) == (0, 2)
 
 
-def test_what_is_never_committed_is_never_told(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            state = shard.partition.state
-            state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
-            shard.partition.append_as_coordinator(
-                bytearray(build_batch([Record(0, 1, b"\0\x7f", b"")])), groups.now_ms()
-            )
-            asked: list[Any] = []
+async def test_what_is_never_committed_is_never_told(node: Node) -> None:
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
+    state = shard.partition.state
+    state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
+    shard.partition.append_as_coordinator(bytearray(build_batch([Record(0, 1, b"\0\x7f", b"")])), groups.now_ms())
+    asked: list[Any] = []
 
-            async def read() -> None:
-                with pytest.raises(ApiError) as error:
-                    await groups.read("g", lambda core: asked.append(core))
-                asked.append(error.value.code)
+    async def read() -> None:
+        with pytest.raises(ApiError) as error:
+            await groups.read("g", lambda core: asked.append(core))
+        asked.append(error.value.code)
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(read)
-                while not asked:
-                    await trio.lowlevel.checkpoint()
-                groups._manager.purgatory.partition_changed(
-                    shard.partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
-                )
-            assert asked[1:] == [ErrorCode.NOT_COORDINATOR]
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        while not asked:
+            await trio.lowlevel.checkpoint()
+        groups._manager.purgatory.partition_changed(shard.partition.topic_partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert asked[1:] == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coordinated(tmp_path: Path) -> None:
+async def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coordinated(tmp_path: Path) -> None:
     """A node that is behind takes both from one image: it leads the partition as before, and it is another one."""
     offsets = "__consumer_offsets"
 
@@ -286,53 +252,45 @@ def test_a_topic_that_is_created_again_before_this_node_hears_of_its_end_is_coor
         while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
             await trio.sleep(0.01)
 
-    async def test() -> None:
-        async with three_nodes(tmp_path) as cluster:
-            leader = cluster.leader()
-            assert leader is not None
-            behind = next(node_id for node_id in cluster.nodes if node_id != leader)
-            controller = await cluster.controller_client(leader)
-            for name in ("t", offsets):
-                await create(controller, name, behind)
-            await cluster.topics_everywhere(["t", offsets])
-            client = await cluster.node(behind).connect()
-            await until_committed(client)
-            driver: Any = cluster.nodes[behind].metadata
-            committed: list[int] = []
-            driver.on_high_watermark = committed.append
-            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=offsets)], timeout_ms=5000)
-            assert (await controller.ask(gone, 6)).responses[0].error_code == 0
-            await create(controller, offsets, behind)
-            end = cluster.nodes[leader].metadata.image.offset + 1
-            await cluster.until(lambda: bool(committed) and committed[-1] >= end)
-            del driver.on_high_watermark
-            driver.on_high_watermark(committed[-1])
-            await until_committed(client)
-
-    run(test)
+    async with three_nodes(tmp_path) as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        behind = next(node_id for node_id in cluster.nodes if node_id != leader)
+        controller = await cluster.controller_client(leader)
+        for name in ("t", offsets):
+            await create(controller, name, behind)
+        await cluster.topics_everywhere(["t", offsets])
+        client = await cluster.node(behind).connect()
+        await until_committed(client)
+        driver: Any = cluster.nodes[behind].metadata
+        committed: list[int] = []
+        driver.on_high_watermark = committed.append
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=offsets)], timeout_ms=5000)
+        assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+        await create(controller, offsets, behind)
+        end = cluster.nodes[leader].metadata.image.offset + 1
+        await cluster.until(lambda: bool(committed) and committed[-1] >= end)
+        del driver.on_high_watermark
+        driver.on_high_watermark(committed[-1])
+        await until_committed(client)
 
 
 @pytest.mark.parametrize("by_snapshot", [False, True])
-def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(tmp_path: Path, by_snapshot: bool) -> None:
+async def test_the_offsets_of_a_deleted_topic_go_however_the_metadata_tell_of_it(node: Node, by_snapshot: bool) -> None:
     """A node that is far behind the controller learns it from a snapshot, which does not have the topic."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            before = node.broker.metadata.image
-            delta = MetadataDelta(before)
-            delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
-            image = delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch))
-            if by_snapshot:
-                end = OffsetAndEpoch(image.offset + 1, image.epoch)
-                delta, image = ImageLoader(before).load_snapshot(list(image.records()), end)
-            groups.on_image(delta, image)
-            await trio.testing.wait_all_tasks_blocked()
-            client = await node.connect()
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            assert (await client.ask(asked, 9)).groups[0].topics == []
-
-    run(test)
+    groups = await ready(node)
+    before = node.broker.metadata.image
+    delta = MetadataDelta(before)
+    delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
+    image = delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch))
+    if by_snapshot:
+        end = OffsetAndEpoch(image.offset + 1, image.epoch)
+        delta, image = ImageLoader(before).load_snapshot(list(image.records()), end)
+    groups.on_image(delta, image)
+    await trio.testing.wait_all_tasks_blocked()
+    client = await node.connect()
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    assert (await client.ask(asked, 9)).groups[0].topics == []
 
 
 def hold_loads(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
@@ -347,61 +305,52 @@ def hold_loads(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     return may_load
 
 
-def test_a_shard_that_is_being_loaded_forgets_a_deleted_topic_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_shard_that_is_being_loaded_forgets_a_deleted_topic_afterwards(
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is loaded again meanwhile, too."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            may_load = hold_loads(monkeypatch)
-            groups.reload(groups._loaded_shard("g"))
-            admin = await node.connect()
-            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
-            assert (await admin.ask(gone, 6)).responses[0].error_code == 0
-            await trio.testing.wait_all_tasks_blocked()
-            groups.reload(groups._shards[groups.partition_for("g")])
-            may_load.set()
-            await trio.testing.wait_all_tasks_blocked()
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            assert (await admin.ask(asked, 9)).groups[0].topics == []
-
-    run(test)
+    groups = await ready(node)
+    may_load = hold_loads(monkeypatch)
+    groups.reload(groups._loaded_shard("g"))
+    admin = await node.connect()
+    gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+    assert (await admin.ask(gone, 6)).responses[0].error_code == 0
+    await trio.testing.wait_all_tasks_blocked()
+    groups.reload(groups._shards[groups.partition_for("g")])
+    may_load.set()
+    await trio.testing.wait_all_tasks_blocked()
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    assert (await admin.ask(asked, 9)).groups[0].topics == []
 
 
-def test_a_coordinator_that_takes_over_while_a_topic_is_deleted_keeps_none_of_its_offsets(
+async def test_a_coordinator_that_takes_over_while_a_topic_is_deleted_keeps_none_of_its_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "__consumer_offsets"
-
-    async def test() -> None:
-        async with three_nodes(tmp_path) as cluster:
-            third = cluster.leader()
-            assert third is not None
-            first, second = (node_id for node_id in cluster.nodes if node_id != third)
-            controller = await cluster.controller_client(third)
-            for topic, leader in (("t", third), (name, first)):
-                await create(controller, topic, leader, second)
-            await cluster.topics_everywhere(["t", name])
-            client = await cluster.node(first).connect()
-            while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
-                await trio.sleep(0.01)
-            may_load = hold_loads(monkeypatch)
-            groups = cluster.node(second).groups
-            await move(controller, name, second)
-            await cluster.until(lambda: bool(groups._shards))
-            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
-            assert (await controller.ask(gone, 6)).responses[0].error_code == 0
-            await cluster.until(lambda: bool(groups._shards[0].when_loaded))
-            may_load.set()
-            client = await cluster.node(second).connect()
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            while (answer := (await client.ask(asked, 9)).groups[0]).error_code:
-                await trio.sleep(0.01)
-            assert answer.topics == []
-
-    run(test)
+    async with three_nodes(tmp_path) as cluster:
+        third = cluster.leader()
+        assert third is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != third)
+        controller = await cluster.controller_client(third)
+        for topic, leader in (("t", third), (name, first)):
+            await create(controller, topic, leader, second)
+        await cluster.topics_everywhere(["t", name])
+        client = await cluster.node(first).connect()
+        while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+            await trio.sleep(0.01)
+        may_load = hold_loads(monkeypatch)
+        groups = cluster.node(second).groups
+        await move(controller, name, second)
+        await cluster.until(lambda: bool(groups._shards))
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+        await cluster.until(lambda: bool(groups._shards[0].when_loaded))
+        may_load.set()
+        client = await cluster.node(second).connect()
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        while (answer := (await client.ask(asked, 9)).groups[0]).error_code:
+            await trio.sleep(0.01)
+        assert answer.topics == []
 
 
 @dataclass
@@ -422,141 +371,120 @@ class Turns:
 
 
 @pytest.mark.parametrize("event", ["deadlines", "a topic is deleted"])
-def test_others_have_their_turns_between_the_steps_of_one_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: str
+async def test_others_have_their_turns_between_the_steps_of_one_event(
+    node: Node, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     """Sessions of thousands of members end together after a coordinator has moved, and offsets of a topic are in every
     group: a step for each in a single turn would hold up the node for seconds."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            turns, wanted = Turns(), 0
-            for shard in groups._shards.values():
-                if event == "deadlines":
-                    due = iter([turns.step] * 3)
-                    monkeypatch.setattr(shard.core, "on_deadline", lambda now, due=due: (n := next(due, None)) and n())
-                    wanted += 3
-                else:
-                    monkeypatch.setattr(shard.core, "on_topics_deleted", turns.step)
-                    wanted += 1
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(turns.count)
-                if event == "deadlines":
-                    groups._wake()
-                else:
-                    before = node.broker.metadata.image
-                    delta = MetadataDelta(before)
-                    delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
-                    groups.on_image(delta, delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch)))
-                while len(turns.of_steps) < wanted:
-                    await trio.lowlevel.checkpoint()
-                nursery.cancel_scope.cancel()
-            assert max(Counter(turns.of_steps).values()) <= 2, "the counter may come before a step or after it"
-
-    run(test)
-
-
-def test_the_shards_take_turns_at_what_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that ends while thousands of offsets of another shard expire, begun before or not, does not wait."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            expiring, *others = list(groups._shards.values())[:3]
-            steps: list[int] = []
-            due = {expiring.index: 9, others[0].index: 1}
-
-            def on_deadline(index: int) -> CoordinatorResult[None] | None:
-                if not due.get(index):
-                    return None
-                due[index] -= 1
-                steps.append(index)
-                if len(steps) == 4:
-                    due[others[1].index] = 1
-                return CoordinatorResult(None)
-
-            for shard in (expiring, *others):
-                monkeypatch.setattr(shard.core, "on_deadline", lambda now, index=shard.index: on_deadline(index))
+    groups = await ready(node)
+    turns, wanted = Turns(), 0
+    for shard in groups._shards.values():
+        if event == "deadlines":
+            due = iter([turns.step] * 3)
+            monkeypatch.setattr(shard.core, "on_deadline", lambda now, due=due: (n := next(due, None)) and n())
+            wanted += 3
+        else:
+            monkeypatch.setattr(shard.core, "on_topics_deleted", turns.step)
+            wanted += 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turns.count)
+        if event == "deadlines":
             groups._wake()
-            while any(due.values()):
-                await trio.lowlevel.checkpoint()
-            assert steps.index(others[0].index) == 1
-            assert steps.index(others[1].index) == 4
+        else:
+            before = node.broker.metadata.image
+            delta = MetadataDelta(before)
+            delta.replay(RemoveTopicRecord(topic_id=before.topics.by_name["t"].id))
+            groups.on_image(delta, delta.apply(OffsetAndEpoch(before.offset + 1, before.epoch)))
+        while len(turns.of_steps) < wanted:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert max(Counter(turns.of_steps).values()) <= 2, "the counter may come before a step or after it"
 
-    run(test)
+
+async def test_the_shards_take_turns_at_what_is_due(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that ends while thousands of offsets of another shard expire, begun before or not, does not wait."""
+    groups = await ready(node)
+    expiring, *others = list(groups._shards.values())[:3]
+    steps: list[int] = []
+    due = {expiring.index: 9, others[0].index: 1}
+
+    def on_deadline(index: int) -> CoordinatorResult[None] | None:
+        if not due.get(index):
+            return None
+        due[index] -= 1
+        steps.append(index)
+        if len(steps) == 4:
+            due[others[1].index] = 1
+        return CoordinatorResult(None)
+
+    for shard in (expiring, *others):
+        monkeypatch.setattr(shard.core, "on_deadline", lambda now, index=shard.index: on_deadline(index))
+    groups._wake()
+    while any(due.values()):
+        await trio.lowlevel.checkpoint()
+    assert steps.index(others[0].index) == 1
+    assert steps.index(others[1].index) == 4
 
 
 @pytest.mark.parametrize("deleted", [True, False])
-def test_a_partition_that_goes_while_a_step_waits_for_its_followers_takes_nothing_with_it(
+async def test_a_partition_that_goes_while_a_step_waits_for_its_followers_takes_nothing_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool
 ) -> None:
     """It is deleted, or moved to another broker. The step has failed, and its node lives on."""
     name = "__transaction_state"
     lagging = let_lag(monkeypatch)
-
-    async def test() -> None:
-        async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
-            leader = cluster.leader()
-            assert leader is not None
-            first, second = (node_id for node_id in cluster.nodes if node_id != leader)
-            controller = await cluster.controller_client(leader)
-            await create(controller, name, first, second)
-            await cluster.topics_everywhere([name])
-            client = await cluster.node(first).connect()
-            begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000)
-            while (await client.ask(begin)).error_code:
-                await trio.sleep(0.01)
-            partition = cluster.nodes[first].replica_manager.partitions[name, 0]
-            lagging.append(second)
-            while partition.state.high_watermark == partition.log.log_end_offset:
-                await client.send(begin)
-                await trio.sleep(0.01)
-            if deleted:
-                gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
-                assert (await controller.ask(gone, 6)).responses[0].error_code == 0
-            else:
-                await move(controller, name, second)
-            await cluster.until(lambda: (name, 0) not in cluster.nodes[first].replica_manager.partitions)
-            other = await cluster.node(first).connect()
-            assert (await other.ask(begin)).error_code in (
-                ErrorCode.NOT_COORDINATOR,
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            )
-
-    run(test)
+    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
+        controller = await cluster.controller_client(leader)
+        await create(controller, name, first, second)
+        await cluster.topics_everywhere([name])
+        client = await cluster.node(first).connect()
+        begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000)
+        while (await client.ask(begin)).error_code:
+            await trio.sleep(0.01)
+        partition = cluster.nodes[first].replica_manager.partitions[name, 0]
+        lagging.append(second)
+        while partition.state.high_watermark == partition.log.log_end_offset:
+            await client.send(begin)
+            await trio.sleep(0.01)
+        if deleted:
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
+            assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+        else:
+            await move(controller, name, second)
+        await cluster.until(lambda: (name, 0) not in cluster.nodes[first].replica_manager.partitions)
+        other = await cluster.node(first).connect()
+        assert (await other.ask(begin)).error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_leader(
+async def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_leader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower lags, so the log's end is not committed; to replace the follower begins a new epoch."""
     name = "__consumer_offsets"
     lagging = let_lag(monkeypatch)
-
-    async def test() -> None:
-        async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
-            third = cluster.leader()
-            assert third is not None
-            first, second = (node_id for node_id in cluster.nodes if node_id != third)
-            controller = await cluster.controller_client(third)
-            await create(controller, "t", first)
-            await create(controller, name, first, second)
-            await cluster.topics_everywhere(["t", name])
-            client = await cluster.node(first).connect()
-            while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
-                await trio.sleep(0.01)
-            node = cluster.nodes[first]
-            partition, groups = node.replica_manager.partitions[name, 0], cluster.node(first).groups
-            lagging.append(second)
-            while partition.state.high_watermark == partition.log.log_end_offset:
-                await client.send(commit(0), 9)
-                await trio.sleep(0.01)
-            epoch = partition.state.leader_epoch
-            groups.reload(groups._shards[0])  # as where the leadership is won
-            await cluster.until(lambda: bool(node.replica_manager.purgatory.produces.get((name, 0))))
-            await move(controller, name, first, third)
-            await cluster.until(lambda: partition.state.leader_epoch > epoch)
-            await cluster.until(lambda: groups._shards[0].loaded.is_set())
-
-    run(test)
+    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+        third = cluster.leader()
+        assert third is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != third)
+        controller = await cluster.controller_client(third)
+        await create(controller, "t", first)
+        await create(controller, name, first, second)
+        await cluster.topics_everywhere(["t", name])
+        client = await cluster.node(first).connect()
+        while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+            await trio.sleep(0.01)
+        node = cluster.nodes[first]
+        partition, groups = node.replica_manager.partitions[name, 0], cluster.node(first).groups
+        lagging.append(second)
+        while partition.state.high_watermark == partition.log.log_end_offset:
+            await client.send(commit(0), 9)
+            await trio.sleep(0.01)
+        epoch = partition.state.leader_epoch
+        groups.reload(groups._shards[0])  # as where the leadership is won
+        await cluster.until(lambda: bool(node.replica_manager.purgatory.produces.get((name, 0))))
+        await move(controller, name, first, third)
+        await cluster.until(lambda: partition.state.leader_epoch > epoch)
+        await cluster.until(lambda: groups._shards[0].loaded.is_set())

@@ -24,7 +24,7 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.node.coordinator_harness import commit, ready, submit
-from tests.node.node_harness import Client, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 from tests.patience import SHORT, until
 
 
@@ -43,191 +43,165 @@ def wrong(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("where", ["on_deadline", "on_stored", "on_topics_deleted", "replay"])
-def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, caplog: pytest.LogCaptureFixture
+async def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node(
+    node: Node, monkeypatch: pytest.MonkeyPatch, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
 
-            if where == "on_deadline":
-                shard.core.on_deadline = wrong
-                groups._wake()
-            elif where == "on_topics_deleted":
-                shard.core.on_topics_deleted = wrong
-                await node.create_topic("other")
-                admin = await node.connect()
-                named = [DeleteTopicState(name="other")]
-                gone = await admin.ask(DeleteTopicsRequest(topics=named, timeout_ms=5000))
-                assert not gone.responses[0].error_code
-            elif where == "on_stored":
-                result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
-                await groups.run("g", lambda core, now_ms: result)
-            else:
-                monkeypatch.setattr(shard.core, "replay", wrong)
-                answers: list[Any] = []
-                await submit(groups, commit(3, 33), answers)()
-                assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
-            while groups._shards[shard.index] is shard:
-                await trio.lowlevel.checkpoint()
-            client = await node.connect()
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
-            found = (await client.ask(asked, 9)).groups[0]
-            assert found.error_code == ErrorCode.NONE
-            committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
-            assert committed == ({0: 7, 3: 33} if where == "replay" else {0: 7})
-            assert "are loaded again" in caplog.text
-
-    run(test)
+    if where == "on_deadline":
+        shard.core.on_deadline = wrong
+        groups._wake()
+    elif where == "on_topics_deleted":
+        shard.core.on_topics_deleted = wrong
+        await node.create_topic("other")
+        admin = await node.connect()
+        named = [DeleteTopicState(name="other")]
+        gone = await admin.ask(DeleteTopicsRequest(topics=named, timeout_ms=5000))
+        assert not gone.responses[0].error_code
+    elif where == "on_stored":
+        result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")], on_stored=wrong)
+        await groups.run("g", lambda core, now_ms: result)
+    else:
+        monkeypatch.setattr(shard.core, "replay", wrong)
+        answers: list[Any] = []
+        await submit(groups, commit(3, 33), answers)()
+        assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    while groups._shards[shard.index] is shard:
+        await trio.lowlevel.checkpoint()
+    client = await node.connect()
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    found = (await client.ask(asked, 9)).groups[0]
+    assert found.error_code == ErrorCode.NONE
+    committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
+    assert committed == ({0: 7, 3: 33} if where == "replay" else {0: 7})
+    assert "are loaded again" in caplog.text
 
 
-def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_loaded_from_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_loaded_from_the_log(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client has been told by then, and what it was told holds."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-            request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
-            first = await begun(client)
-            transactions = node.transactions
-            shard = transactions._loaded_shard("id")
-            monkeypatch.setattr(shard.core, "replay", wrong)
-            answer = await client.ask(request, 4)
-            assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, first.producer_epoch + 1)
-            assert transactions._shards[shard.index] is not shard
-            assert "are loaded again" in caplog.text
-            last = await client.ask(request, 4)
-            assert (last.error_code, last.producer_id) == (ErrorCode.NONE, first.producer_id)
-            assert last.producer_epoch == first.producer_epoch + 2
-
-    run(test)
+    await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+    request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
+    first = await begun(client)
+    transactions = node.transactions
+    shard = transactions._loaded_shard("id")
+    monkeypatch.setattr(shard.core, "replay", wrong)
+    answer = await client.ask(request, 4)
+    assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, first.producer_epoch + 1)
+    assert transactions._shards[shard.index] is not shard
+    assert "are loaded again" in caplog.text
+    last = await client.ask(request, 4)
+    assert (last.error_code, last.producer_id) == (ErrorCode.NONE, first.producer_id)
+    assert last.producer_epoch == first.producer_epoch + 2
 
 
 @pytest.mark.parametrize("where", ["replay", "on_markers_written", "replay_end_transaction"])
-def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
-    tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
+async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
+    node: Node, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            client = await node.connect()
-            await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-            first = await begun(client)
-            of_id = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
-            asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=11)
-            answer = await client.ask(
-                TxnOffsetCommitRequest(
-                    transactional_id="id",
-                    group_id="g",
-                    topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[asked])],
-                    **of_id,
-                ),
-                5,
-            )
-            assert not answer.topics[0].partitions[0].error_code
-            driver = groups if where == "replay_end_transaction" else node.transactions
-            shard = driver._loaded_shard("g" if driver is groups else "id")
-            setattr(shard.core, where, wrong)
-            ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), 5)
-            assert ended.error_code == ErrorCode.NONE
-            while driver._shards[shard.index] is shard:
-                await trio.lowlevel.checkpoint()
-            assert "are loaded again" in caplog.text
-            group = OffsetFetchRequestGroup(group_id="g", topics=None)
-            asked_for = OffsetFetchRequest(groups=[group], require_stable=True)
-            while (found := (await client.ask(asked_for, 9)).groups[0]).error_code:
-                assert found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-            committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
-            assert committed == {0: 7, 1: 11}
-            again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
-            assert again.error_code == ErrorCode.NONE, "the transaction is complete"
-
-    run(test)
+    groups = await ready(node)
+    client = await node.connect()
+    await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+    first = await begun(client)
+    of_id = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+    asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=11)
+    answer = await client.ask(
+        TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[asked])],
+            **of_id,
+        ),
+        5,
+    )
+    assert not answer.topics[0].partitions[0].error_code
+    driver = groups if where == "replay_end_transaction" else node.transactions
+    shard = driver._loaded_shard("g" if driver is groups else "id")
+    setattr(shard.core, where, wrong)
+    ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), 5)
+    assert ended.error_code == ErrorCode.NONE
+    while driver._shards[shard.index] is shard:
+        await trio.lowlevel.checkpoint()
+    assert "are loaded again" in caplog.text
+    group = OffsetFetchRequestGroup(group_id="g", topics=None)
+    asked_for = OffsetFetchRequest(groups=[group], require_stable=True)
+    while (found := (await client.ask(asked_for, 9)).groups[0]).error_code:
+        assert found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
+    assert committed == {0: 7, 1: 11}
+    again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
+    assert again.error_code == ErrorCode.NONE, "the transaction is complete"
 
 
-def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
+async def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            original, groups._new_core = groups._new_core, lambda: broken(original())
-            groups.reload(shard)
-            client = await node.connect()
-            await until(lambda: "cannot load the" in caplog.text)
-            group = OffsetFetchRequestGroup(group_id="g", topics=None)
-            found = (await client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
-            assert found.error_code == ErrorCode.NOT_COORDINATOR
-
     def broken(core: Any) -> Any:
         core.on_loaded = wrong
         return core
 
-    run(test)
+    async with running_node(tmp_path) as node:
+        groups = await ready(node)
+        shard = groups._loaded_shard("g")
+        original, groups._new_core = groups._new_core, lambda: broken(original())
+        groups.reload(shard)
+        client = await node.connect()
+        await until(lambda: "cannot load the" in caplog.text)
+        group = OffsetFetchRequestGroup(group_id="g", topics=None)
+        found = (await client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
+        assert found.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
+async def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or this node would lead the partition on, and never look at it again."""
+    async with running_node(tmp_path, log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}") as node:
+        groups = await ready(node)
+        shard = groups._loaded_shard("g")
+        log = shard.partition.log
+        read = PartitionLog.read_bytes
 
-    async def test() -> None:
-        async with running_node(tmp_path, log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}") as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            log = shard.partition.log
-            read = PartitionLog.read_bytes
+        def fail(which: PartitionLog, *args: Any, **more: Any) -> bytes:
+            if which is log:
+                raise OSError(errno.EIO, "broken")
+            return read(which, *args, **more)
 
-            def fail(which: PartitionLog, *args: Any, **more: Any) -> bytes:
-                if which is log:
-                    raise OSError(errno.EIO, "broken")
-                return read(which, *args, **more)
-
-            monkeypatch.setattr(PartitionLog, "read_bytes", fail)
-            groups.reload(shard)
-            while shard.index in groups._shards:
-                await trio.lowlevel.checkpoint()
-            assert shard.partition.offline
-            log_dir = node.broker.log_manager.log_dir_of(log.topic_partition)
-            assert log_dir is not None
-            assert log_dir.offline is not None
-
-    run(test)
+        monkeypatch.setattr(PartitionLog, "read_bytes", fail)
+        groups.reload(shard)
+        while shard.index in groups._shards:
+            await trio.lowlevel.checkpoint()
+        assert shard.partition.offline
+        log_dir = node.broker.log_manager.log_dir_of(log.topic_partition)
+        assert log_dir is not None
+        assert log_dir.offline is not None
 
 
 @pytest.mark.parametrize("gathered", [True, False])
-def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gathered: bool
+async def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gathered: bool
 ) -> None:
     """Where what was gathered is appended, or what a deadline led to, there is no request to fail."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            groups = await ready(node)
-            shard = groups._loaded_shard("g")
-            with monkeypatch.context() as patch:
-                patch.setattr(Partition, "append_as_coordinator", wrong)
-                if gathered:
-                    shard.gathers = True
-                    groups._steps._gathering.append(shard)
-                    groups._steps._wake_gatherer.set()
-                    answers: list[Any] = []
-                    await submit(groups, commit(3, 33), answers)()
-                    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
-                else:
-                    result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")])
-                    shard.core.on_deadline = lambda now_ms: result
-                    groups._wake()
-                while groups._shards[shard.index] is shard:
-                    await trio.lowlevel.checkpoint()
-            assert "are loaded again" in caplog.text
-            client = await node.connect()
-            while (await client.ask(commit(3, 34), 9)).topics[0].partitions[0].error_code:
-                await trio.lowlevel.checkpoint()
-
-    run(test)
+    groups = await ready(node)
+    shard = groups._loaded_shard("g")
+    with monkeypatch.context() as patch:
+        patch.setattr(Partition, "append_as_coordinator", wrong)
+        if gathered:
+            shard.gathers = True
+            groups._steps._gathering.append(shard)
+            groups._steps._wake_gatherer.set()
+            answers: list[Any] = []
+            await submit(groups, commit(3, 33), answers)()
+            assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        else:
+            result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")])
+            shard.core.on_deadline = lambda now_ms: result
+            groups._wake()
+        while groups._shards[shard.index] is shard:
+            await trio.lowlevel.checkpoint()
+    assert "are loaded again" in caplog.text
+    client = await node.connect()
+    while (await client.ask(commit(3, 34), 9)).topics[0].partitions[0].error_code:
+        await trio.lowlevel.checkpoint()

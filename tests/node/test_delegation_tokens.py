@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTo
 from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from tests.node.node_harness import Node, batch, produce_request, run, running_node
+from tests.node.node_harness import Node, batch, produce_request, running_node
 from tests.node.token_harness import (
     DAY,
     KEY,
@@ -42,31 +43,20 @@ from tests.node.token_harness import (
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
 
 
-def talk(
-    path: Path,
-    test: Callable[[Node, Later], Awaitable[None]],
-    caplog: pytest.LogCaptureFixture | None = None,
-    /,
-    **more: str,
-) -> None:
-    """Run ``test(node, env)`` on a node with tokens."""
-
-    async def main() -> None:
-        env = Later(seed=1)
+@asynccontextmanager
+async def node_with_tokens(
+    path: Path, caplog: pytest.LogCaptureFixture | None = None, /, **more: str
+) -> AsyncIterator[tuple[Node, Later]]:
+    env = Later(seed=1)
+    with caplog.at_level(logging.DEBUG) if caplog else nullcontext():
         async with running_node(path, env, **{**PROPERTIES, **more}) as node:
-            await test(node, env)
-
-    if caplog is None:
-        run(main)
-        return
-    with caplog.at_level(logging.DEBUG):
-        run(main)
+            yield node, env
 
 
-def test_a_token_logs_in_as_its_owner_in_every_version(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_token_logs_in_as_its_owner_in_every_version(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     secrets: list[bytes] = []
 
-    async def test(node: Node, env: Later) -> None:
+    async with node_with_tokens(tmp_path, caplog) as (node, env):
         alice = await user(node, "alice")
         now = env.wall_clock_ms()
         for version in (1, 2, 3):
@@ -92,16 +82,14 @@ def test_a_token_logs_in_as_its_owner_in_every_version(tmp_path: Path, caplog: p
                     assert answer.expiry_timestamp_ms == -1
                 answer = await client.ask(DescribeDelegationTokenRequest(owners=None), version)
                 assert answer.error_code == E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-
-    talk(tmp_path, test, caplog)
     assert len(set(secrets)) == 6
     assert KEY not in caplog.text
     for secret in secrets:
         assert repr(secret)[2:20] not in caplog.text
 
 
-def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
-    async def test(node: Node, env: Later) -> None:
+async def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
+    async with node_with_tokens(tmp_path) as (node, env):
         alice = await user(node, "alice")
         token = await create(alice)
         client = await node.connect()
@@ -129,8 +117,6 @@ def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
             assert answer.error_code == E.DELEGATION_TOKEN_EXPIRED
         assert (await expire(alice, token.hmac)).error_code == 0
 
-    talk(tmp_path, test)
-
 
 RULE = """
 import math
@@ -143,11 +129,16 @@ class Rule:
 """
 
 
-def test_a_shortcut_is_forgotten_when_the_client_authenticates_again(tmp_path: Path) -> None:
+async def test_a_shortcut_is_forgotten_when_the_client_authenticates_again(tmp_path: Path) -> None:
     """The same user comes by a token then, and an authorizer may deny that one what the user may do."""
     (tmp_path / "rule.py").write_text(RULE)
 
-    async def test(node: Node, env: Later) -> None:
+    more = {
+        "authorizer.class.name": f"python:{tmp_path / 'rule.py'}:Rule",
+        "super.users": "User:broker;User:ANONYMOUS",
+        "connections.max.reauth.ms": "60000",
+    }
+    async with node_with_tokens(tmp_path, **more) as (node, _):
         client, password = await user(node, "alice"), b"alice-password"
         token = await create(client)
         salted = ScramMechanism.SCRAM_SHA_512.salted_password(base64.b64encode(password).decode(), b"salt", 4096)
@@ -174,16 +165,9 @@ def test_a_shortcut_is_forgotten_when_the_client_authenticates_again(tmp_path: P
         assert (await try_login(client, token.token_id, bytes(token.hmac))).error_code == 0
         assert await produce() == E.TOPIC_AUTHORIZATION_FAILED
 
-    more = {
-        "authorizer.class.name": f"python:{tmp_path / 'rule.py'}:Rule",
-        "super.users": "User:broker;User:ANONYMOUS",
-        "connections.max.reauth.ms": "60000",
-    }
-    talk(tmp_path, test, **more)
 
-
-def test_expired_tokens_are_removed(tmp_path: Path) -> None:
-    async def test(node: Node, env: Later) -> None:
+async def test_expired_tokens_are_removed(tmp_path: Path) -> None:
+    async with node_with_tokens(tmp_path, **{"delegation.token.expiry.check.interval.ms": "20"}) as (node, env):
         alice = await user(node, "alice")
         for _ in range(3):
             await create(alice, max_lifetime_ms=5000)
@@ -192,22 +176,20 @@ def test_expired_tokens_are_removed(tmp_path: Path) -> None:
         await node.broker.metadata.wait_for_image(lambda image: len(image.principals.delegation_tokens) == 1)
         assert [each.token_id for each in await described(alice)] == [kept.token_id]
 
-    talk(tmp_path, test, **{"delegation.token.expiry.check.interval.ms": "20"})
 
-
-def test_tokens_are_there_after_a_restart_and_gone_without_the_key(tmp_path: Path) -> None:
+async def test_tokens_are_there_after_a_restart_and_gone_without_the_key(tmp_path: Path) -> None:
     made: list[Any] = []
 
-    async def first(node: Node, env: Later) -> None:
+    async with node_with_tokens(tmp_path) as (node, _):
         made.append(await create(await user(node, "alice"), "bob"))
 
-    async def second(node: Node, env: Later) -> None:
+    async with node_with_tokens(tmp_path) as (node, _):
         [token] = await described(await user(node, "bob"))
         assert (token.token_id, bytes(token.hmac)) == (made[0].token_id, bytes(made[0].hmac))
         assert [each.principal_name for each in token.renewers] == ["bob"]
         await login(node, made[0])
 
-    async def without(node: Node, env: Later) -> None:
+    async with node_with_tokens(tmp_path, **{"delegation.token.secret.key": ""}) as (node, _):
         answer = await try_login(await node.connect(), made[0].token_id, bytes(made[0].hmac))
         assert (answer.error_code, answer.error_message) == (E.SASL_AUTHENTICATION_FAILED, INVALID)
         alice = await user(node, "alice")
@@ -219,13 +201,7 @@ def test_tokens_are_there_after_a_restart_and_gone_without_the_key(tmp_path: Pat
         answer = await alice.ask(DescribeDelegationTokenRequest(owners=None), 3)
         assert answer.error_code == E.DELEGATION_TOKEN_AUTH_DISABLED
 
-    talk(tmp_path, first)
-    talk(tmp_path, second)
-    talk(tmp_path, without, **{"delegation.token.secret.key": ""})
     # A token of another key is as good as none.
-    talk(tmp_path, lambda node, env: _refused(node, made[0]), **{"delegation.token.secret.key": "another"})
-
-
-async def _refused(node: Node, token: Any) -> None:
-    answer = await try_login(await node.connect(), token.token_id, bytes(token.hmac))
-    assert answer.error_code == E.SASL_AUTHENTICATION_FAILED
+    async with node_with_tokens(tmp_path, **{"delegation.token.secret.key": "another"}) as (node, _):
+        answer = await try_login(await node.connect(), made[0].token_id, bytes(made[0].hmac))
+        assert answer.error_code == E.SASL_AUTHENTICATION_FAILED

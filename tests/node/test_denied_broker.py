@@ -49,38 +49,28 @@ def lifecycle(answer: Callable[[], Any]) -> tuple[BrokerLifecycle, list[float]]:
     return BrokerLifecycle(config, metadata, log_manager), asked
 
 
-def test_its_registration_is_tried_until_the_time_for_it_is_over() -> None:
+async def test_its_registration_is_tried_until_the_time_for_it_is_over(autojump_clock: trio.testing.MockClock) -> None:
     """An ACL that arrives with the metadata may come later than the first attempt."""
     broker, asked = lifecycle(lambda: SimpleNamespace(error_code=DENIED))
-
-    async def main() -> None:
-        with pytest.raises(FatalError, match="refuses the registration of this broker: CLUSTER_AUTHORIZATION_FAILED"):
-            await broker.register_broker([], [], None)
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    with pytest.raises(FatalError, match="refuses the registration of this broker: CLUSTER_AUTHORIZATION_FAILED"):
+        await broker.register_broker([], [], None)
     assert [round(each - asked[0]) for each in asked] == list(range(11))
 
 
-def test_it_is_registered_once_it_is_allowed() -> None:
+async def test_it_is_registered_once_it_is_allowed(autojump_clock: trio.testing.MockClock) -> None:
     answers = [SimpleNamespace(error_code=0, broker_epoch=5), *[SimpleNamespace(error_code=DENIED)] * 3]
     broker, asked = lifecycle(lambda: answers.pop())
-
-    async def main() -> None:
-        assert await broker.register_broker([], [], None) == 5
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert await broker.register_broker([], [], None) == 5
     assert len(asked) == 4
 
 
-def test_its_heartbeats_are_a_second_apart_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_its_heartbeats_are_a_second_apart_and_logged_once(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "kbroker.node.controller.broker_lifecycle")
     broker, asked = lifecycle(lambda: SimpleNamespace(error_code=DENIED))
-
-    async def main() -> None:
-        with trio.move_on_after(3.5):
-            await broker.run()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    with trio.move_on_after(3.5):
+        await broker.run()
     assert [round(each - asked[0], 3) for each in asked] == [0, 1, 2, 3]
     (record,) = caplog.records
     assert record.message == f"the active controller refuses the heartbeats of this broker: {DENIED.name}"

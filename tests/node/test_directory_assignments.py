@@ -148,24 +148,20 @@ def test_nobody_is_asked_at_a_level_that_knows_no_directories() -> None:
     assert node.believed == {0: FIRST}
 
 
-def test_one_directory_is_no_news_but_a_lost_replica_is() -> None:
+async def test_one_directory_is_no_news_but_a_lost_replica_is(autojump_clock: trio.testing.MockClock) -> None:
     node = Node({0: FIRST, 1: FIRST}, {0: FIRST, 1: FIRST}, dirs=1)
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(DirectoryAssignments(node.manager, node.image, lambda: 7, node.ask).run)
-            await trio.sleep(60)
-            assert not node.asked
-            for directory in (DIR_LOST, FIRST):
-                node.where[1] = directory
-                [failed] = node.manager.log_manager.on_offline
-                failed()
-                await trio.sleep(1)
-                assert node.told() == [(directory, [1])]
-            assert len(node.asked) == 2
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(DirectoryAssignments(node.manager, node.image, lambda: 7, node.ask).run)
+        await trio.sleep(60)
+        assert not node.asked
+        for directory in (DIR_LOST, FIRST):
+            node.where[1] = directory
+            [failed] = node.manager.log_manager.on_offline
+            failed()
+            await trio.sleep(1)
+            assert node.told() == [(directory, [1])]
+        assert len(node.asked) == 2
+        nursery.cancel_scope.cancel()
 
 
 def test_a_damaged_replica_is_said_to_be_damaged_while_it_is_lost() -> None:

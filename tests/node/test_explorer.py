@@ -7,8 +7,6 @@ import json
 import os
 import pty
 import re
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -24,8 +22,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from kbroker.client.connection import Connection
 from kbroker.client.explorer import ExplorerClient
-from kbroker.errors import ErrorCode, FatalError
-from kbroker.node.explorer.budget import EXCHANGE, RESERVE, Budget
+from kbroker.errors import FatalError
+from kbroker.node.explorer.budget import Budget
 from kbroker.observe.explorer.exchange import Closed, Skipped
 from kbroker.observe.explorer.explained import ExplainedExchange, Story
 from kbroker.observe.explorer.lines import Item
@@ -36,7 +34,6 @@ from kbroker.testing.replay import ReplayError, replay
 from kbroker.tools.cli import main
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.version import __version__
-from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from tests.every_node import await_topics
@@ -180,21 +177,6 @@ def test_a_member_of_the_new_protocol_is_followed_until_it_has_its_partitions(br
     assert any("to read reconciled-0" in each.answer for each in told)
 
 
-def test_a_producer_looks_for_the_new_leader(broker: RunningBroker) -> None:
-    create_through(broker.bootstrap_servers, "moved", 1)
-    with watching(port_of(broker), client="writer") as watched:
-        # It asks for the leader a while after the error, so it has to be there for as long.
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "writer", "linger.ms": 0})
-        with broker.faults.error("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, topic="moved", times=1):
-            producer.produce("moved", b"value", partition=0)
-            assert producer.flush(LONG) == 0
-        told = watched.named("Produce", 2)
-        watched.until(lambda told: [step for each in told for step in each.steps if step.is_end])
-    assert [each.answer for each in told] == ["NOT_LEADER_OR_FOLLOWER", "offset 0"]
-    steps = [step for each in watched.told for step in each.steps if step.kind == "search for a leader"]
-    assert len(steps) == 2 and steps[-1].is_end
-
-
 def test_records_that_leave_by_sendfile_are_described_by_their_header(broker: RunningBroker) -> None:
     create_through(broker.bootstrap_servers, "large", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -207,40 +189,6 @@ def test_records_that_leave_by_sendfile_are_described_by_their_header(broker: Ru
     response = fetch.decoded.exchange.response
     assert response is not None and response.size > 500_000 and response.kept < 10_000
     assert any("were cut" in line for line in details(fetch))
-
-
-def test_transactions_are_followed(broker: RunningBroker) -> None:
-    create_through(broker.bootstrap_servers, "paid", 1)
-    with watching(port_of(broker), client="payer") as watched:
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "client.id": "payer"}
-        )
-        producer.init_transactions(LONG)
-        producer.begin_transaction()
-        producer.produce("paid", b"x")
-        producer.commit_transaction(LONG)
-        told = watched.until(lambda told: [each for each in told for step in each.steps if step.is_end])
-    steps = [step for each in told for step in each.steps if step.kind == "transaction"]
-    assert {step.number for step in steps} == {steps[0].number} and "committed" in steps[-1].text
-
-
-def test_of_a_flood_a_sample_is_shown_and_the_rest_counted(broker: RunningBroker) -> None:
-    def allow_100(node: Any) -> None:
-        node.services.tap.budget = Budget(RESERVE + 99.5 * EXCHANGE, 0.0)
-
-    request = HeartbeatRequest(group_id="flood", member_id="nobody")
-    address = ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))
-    with watching(port_of(broker), client="flood") as watched:
-        broker.in_broker(allow_100)
-        with socket.create_connection(address, LONG) as sock, sock.makefile("rb") as answers:
-            sock.sendall(b"".join(request_bytes(4, number, "flood", request) for number in range(300)))
-            for number in range(300):
-                (size,) = struct.unpack(">i", answers.read(4))
-                assert answers.read(size)[:4] == struct.pack(">i", number)
-        shown = watched.until(lambda told: len(told) + watched.skipped == 300)
-        afford_all(broker)
-    assert 0 < len(shown) <= 100, "the time that is measured counts, too"
-    assert [each.decoded.correlation_id for each in shown] == list(range(len(shown))), "a sequence without a gap"
 
 
 def test_who_is_connected_is_listed(broker: RunningBroker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,66 +71,59 @@ class World:
         return False
 
 
-def run(test: Callable[[World], Any]) -> None:
-    async def main() -> None:
-        await test(World())
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+@asynccontextmanager
+async def _fenced_world() -> AsyncIterator[World]:
+    yield World()
 
 
-def test_the_id_of_a_broker_that_verifies_its_logs_is_not_taken() -> None:
-    async def test(world: World) -> None:
-        epoch = world.register(registration(2, 1, DIRS))
-        again, impostor = registration(2, 2, DIRS[:1]), registration(2, 3, OTHERS)
-        assert not world.is_refused(impostor), "it has never been heard of"
-        for _ in range(10):
-            assert (await world.beat(2, epoch, want_fence=True)).is_fenced
-            await trio.sleep(SESSION - 0.1)
-            assert world.is_refused(impostor)
-            assert not world.is_refused(again), "a restart is known by its disks"
-        await trio.sleep(0.2)
-        assert not world.is_refused(impostor), "it has been silent for a session"
-        await world.beat(2, epoch, want_fence=True)
-        assert world.register(again) > epoch
-        assert not world.is_refused(impostor), "nothing was heard of this life"
-
-    run(test)
+@pytest.fixture
+def world(autojump_clock: trio.testing.MockClock) -> AbstractAsyncContextManager[World]:
+    return _fenced_world()
 
 
-def test_a_broker_that_stops_while_it_is_fenced_leaves_its_id() -> None:
-    async def test(world: World) -> None:
-        epoch = world.register(registration(2, 1, DIRS))
-        await world.beat(2, epoch, want_fence=True)
-        answer = await world.beat(2, epoch, want_fence=True, want_shut_down=True)
-        assert answer.should_shut_down
-        assert not world.is_refused(registration(2, 2, OTHERS))
+async def test_the_id_of_a_broker_that_verifies_its_logs_is_not_taken(world: World) -> None:
+    epoch = world.register(registration(2, 1, DIRS))
+    again, impostor = registration(2, 2, DIRS[:1]), registration(2, 3, OTHERS)
+    assert not world.is_refused(impostor), "it has never been heard of"
+    for _ in range(10):
+        assert (await world.beat(2, epoch, want_fence=True)).is_fenced
+        await trio.sleep(SESSION - 0.1)
+        assert world.is_refused(impostor)
+        assert not world.is_refused(again), "a restart is known by its disks"
+    await trio.sleep(0.2)
+    assert not world.is_refused(impostor), "it has been silent for a session"
+    await world.beat(2, epoch, want_fence=True)
+    assert world.register(again) > epoch
+    assert not world.is_refused(impostor), "nothing was heard of this life"
 
-    run(test)
+
+async def test_a_broker_that_stops_while_it_is_fenced_leaves_its_id(world: World) -> None:
+    epoch = world.register(registration(2, 1, DIRS))
+    await world.beat(2, epoch, want_fence=True)
+    answer = await world.beat(2, epoch, want_fence=True, want_shut_down=True)
+    assert answer.should_shut_down
+    assert not world.is_refused(registration(2, 2, OTHERS))
 
 
-def test_a_log_dir_that_has_failed_is_told_of_before_the_broker_is_unfenced() -> None:
+async def test_a_log_dir_that_has_failed_is_told_of_before_the_broker_is_unfenced(world: World) -> None:
     """Else it would be elected for a moment for what it has just lost."""
-
-    async def test(world: World) -> None:
-        epoch = world.register(registration(2, 1, DIRS))
-        await world.beat(2, epoch)
-        world.harness.assign("t", 2)
-        lost = DIRS[0]
-        replica = ReplicaDirectory(world.harness.controller.image.topics.by_name["t"].id, 0, lost)
-        world.harness.apply(assign_replicas(world.harness.view, 2, epoch, [replica]))
-        world.harness.fence(2)
-        world.written.clear()
-        assert world.harness.partition().leader == -1
-        first = await world.beat(2, epoch, offline_log_dirs=(lost,))
-        assert first.is_fenced
-        assert _elected(world.written) == [] and _unfenced(world.written) == 0
-        assert lost not in world.harness.controller.image.brokers[2].log_dirs
-        second = await world.beat(2, epoch, offline_log_dirs=(lost,))
-        assert not second.is_fenced
-        assert _elected(world.written) == [] and _unfenced(world.written) == 1
-        assert world.harness.partition().leader == -1
-
-    run(test)
+    epoch = world.register(registration(2, 1, DIRS))
+    await world.beat(2, epoch)
+    world.harness.assign("t", 2)
+    lost = DIRS[0]
+    replica = ReplicaDirectory(world.harness.controller.image.topics.by_name["t"].id, 0, lost)
+    world.harness.apply(assign_replicas(world.harness.view, 2, epoch, [replica]))
+    world.harness.fence(2)
+    world.written.clear()
+    assert world.harness.partition().leader == -1
+    first = await world.beat(2, epoch, offline_log_dirs=(lost,))
+    assert first.is_fenced
+    assert _elected(world.written) == [] and _unfenced(world.written) == 0
+    assert lost not in world.harness.controller.image.brokers[2].log_dirs
+    second = await world.beat(2, epoch, offline_log_dirs=(lost,))
+    assert not second.is_fenced
+    assert _elected(world.written) == [] and _unfenced(world.written) == 1
+    assert world.harness.partition().leader == -1
 
 
 def _elected(records: Sequence[object]) -> list[int]:
@@ -143,16 +137,14 @@ def _unfenced(records: Sequence[object]) -> int:
 
 
 @pytest.mark.parametrize("failed", [(), (Uuid(bytes([7] * 16)),)])
-def test_a_broker_that_has_caught_up_is_unfenced_by_one_heartbeat_and_elected(failed: tuple[Uuid, ...]) -> None:
+async def test_a_broker_that_has_caught_up_is_unfenced_by_one_heartbeat_and_elected(
+    world: World, failed: tuple[Uuid, ...]
+) -> None:
     """Also one that tells of a directory which the controller knows to have failed, or never knew."""
-
-    async def test(world: World) -> None:
-        epoch = world.register(registration(2, 1, DIRS))
-        await world.beat(2, epoch)
-        world.harness.assign("t", 2)
-        world.harness.fence(2)
-        world.written.clear()
-        assert not (await world.beat(2, epoch, offline_log_dirs=failed)).is_fenced
-        assert _elected(world.written) == [2]
-
-    run(test)
+    epoch = world.register(registration(2, 1, DIRS))
+    await world.beat(2, epoch)
+    world.harness.assign("t", 2)
+    world.harness.fence(2)
+    world.written.clear()
+    assert not (await world.beat(2, epoch, offline_log_dirs=failed)).is_fenced
+    assert _elected(world.written) == [2]

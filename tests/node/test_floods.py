@@ -20,7 +20,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.node.node_harness import Client, batch, fetch_request, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node
 
 REQUESTS = 1000
 
@@ -58,83 +58,71 @@ def ask_something(client: Client) -> Any:
 
 
 @pytest.mark.parametrize("behind_one_that_waits", [False, True])
-def test_large_answers_to_small_requests_are_made_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind_one_that_waits: bool
+async def test_large_answers_to_small_requests_are_made_one_by_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch, behind_one_that_waits: bool
 ) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            waits = b""
-            if behind_one_that_waits:
-                # It never comes back to one.
-                monkeypatch.setattr(node.broker.services.timestamp_lookups, "add", lambda *_: True)
-                wanted = [ListOffsetsPartition(partition_index=0, timestamp=1)]
-                topics = [ListOffsetsTopic(name="t", partitions=wanted)]
-                waits = frame(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
-            flooding, other = await node.connect(), await node.connect()
-            watch = Watch(monkeypatch)
-            asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="1")])
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(flooding.stream.send_all, waits + frame(asked, 1) * REQUESTS)
-                while watch.served < 50:
-                    await ask_something(other)
-                nursery.cancel_scope.cancel()
-            assert watch.largest_reply > 4_000
-            assert watch.most_bytes < 2 * watch.largest_reply
-
-    run(test)
+    waits = b""
+    if behind_one_that_waits:
+        # It never comes back to one.
+        monkeypatch.setattr(node.broker.services.timestamp_lookups, "add", lambda *_: True)
+        wanted = [ListOffsetsPartition(partition_index=0, timestamp=1)]
+        topics = [ListOffsetsTopic(name="t", partitions=wanted)]
+        waits = frame(ListOffsetsRequest(replica_id=-1, topics=topics), 1)
+    flooding, other = await node.connect(), await node.connect()
+    watch = Watch(monkeypatch)
+    asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="1")])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flooding.stream.send_all, waits + frame(asked, 1) * REQUESTS)
+        while watch.served < 50:
+            await ask_something(other)
+        nursery.cancel_scope.cancel()
+    assert watch.largest_reply > 4_000
+    assert watch.most_bytes < 2 * watch.largest_reply
 
 
 @pytest.mark.parametrize("api", ["ApiVersions", "Heartbeat", "Produce"])
-def test_others_are_served_between_small_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: str) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            requests = {
-                "ApiVersions": frame(ApiVersionsRequest(), 0),
-                "Heartbeat": frame(HeartbeatRequest(group_id="g", member_id="m"), 0),
-                "Produce": frame(produce_request("t", batch(b"v"), acks=1), 7),
-            }
-            flooding, other = await node.connect(), await node.connect()
-            watch = Watch(monkeypatch)
+async def test_others_are_served_between_small_requests(node: Node, monkeypatch: pytest.MonkeyPatch, api: str) -> None:
+    await node.create_topic("t")
+    requests = {
+        "ApiVersions": frame(ApiVersionsRequest(), 0),
+        "Heartbeat": frame(HeartbeatRequest(group_id="g", member_id="m"), 0),
+        "Produce": frame(produce_request("t", batch(b"v"), acks=1), 7),
+    }
+    flooding, other = await node.connect(), await node.connect()
+    watch = Watch(monkeypatch)
 
-            async def swallow() -> None:
-                while True:
-                    await flooding.stream.receive_some(1 << 20)
+    async def swallow() -> None:
+        while True:
+            await flooding.stream.receive_some(1 << 20)
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(flooding.stream.send_all, requests[api] * REQUESTS)
-                nursery.start_soon(swallow)
-                while watch.served < REQUESTS:
-                    await ask_something(other)
-                nursery.cancel_scope.cancel()
-            assert watch.most_in_a_step <= 2 * FAIR_REQUESTS
-
-    run(test)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flooding.stream.send_all, requests[api] * REQUESTS)
+        nursery.start_soon(swallow)
+        while watch.served < REQUESTS:
+            await ask_something(other)
+        nursery.cancel_scope.cancel()
+    assert watch.most_in_a_step <= 2 * FAIR_REQUESTS
 
 
 @pytest.mark.parametrize(("count", "ahead"), [(2, 48), (8, 24), (50, 12)])
-def test_connections_that_never_wait_are_served_in_turns(tmp_path: Path, count: int, ahead: int) -> None:
+async def test_connections_that_never_wait_are_served_in_turns(tmp_path: Path, count: int, ahead: int) -> None:
     """Each has asked for as much, and none gets many answers more than another at any time."""
     asked = 120
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            await (await node.connect()).ask(produce_request("t", batch(b"v")), 7)
-            sockets = [(await node.connect()).raw for _ in range(count)]
-            for raw in sockets:
-                raw.sendall(frame(fetch_request("t"), 11) * asked)
-            answered, received = [0] * count, [bytearray() for _ in sockets]
-            most_ahead = 0
-            while min(answered) < asked:
-                await trio.lowlevel.checkpoint()
-                for index, raw in enumerate(sockets):
-                    with suppress(BlockingIOError):
-                        received[index] += raw.recv(1 << 20)
-                    while len(data := received[index]) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4])):
-                        del data[:end]
-                        answered[index] += 1
-                most_ahead = max(most_ahead, max(answered) - min(answered))
-            assert most_ahead <= ahead
-
-    run(test)
+    async with running_node(tmp_path) as node:
+        await node.create_topic("t")
+        await (await node.connect()).ask(produce_request("t", batch(b"v")), 7)
+        sockets = [(await node.connect()).raw for _ in range(count)]
+        for raw in sockets:
+            raw.sendall(frame(fetch_request("t"), 11) * asked)
+        answered, received = [0] * count, [bytearray() for _ in sockets]
+        most_ahead = 0
+        while min(answered) < asked:
+            await trio.lowlevel.checkpoint()
+            for index, raw in enumerate(sockets):
+                with suppress(BlockingIOError):
+                    received[index] += raw.recv(1 << 20)
+                while len(data := received[index]) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4])):
+                    del data[:end]
+                    answered[index] += 1
+            most_ahead = max(most_ahead, max(answered) - min(answered))
+        assert most_ahead <= ahead

@@ -151,18 +151,24 @@ def end_of(path: Path, disk: CountingDisk, topic: str = "t") -> BaseException | 
     return None
 
 
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The directory of a node that has lived once, and the operations on the disk in its next life."""
+    path, whole = tmp_path_factory.mktemp("lived"), CountingDisk()
+    assert end_of(path / "it", CountingDisk()) is None
+    shutil.copytree(path / "it", path / "once")
+    assert end_of(path / "it", whole, "u") is None
+    return path / "once", whole.operations
+
+
 @pytest.mark.parametrize("removed", [True, False], ids=["removed", "broken"])
 @pytest.mark.parametrize("part", range(POINTS))
 def test_whenever_the_last_one_goes_no_traceback_is_printed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, part: int, removed: bool
+    tmp_path: Path, lived: tuple[Path, int], caplog: pytest.LogCaptureFixture, part: int, removed: bool
 ) -> None:
-    whole = CountingDisk()
-    assert end_of(tmp_path / "whole", CountingDisk()) is None
-    assert end_of(tmp_path / "whole", whole, "u") is None
-    assert end_of(tmp_path / "it", CountingDisk()) is None
-    caplog.clear()
+    shutil.copytree(lived[0], tmp_path / "it")
     data = tmp_path / "it" / "data"
-    disk = CountingDisk(part * whole.operations // POINTS)
+    disk = CountingDisk(part * lived[1] // POINTS)
     lock_held = False
 
     def happens() -> None:

@@ -26,7 +26,7 @@ from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.node.node_harness import Client, run
+from tests.node.node_harness import Client
 from tests.node.quorum_harness import three_nodes
 
 OFFSETS = "__consumer_offsets"
@@ -80,24 +80,21 @@ def elsewhere(group: str) -> dict[str, E]:
 
 
 @pytest.mark.parametrize("group", ["", "g"])
-def test_a_node_that_does_not_coordinate_a_group_says_so(tmp_path: Path, group: str) -> None:
-    async def test() -> None:
-        async with three_nodes(tmp_path, offsets_topic_num_partitions="1") as cluster:
-            first = await cluster.node(1).connect()
-            await cluster.node(1).create_topic("t")
-            find = FindCoordinatorRequest(coordinator_keys=[group])
-            while (found := (await first.ask(find, 4)).coordinators[0]).error_code:
-                pass
-            await cluster.topics_everywhere(["t", OFFSETS])
-            await cluster.node(found.node_id).groups.until_loaded(group)
-            others = [node_id for node_id in cluster.nodes if node_id != found.node_id]
-            assert len(others) == 2
-            for node_id in others:
-                assert await errors(await cluster.node(node_id).connect(), group) == elsewhere(group)
-            told = await errors(await cluster.node(found.node_id).connect(), group)
-            assert E.NOT_COORDINATOR not in told.values()
-            if not group:
-                assert {name: told[name] for name in WITHOUT_AN_ID} == WITHOUT_AN_ID
-                assert (told["commit"], told["fetch"], told["describe"]) == (E.NONE,) * 3
-
-    run(test)
+async def test_a_node_that_does_not_coordinate_a_group_says_so(tmp_path: Path, group: str) -> None:
+    async with three_nodes(tmp_path, offsets_topic_num_partitions="1") as cluster:
+        first = await cluster.node(1).connect()
+        await cluster.node(1).create_topic("t")
+        find = FindCoordinatorRequest(coordinator_keys=[group])
+        while (found := (await first.ask(find, 4)).coordinators[0]).error_code:
+            pass
+        await cluster.topics_everywhere(["t", OFFSETS])
+        await cluster.node(found.node_id).groups.until_loaded(group)
+        others = [node_id for node_id in cluster.nodes if node_id != found.node_id]
+        assert len(others) == 2
+        for node_id in others:
+            assert await errors(await cluster.node(node_id).connect(), group) == elsewhere(group)
+        told = await errors(await cluster.node(found.node_id).connect(), group)
+        assert E.NOT_COORDINATOR not in told.values()
+        if not group:
+            assert {name: told[name] for name in WITHOUT_AN_ID} == WITHOUT_AN_ID
+            assert (told["commit"], told["fetch"], told["describe"]) == (E.NONE,) * 3

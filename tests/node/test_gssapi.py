@@ -7,7 +7,8 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from kbroker.testing.kdc import Kdc, missing_program, running_kdc
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.node.node_harness import Client, Node, configuration, run, running_node
+from tests.node.node_harness import Client, Node, configuration, running_node
 from tests.node.test_sasl_hostile import FRAMES, LONGEST_SECONDS, MOST_GROWTH, damaged, resident_bytes
 from tests.security.sasl.equal_times import Attempt, take_the_same_time
 
@@ -71,12 +72,10 @@ def properties(kdc: Kdc, **more: str) -> dict[str, str]:
     }
 
 
-def talk(kdc: Kdc, path: Path, test: Any, **more: str) -> None:
-    async def main() -> None:
-        async with running_node(path, **properties(kdc, **more)) as node:
-            await test(node)
-
-    run(main)
+@asynccontextmanager
+async def kerberos_node(kdc: Kdc, path: Path, **more: str) -> AsyncIterator[Node]:
+    async with running_node(path, **properties(kdc, **more)) as node:
+        yield node
 
 
 def side(kdc: Kdc, user: str = "alice", service: str = "kafka", host: str = "localhost") -> Any:
@@ -94,13 +93,11 @@ async def send(client: Client, token: bytes) -> Any:
     return await client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
 
 
-def test_who_has_a_ticket_is_let_in(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
-        client = await let_in(kdc, node)
-        assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
-
+async def test_who_has_a_ticket_is_let_in(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "kbroker"):
-        talk(kdc, tmp_path, test)
+        async with kerberos_node(kdc, tmp_path) as node:
+            client = await let_in(kdc, node)
+            assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
 
 
 async def refused(node: Node, token: bytes, *more: bytes) -> str:
@@ -117,29 +114,35 @@ async def refused(node: Node, token: bytes, *more: bytes) -> str:
 TOLD = "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
 
 
-def test_a_hostile_client_is_told_nothing(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hostile_client_is_told_nothing(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Garbage and other services' tickets, at each step; the node goes on."""
-
-    async def test(node: Node) -> None:
-        token = side(kdc).first()
-        garbage = [b"", b"\0", b"\x60", bytes(4096), token[:-1], token[:20], token[::-1], b"\x60\x84\xff\xff\xff\xff"]
-        garbage += [token[:at] + bytes([token[at] ^ 0x55]) + token[at + 1 :] for at in (0, 5, 30, len(token) // 2)]
-        garbage += [token + bytes(100), token[:40] + bytes(500_000)]
-        for each in garbage:
-            assert await refused(node, each) == TOLD, each[:40]
-        # A ticket for another service, whose key the node does not have.
-        assert await refused(node, side(kdc, service="other").first()) == TOLD
-        for late in (b"", b"x", bytes(500_000), token):
-            alice = side(kdc)
-            client = await handshake(node)
-            answer = await send(client, alice.first())
-            offer = await send(client, alice.respond(answer.auth_bytes))
-            assert offer.error_code == 0 and len(offer.auth_bytes) > 4
-            assert (await send(client, late)).error_code == E.SASL_AUTHENTICATION_FAILED
-        await let_in(kdc, node)
-
     with caplog.at_level(logging.DEBUG, "kbroker"):
-        talk(kdc, tmp_path, test)
+        async with kerberos_node(kdc, tmp_path) as node:
+            token = side(kdc).first()
+            garbage = [
+                b"",
+                b"\0",
+                b"\x60",
+                bytes(4096),
+                token[:-1],
+                token[:20],
+                token[::-1],
+                b"\x60\x84\xff\xff\xff\xff",
+            ]
+            garbage += [token[:at] + bytes([token[at] ^ 0x55]) + token[at + 1 :] for at in (0, 5, 30, len(token) // 2)]
+            garbage += [token + bytes(100), token[:40] + bytes(500_000)]
+            for each in garbage:
+                assert await refused(node, each) == TOLD, each[:40]
+            # A ticket for another service, whose key the node does not have.
+            assert await refused(node, side(kdc, service="other").first()) == TOLD
+            for late in (b"", b"x", bytes(500_000), token):
+                alice = side(kdc)
+                client = await handshake(node)
+                answer = await send(client, alice.first())
+                offer = await send(client, alice.respond(answer.auth_bytes))
+                assert offer.error_code == 0 and len(offer.auth_bytes) > 4
+                assert (await send(client, late)).error_code == E.SASL_AUTHENTICATION_FAILED
+            await let_in(kdc, node)
     assert "Traceback" not in caplog.text and "Kerberos: " in caplog.text
 
 
@@ -207,20 +210,18 @@ def acceptor(kdc: Kdc) -> Callable[[], GssapiServer]:
     return lambda: GssapiServer(accepting.context, namer)
 
 
-def test_a_replay_is_refused(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
-        token = side(kdc).first()
-        assert (await send(await handshake(node), token)).error_code == 0
-        assert await refused(node, token) == TOLD
-        await let_in(kdc, node)
-
+async def test_a_replay_is_refused(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kbroker"):
-        talk(kdc, tmp_path, test)
+        async with kerberos_node(kdc, tmp_path) as node:
+            token = side(kdc).first()
+            assert (await send(await handshake(node), token)).error_code == 0
+            assert await refused(node, token) == TOLD
+            await let_in(kdc, node)
     assert "Kerberos: Request is a replay" in caplog.text
 
 
-def test_a_security_layer_is_refused(kdc: Kdc, tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_security_layer_is_refused(kdc: Kdc, tmp_path: Path) -> None:
+    async with kerberos_node(kdc, tmp_path) as node:
         for choice in (b"\x02\0\0\0", b"\x04\xff\xff\xff", b"\0\0\0\0", b"\x01\0", b""):
             alice = side(kdc)
             client = await handshake(node)
@@ -236,19 +237,17 @@ def test_a_security_layer_is_refused(kdc: Kdc, tmp_path: Path) -> None:
         await send(client, alice.respond(answer.auth_bytes))
         assert (await send(client, alice._context.wrap(b"\x07\0\0\0kafka"))).error_code == 0
 
-    talk(kdc, tmp_path, test)
 
-
-def test_rules_name_the_user_or_nobody(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
-        await let_in(kdc, node)
-        bob, client = side(kdc, "bob"), await handshake(node)
-        answer = await send(client, bob.first())
-        offer = await send(client, bob.respond(answer.auth_bytes))
-        assert (await send(client, bob.respond(offer.auth_bytes))).error_message == TOLD
-
+async def test_rules_name_the_user_or_nobody(kdc: Kdc, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kbroker"):
-        talk(kdc, tmp_path, test, **{"sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](alice)s/a/b/g/U"})
+        async with kerberos_node(
+            kdc, tmp_path, **{"sasl.kerberos.principal.to.local.rules": "RULE:[1:$1](alice)s/a/b/g/U"}
+        ) as node:
+            await let_in(kdc, node)
+            bob, client = side(kdc, "bob"), await handshake(node)
+            answer = await send(client, bob.first())
+            offer = await send(client, bob.respond(answer.auth_bytes))
+            assert (await send(client, bob.respond(offer.auth_bytes))).error_message == TOLD
     assert "no rule of sasl.kerberos.principal.to.local.rules applies" in caplog.text
 
 

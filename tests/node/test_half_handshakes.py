@@ -14,7 +14,7 @@ import trio.testing
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 from tests.node.tls_harness import AUTHORITY, properties
 from tests.patience import until
 
@@ -119,7 +119,7 @@ def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
     trio.run(test, clock=clock)
 
 
-def test_who_is_not_let_in_yet_makes_room_before_who_is_silent(tmp_path: Path) -> None:
+async def test_who_is_not_let_in_yet_makes_room_before_who_is_silent(tmp_path: Path) -> None:
     """(KIP-402) A client that has logged in keeps its connection while brokers come in place of half handshakes."""
     given = {
         "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
@@ -130,25 +130,21 @@ def test_who_is_not_let_in_yet_makes_room_before_who_is_silent(tmp_path: Path) -
         "max.connections": "3",
     }
     api_versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
-
-    async def test() -> None:
-        async with running_node(tmp_path, **given) as node:
-            [server] = [listener for listener in node.broker.listeners if listener.name == "CLIENTS"]
-            logged_in = await by_sasl(node)
-            server.sweep(trio.current_time())  # it has been silent since
-            half = []
-            for _ in range(2):
-                half.append(await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]))
-                await half_a_token(half[-1])
-            brokers = []
-            for stream in half:
-                brokers.append(await node.connect("PLAINTEXT"))
-                assert (await brokers[-1].ask(api_versions, 3)).api_keys
-                assert await has_ended(stream), "the first that came goes first"
-            assert (await logged_in.ask(api_versions, 3)).api_keys
-            assert server._quota.total == 3
+    async with running_node(tmp_path, **given) as node:
+        [server] = [listener for listener in node.broker.listeners if listener.name == "CLIENTS"]
+        logged_in = await by_sasl(node)
+        server.sweep(trio.current_time())  # it has been silent since
+        half = []
+        for _ in range(2):
+            half.append(await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]))
+            await half_a_token(half[-1])
+        brokers = []
+        for stream in half:
             brokers.append(await node.connect("PLAINTEXT"))
             assert (await brokers[-1].ask(api_versions, 3)).api_keys
-            assert await logged_in.closed(), "when there is nobody else"
-
-    run(test)
+            assert await has_ended(stream), "the first that came goes first"
+        assert (await logged_in.ask(api_versions, 3)).api_keys
+        assert server._quota.total == 3
+        brokers.append(await node.connect("PLAINTEXT"))
+        assert (await brokers[-1].ask(api_versions, 3)).api_keys
+        assert await logged_in.closed(), "when there is nobody else"

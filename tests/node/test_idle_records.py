@@ -20,7 +20,6 @@ from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.sim.quorum.disk import MemoryStore, SimSnapshots
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import NoOpRecord
-from tests.node.node_harness import run
 from tests.node.quorum_harness import Quorum, quorum, three_nodes
 
 
@@ -155,32 +154,26 @@ def records_from(node: Broker, offset: int) -> list[object]:
     return [record for batch in decode_batches(data) if not batch.is_control for record in batch.records]
 
 
-def test_a_controller_begins_to_write_them_when_somebody_follows(tmp_path: Path) -> None:
-    async def main() -> None:
-        properties = {"metadata_max_idle_interval_ms": "20"}
-        async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}, properties=properties) as cluster:
-            await cluster.start(1)
-            await cluster.await_leader()
-            await cluster.node(1).create_topic("alone")
-            assert not any(isinstance(record, NoOpRecord) for record in records_from(cluster.nodes[1], 0))
-            await cluster.start(2)
-            end = max(ends(cluster).values())
-            for node_id in (1, 2):
-                await cluster.until(lambda node_id=node_id: ends(cluster)[node_id] > end + 20)  # type: ignore[misc]
-
-    run(main)
+async def test_a_controller_begins_to_write_them_when_somebody_follows(tmp_path: Path) -> None:
+    properties = {"metadata_max_idle_interval_ms": "20"}
+    async with quorum(tmp_path, 2, initial=1, roles_of={2: "broker"}, properties=properties) as cluster:
+        await cluster.start(1)
+        await cluster.await_leader()
+        await cluster.node(1).create_topic("alone")
+        assert not any(isinstance(record, NoOpRecord) for record in records_from(cluster.nodes[1], 0))
+        await cluster.start(2)
+        end = max(ends(cluster).values())
+        for node_id in (1, 2):
+            await cluster.until(lambda node_id=node_id: ends(cluster)[node_id] > end + 20)  # type: ignore[misc]
 
 
-def test_snapshots_by_time_take_the_place_of_the_log(tmp_path: Path) -> None:
-    async def main() -> None:
-        properties = {"metadata_log_max_snapshot_interval_ms": "300", "metadata_max_idle_interval_ms": "50"}
-        async with three_nodes(tmp_path, **properties) as cluster:
-            for node in cluster.nodes.values():
-                log = node.metadata.quorum.log
-                await cluster.until(lambda log=log: log.start_offset > 0)  # type: ignore[misc]
-                first = log.latest_snapshot_id
-                await cluster.until(lambda log=log, first=first: log.latest_snapshot_id != first)  # type: ignore[misc]
-            await cluster.node(1).create_topic("a")
-            await cluster.topics_everywhere(["a"])
-
-    run(main)
+async def test_snapshots_by_time_take_the_place_of_the_log(tmp_path: Path) -> None:
+    properties = {"metadata_log_max_snapshot_interval_ms": "300", "metadata_max_idle_interval_ms": "50"}
+    async with three_nodes(tmp_path, **properties) as cluster:
+        for node in cluster.nodes.values():
+            log = node.metadata.quorum.log
+            await cluster.until(lambda log=log: log.start_offset > 0)  # type: ignore[misc]
+            first = log.latest_snapshot_id
+            await cluster.until(lambda log=log, first=first: log.latest_snapshot_id != first)  # type: ignore[misc]
+        await cluster.node(1).create_topic("a")
+        await cluster.topics_everywhere(["a"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.replication.purgatory import Purgatory
@@ -123,26 +125,24 @@ def refuse(code: ErrorCode) -> Callable[[AlterPartitionRequest], AlterPartitionR
     return lambda request: answer(error_code=code)
 
 
-def run(leader: Leader, controller: Controller, test: Callable[[IsrMembership], Any]) -> None:
-    async def main() -> None:
-        alter_partition = leader.start(controller)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(alter_partition.run)
-            await test(leader.isr)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+@asynccontextmanager
+async def led(leader: Leader, controller: Controller) -> AsyncIterator[IsrMembership]:
+    alter_partition = leader.start(controller)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alter_partition.run)
+        yield leader.isr
+        nursery.cancel_scope.cancel()
 
 
 async def settle() -> None:
     await trio.sleep(1)
 
 
-def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() -> None:
+async def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members(autojump_clock: MockClock) -> None:
     leader = Leader(frozenset({1, 2}))
     controller = Controller(commit)
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, controller) as isr:
         leader.fetched(2, 10)
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
@@ -150,8 +150,6 @@ def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() 
         await settle()
         assert leader.state.isr == leader.state.maximal_isr == {1, 2, 3}
         assert leader.state.partition_epoch == 8
-
-    run(leader, controller, test)
     (request,) = controller.asked
     assert (request.broker_id, request.broker_epoch) == (1, 11)
     wanted = request.topics[0].partitions[0]
@@ -160,7 +158,7 @@ def test_a_follower_that_caught_up_is_proposed_with_the_epochs_of_all_members() 
 
 
 @pytest.mark.parametrize("reason", ["fenced", "of an earlier life", "unknown", "too far behind", "its log dir failed"])
-def test_who_may_not_join_is_not_proposed(reason: str) -> None:
+async def test_who_may_not_join_is_not_proposed(autojump_clock: MockClock, reason: str) -> None:
     leader = Leader(frozenset({1}))
     leader.state.high_watermark = 10
     leader.image.brokers[3].active = reason != "fenced"
@@ -169,7 +167,7 @@ def test_who_may_not_join_is_not_proposed(reason: str) -> None:
     if reason == "unknown":
         del leader.image.brokers[3]
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, Controller()) as isr:
         leader.fetched(
             3, 9 if reason == "too far behind" else 10, broker_epoch=5 if reason == "of an earlier life" else None
         )
@@ -177,13 +175,13 @@ def test_who_may_not_join_is_not_proposed(reason: str) -> None:
         await settle()
         assert leader.state.maximal_isr == {1}
 
-    run(leader, Controller(), test)
 
-
-def test_the_high_watermark_waits_for_one_that_is_about_to_join_unless_it_is_fenced() -> None:
+async def test_the_high_watermark_waits_for_one_that_is_about_to_join_unless_it_is_fenced(
+    autojump_clock: MockClock,
+) -> None:
     leader = Leader(frozenset({1}))
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, Controller()) as isr:
         leader.state.high_watermark = 9
         leader.fetched(3, 8)  # with all that there was at its last fetch, or nearly
         isr.follower_fetched(leader.partition, 3)
@@ -192,13 +190,11 @@ def test_the_high_watermark_waits_for_one_that_is_about_to_join_unless_it_is_fen
         leader.brokers_changed()
         assert leader.state.high_watermark == 10
 
-    run(leader, Controller(), test)
 
-
-def test_laggards_are_proposed_to_leave_and_count_until_they_have() -> None:
+async def test_laggards_are_proposed_to_leave_and_count_until_they_have(autojump_clock: MockClock) -> None:
     leader = Leader(frozenset({1, 2, 3}))
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, Controller(commit)):
         leader.fetched(2, 10)
         await trio.sleep(20)
         leader.fetched(3, 4)
@@ -206,10 +202,8 @@ def test_laggards_are_proposed_to_leave_and_count_until_they_have() -> None:
         assert leader.state.isr == {1, 2}
         assert leader.state.high_watermark == 10
 
-    run(leader, Controller(commit), test)
 
-
-def test_no_answer_and_passing_errors_are_asked_again() -> None:
+async def test_no_answer_and_passing_errors_are_asked_again(autojump_clock: MockClock) -> None:
     leader = Leader(frozenset({1, 2}))
     controller = Controller(
         lambda request: None,
@@ -218,34 +212,33 @@ def test_no_answer_and_passing_errors_are_asked_again() -> None:
         commit,
     )
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, controller) as isr:
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
         await settle()
         assert leader.state.isr == {1, 2, 3}
-
-    run(leader, controller, test)
     assert len(controller.asked) == 4
 
 
-def test_a_refusal_takes_the_proposal_back() -> None:
+async def test_a_refusal_takes_the_proposal_back(autojump_clock: MockClock) -> None:
     leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, Controller(refuse(ErrorCode.INELIGIBLE_REPLICA))) as isr:
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
         await settle()
         assert leader.state.maximal_isr == leader.state.isr == {1, 2}
 
-    run(leader, Controller(refuse(ErrorCode.INELIGIBLE_REPLICA)), test)
-
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
-def test_what_may_have_been_committed_counts_until_the_metadata_tell(code: ErrorCode) -> None:
+async def test_what_may_have_been_committed_counts_until_the_metadata_tell(
+    autojump_clock: MockClock, code: ErrorCode
+) -> None:
     """KIP-497: the request may have been sent twice, and the first one may have been lost on its way back."""
     leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrMembership) -> None:
+    controller = Controller(refuse(code))
+    async with led(leader, controller) as isr:
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
         await settle()
@@ -255,16 +248,18 @@ def test_what_may_have_been_committed_counts_until_the_metadata_tell(code: Error
             leader_epoch=4, partition_epoch=8, replicas=(1, 2, 3), isr=(1, 2, 3), log_end_offset=10, now_ms=0
         )
         assert state.isr == state.maximal_isr == {1, 2, 3}
-
-    controller = Controller(refuse(code))
-    run(leader, controller, test)
     assert len(controller.asked) == 1
 
 
-def test_who_completes_a_reassignment_counts_until_the_metadata_tell_of_the_new_leader_epoch() -> None:
+async def test_who_completes_a_reassignment_counts_until_the_metadata_tell_of_the_new_leader_epoch(
+    autojump_clock: MockClock,
+) -> None:
     leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrMembership) -> None:
+    # 2 was to be replaced by 3, and is no replica any more. For that the same leader begins a new epoch.
+    controller = Controller(lambda request: answer(leader_epoch=5, isr=[1, 3], partition_epoch=8))
+    leader.state.high_watermark = 10
+    async with led(leader, controller) as isr:
         leader.fetched(2, 10)
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
@@ -277,18 +272,13 @@ def test_who_completes_a_reassignment_counts_until_the_metadata_tell_of_the_new_
         assert not state.maybe_advance_high_watermark(12) and state.high_watermark == 10
         state.become_leader(leader_epoch=5, partition_epoch=8, replicas=(1, 3), isr=(1, 3), log_end_offset=12, now_ms=0)
         assert state.isr == state.maximal_isr == {1, 3}
-
-    # 2 was to be replaced by 3, and is no replica any more. For that the same leader begins a new epoch.
-    controller = Controller(lambda request: answer(leader_epoch=5, isr=[1, 3], partition_epoch=8))
-    leader.state.high_watermark = 10
-    run(leader, controller, test)
     assert len(controller.asked) == 1
 
 
-def test_metadata_older_than_an_answer_change_nothing() -> None:
+async def test_metadata_older_than_an_answer_change_nothing(autojump_clock: MockClock) -> None:
     leader = Leader(frozenset({1, 2}))
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, Controller(commit)) as isr:
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
         await settle()
@@ -297,10 +287,8 @@ def test_metadata_older_than_an_answer_change_nothing() -> None:
         )
         assert leader.state.isr == {1, 2, 3}
 
-    run(leader, Controller(commit), test)
 
-
-def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about() -> None:
+async def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about(autojump_clock: MockClock) -> None:
     leader = Leader(frozenset({1, 2}))
 
     def overtaken(request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -315,20 +303,20 @@ def test_an_answer_counts_for_the_partition_epoch_that_was_asked_about() -> None
     proposed: list[Any] = []
     controller = Controller(overtaken, commit)
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, controller) as isr:
         leader.fetched(2, 10)
         leader.fetched(3, 10)
         isr.follower_fetched(leader.partition, 3)
         await settle()
         assert proposed == [None]
         assert leader.state.isr == {1, 2, 3} and leader.state.partition_epoch == 9
-
-    run(leader, controller, test)
     assert [request.topics[0].partitions[0].partition_epoch for request in controller.asked] == [7, 8]
 
 
 @pytest.mark.parametrize("when", ["looked for laggards", "brokers changed", "answered"])
-def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_else(when: str) -> None:
+async def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_else(
+    autojump_clock: MockClock, when: str
+) -> None:
     """A coordinator goes on with a step once that has happened, and writes: its disk may be full."""
 
     leader = Leader(frozenset({1, 2}))
@@ -338,7 +326,7 @@ def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_else(whe
         partition.offline = True
         del partition.log  # as the property refuses to give it
 
-    async def test(isr: IsrMembership) -> None:
+    async with led(leader, Controller(commit)) as isr:
         leader.fetched(2, 10)
         leader.fetched(3, 9)
         leader.state.high_watermark = 10
@@ -353,5 +341,3 @@ def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_else(whe
             await settle()
             assert leader.state.isr == {1, 2, 3}
         assert leader.partition.offline
-
-    run(leader, Controller(commit), test)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,53 +56,41 @@ def _answer(name: str, end: int) -> ListOffsetsTopicResponse:
     return ListOffsetsTopicResponse(name=name, partitions=[ListOffsetsPartitionResponse(partition_index=0, offset=end)])
 
 
-def run(test: Callable[[], Any]) -> None:
-    trio.run(test, clock=trio.testing.MockClock(autojump_threshold=0))
-
-
-def test_each_leader_is_asked_and_not_again_at_once() -> None:
-    async def test() -> None:
-        world = World()
-        topics: Sequence[str] = ("t1", "t2", "t3", "t4")
-        assert await world.scrape(*topics) == [None, 20, 30, None]
-        assert sorted(world.asked) == [(OTHER, ["t2"]), (THIRD, ["t3"])]
-        world.ends["t2"] = 21
-        assert await world.scrape(*topics) == [None, 20, 30, None] and len(world.asked) == 2
-        await trio.sleep(FRESH_SECONDS + 0.1)
-        assert await world.scrape(*topics) == [None, 21, 30, None] and len(world.asked) == 4
-        await world.scrape("t3")
-        assert world.offsets.high_watermark("t2", 0) is None, "what nobody wants is forgotten"
-
-    run(test)
+async def test_each_leader_is_asked_and_not_again_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    topics: Sequence[str] = ("t1", "t2", "t3", "t4")
+    assert await world.scrape(*topics) == [None, 20, 30, None]
+    assert sorted(world.asked) == [(OTHER, ["t2"]), (THIRD, ["t3"])]
+    world.ends["t2"] = 21
+    assert await world.scrape(*topics) == [None, 20, 30, None] and len(world.asked) == 2
+    await trio.sleep(FRESH_SECONDS + 0.1)
+    assert await world.scrape(*topics) == [None, 21, 30, None] and len(world.asked) == 4
+    await world.scrape("t3")
+    assert world.offsets.high_watermark("t2", 0) is None, "what nobody wants is forgotten"
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "fails"])
-def test_a_leader_that_does_not_answer_holds_up_no_scrape(trouble: str) -> None:
+async def test_a_leader_that_does_not_answer_holds_up_no_scrape(
+    autojump_clock: trio.testing.MockClock, trouble: str
+) -> None:
     """Others' answers are there, and its own for a while."""
-
-    async def test() -> None:
-        world = World()
-        assert await world.scrape("t2", "t3") == [20, 30]
-        getattr(world, trouble).add(OTHER)
-        world.ends["t3"] = 31
-        await trio.sleep(FRESH_SECONDS + 0.1)
-        before = trio.current_time()
-        assert await world.scrape("t2", "t3") == [20, 31]
-        assert trio.current_time() - before <= SCRAPE_SECONDS
-        await trio.sleep(KEPT_SECONDS)
-        assert await world.scrape("t2", "t3") == [None, 31]
-        getattr(world, trouble).clear()
-        assert await world.scrape("t2", "t3") == [20, 31]
-
-    run(test)
+    world = World()
+    assert await world.scrape("t2", "t3") == [20, 30]
+    getattr(world, trouble).add(OTHER)
+    world.ends["t3"] = 31
+    await trio.sleep(FRESH_SECONDS + 0.1)
+    before = trio.current_time()
+    assert await world.scrape("t2", "t3") == [20, 31]
+    assert trio.current_time() - before <= SCRAPE_SECONDS
+    await trio.sleep(KEPT_SECONDS)
+    assert await world.scrape("t2", "t3") == [None, 31]
+    getattr(world, trouble).clear()
+    assert await world.scrape("t2", "t3") == [20, 31]
 
 
-def test_two_scrapes_at_once_ask_once() -> None:
-    async def test() -> None:
-        world = World()
-        async with trio.open_nursery() as nursery:
-            for _ in range(2):
-                nursery.start_soon(world.scrape, "t2")
-        assert world.asked == [(OTHER, ["t2"])]
-
-    run(test)
+async def test_two_scrapes_at_once_ask_once(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(world.scrape, "t2")
+    assert world.asked == [(OTHER, ["t2"])]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from kbroker.wire.messages.offset_commit import (
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.node.node_harness import Node, fetch_request, produce_request, run, running_node
+from tests.node.node_harness import Node, fetch_request, produce_request, running_node
 
 TOPIC = TopicPartition("compacted", 0)
 SETTINGS = CleanerSettings(1, 1 << 20, 1 << 16, 1e300, 10)
@@ -111,16 +112,14 @@ class During:
         pass
 
 
-def scenario(tmp_path: Path, test: Callable[[Node], Awaitable[None]], **properties: str) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path, log_cleaner_enable="false", **properties) as node:
-            await test(node)
-
-    run(main)
+@asynccontextmanager
+async def uncleaned(path: Path, **properties: str) -> AsyncIterator[Node]:
+    async with running_node(path, log_cleaner_enable="false", **properties) as node:
+        yield node
 
 
-def test_a_round_in_another_process(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_round_in_another_process(tmp_path: Path) -> None:
+    async with uncleaned(tmp_path) as node:
         last = await fill(node)
         log = node.broker.log_manager.log_of(TOPIC)
         assert log is not None
@@ -138,27 +137,18 @@ def test_a_round_in_another_process(tmp_path: Path) -> None:
         offsets = read_offsets(node.broker.env.disk, str(tmp_path / "data" / CLEANER_OFFSETS))
         assert offsets == {TOPIC: active}
         await cleaner._compactor.close_idle()
-
-    scenario(tmp_path, test)
-
-    async def again() -> None:
-        async with running_node(tmp_path) as node:
-            assert node.broker.log_manager.cleaner_offsets.of(TOPIC)
-            assert len(await consume(node)) >= 10
-
-    run(again)
+    async with running_node(tmp_path) as node:
+        assert node.broker.log_manager.cleaner_offsets.of(TOPIC)
+        assert len(await consume(node)) >= 10
 
 
-def test_it_runs_by_itself(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, log_cleaner_backoff_ms="10") as node:
-            await fill(node)
-            await cleaned(node)
-
-    run(test)
+async def test_it_runs_by_itself(tmp_path: Path) -> None:
+    async with running_node(tmp_path, log_cleaner_backoff_ms="10") as node:
+        await fill(node)
+        await cleaned(node)
 
 
-def test_a_node_goes_on_with_its_file_where_what_was_set_at_run_time_does_not_go_with_it(
+async def test_a_node_goes_on_with_its_file_where_what_was_set_at_run_time_does_not_go_with_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The file has got another value since; or it always had, and the active controller judged by its own."""
@@ -166,27 +156,23 @@ def test_a_node_goes_on_with_its_file_where_what_was_set_at_run_time_does_not_go
     resource = AlterConfigsResource(
         resource_type=4, resource_name="", configs=[AlterableConfig(name=size, config_operation=0, value=str(2 << 20))]
     )
-
-    async def test() -> None:
-        async with running_node(tmp_path, log_cleaner_threads="1") as node:
-            client = await node.connect()
-            answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
-            assert answer.responses[0].error_code == 0
-        async with running_node(tmp_path, log_cleaner_threads="4", log_cleaner_backoff_ms="10") as node:
-            await fill(node)
-            await cleaned(node)
-
-    run(test)
+    async with running_node(tmp_path, log_cleaner_threads="1") as node:
+        client = await node.connect()
+        answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0
+    async with running_node(tmp_path, log_cleaner_threads="4", log_cleaner_backoff_ms="10") as node:
+        await fill(node)
+        await cleaned(node)
     (told,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert told.getMessage().endswith(f"{size}: {size} must be at least 1MB per cleaner thread.")
 
 
-def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
+async def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
     """``__consumer_offsets`` is a compacted topic like any other; groups are loaded from what is left of it."""
     properties = {"offsets_topic_num_partitions": "1"}
     rounds = 60
 
-    async def test(node: Node) -> None:
+    async with uncleaned(tmp_path, **properties) as node:
         await node.create_topic("t", 3)
         client = await node.connect()
         await client.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
@@ -226,9 +212,7 @@ def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
         await cleaner._compactor.close_idle()
         assert log.size < before / 2
 
-    scenario(tmp_path, test, **properties)
-
-    async def again(node: Node) -> None:
+    async with uncleaned(tmp_path, **properties) as node:
         client = await node.connect()
         while True:
             answer = await client.ask(
@@ -243,11 +227,9 @@ def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
         offsets = [partition.committed_offset for partition in answer.topics[0].partitions]
         assert offsets == [100 * index + rounds - 1 for index in range(3)]
 
-    scenario(tmp_path, again, **properties)
 
-
-def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
+    async with uncleaned(tmp_path) as node:
         await fill(node)
         manager = node.broker.replica_manager
         cleaner = cleaner_of(node, During(lambda: manager.metadata._drop(manager.partitions[TOPIC])))
@@ -256,11 +238,9 @@ def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
         assert not cleaner.uncleanable
         assert all(log_dir.offline is None for log_dir in manager.log_manager.log_dirs)
 
-    scenario(tmp_path, test)
 
-
-def test_a_log_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_log_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    async with uncleaned(tmp_path) as node:
         await fill(node)
         log = node.broker.log_manager.log_of(TOPIC)
         assert log is not None
@@ -270,11 +250,9 @@ def test_a_log_truncated_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
         assert not [name for name in log.disk.list_dir(log.directory) if "cleaned" in name or "swap" in name]
         assert not log.segments_held
 
-    scenario(tmp_path, test)
 
-
-def test_retention_waits_for_a_round(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_retention_waits_for_a_round(tmp_path: Path) -> None:
+    async with uncleaned(tmp_path) as node:
         await fill(node)
         log = node.broker.log_manager.log_of(TOPIC)
         assert log is not None
@@ -283,8 +261,6 @@ def test_retention_waits_for_a_round(tmp_path: Path) -> None:
         cleaner = cleaner_of(node, During(lambda: counts.append(log.delete_old_segments(1 << 50))))
         assert await cleaner.clean_filthiest()
         assert counts == [0]
-
-    scenario(tmp_path, test)
 
 
 @pytest.mark.parametrize(
@@ -296,11 +272,13 @@ def test_retention_waits_for_a_round(tmp_path: Path) -> None:
         (CompactionFailed("ended"), False, True),
     ],
 )
-def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: bool) -> None:
+async def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: bool) -> None:
     def fail() -> None:
         raise error
 
-    async def test(node: Node) -> None:
+    # Two dirs, and one for the metadata log: with none left, or without that one, the node would end.
+    dirs = {"log_dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}", "metadata_log_dir": str(tmp_path / "metadata")}
+    async with uncleaned(tmp_path, **dirs) as node:
         await fill(node)
         cleaner = cleaner_of(node, During(fail))
         assert await cleaner.clean_filthiest()
@@ -310,13 +288,9 @@ def test_failures(tmp_path: Path, error: Exception, offline: bool, uncleanable: 
         assert (TOPIC in cleaner.uncleanable) == uncleanable
         assert not await cleaner.clean_filthiest()
 
-    # Two dirs, and one for the metadata log: with none left, or without that one, the node would end.
-    dirs = {"log_dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}", "metadata_log_dir": str(tmp_path / "metadata")}
-    scenario(tmp_path, test, **dirs)
 
-
-def test_a_log_for_which_there_was_no_room_is_compacted_later(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_log_for_which_there_was_no_room_is_compacted_later(tmp_path: Path) -> None:
+    async with uncleaned(tmp_path) as node:
         await fill(node)
         broker, rounds = node.broker, iter([OSError(errno.ENOSPC, "full")])
 
@@ -338,35 +312,26 @@ def test_a_log_for_which_there_was_no_room_is_compacted_later(tmp_path: Path) ->
         assert await cleaner.clean_filthiest()
         assert broker.log_manager.cleaner_offsets.of(TOPIC)
 
-    scenario(tmp_path, test)
+
+async def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:
+    pool = CompactionPool()
+    with pytest.raises(OSError) as caught:
+        await pool.compact(JOB, 1e300)
+    assert caught.value.errno == errno.ENOENT
+    empty = CompactionJob(str(tmp_path), [], [], 0, 0, 1, 2, 3, 4, 5)
+    assert (await pool.compact(empty, 1e300)).segments == []
+    pool._idle[0]._process.kill()
+    await pool._idle[0]._process.wait()
+    with pytest.raises(CompactionFailed):
+        await pool.compact(empty, 1e300)
+    assert (await pool.compact(empty, 1e300)).end_offset == 0
+    await pool.close_idle()
 
 
-def test_a_process_that_dies_fails_its_job_alone(tmp_path: Path) -> None:
-    async def test() -> None:
-        pool = CompactionPool()
-        with pytest.raises(OSError) as caught:
-            await pool.compact(JOB, 1e300)
-        assert caught.value.errno == errno.ENOENT
-        empty = CompactionJob(str(tmp_path), [], [], 0, 0, 1, 2, 3, 4, 5)
-        assert (await pool.compact(empty, 1e300)).segments == []
-        pool._idle[0]._process.kill()
-        await pool._idle[0]._process.wait()
-        with pytest.raises(CompactionFailed):
-            await pool.compact(empty, 1e300)
-        assert (await pool.compact(empty, 1e300)).end_offset == 0
-        await pool.close_idle()
-
-    run(test)
-
-
-def test_an_installation_that_is_being_changed_is_no_fault_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_installation_that_is_being_changed_is_no_fault_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kbroker.node.logs.compaction_worker", None)
-
-    async def test() -> None:
-        with pytest.raises(NoWorker):
-            await CompactionPool().compact(JOB, 1e300)
-
-    run(test)
+    with pytest.raises(NoWorker):
+        await CompactionPool().compact(JOB, 1e300)
 
 
 def test_the_line_protocol() -> None:
@@ -403,12 +368,12 @@ def test_pace_keeps_to_the_rate_and_leaves_with_the_parent() -> None:
         pace(1)
 
 
-def test_a_process_that_cannot_be_started_is_no_fault_of_the_disk(
+async def test_a_process_that_cannot_be_started_is_no_fault_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are too many of them, say, or another Python has been installed meanwhile."""
 
-    async def test(node: Node) -> None:
+    async with uncleaned(tmp_path) as node:
         await fill(node)
         cleaner = cleaner_of(node)
         with monkeypatch.context() as patch:
@@ -419,5 +384,3 @@ def test_a_process_that_cannot_be_started_is_no_fault_of_the_disk(
         assert place.offline is None
         assert await cleaner.clean_filthiest()
         await cleaner._compactor.close_idle()
-
-    scenario(tmp_path, test)

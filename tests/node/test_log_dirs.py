@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ from kbroker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, run, running_node, values
-from tests.node.quorum_harness import quorum
+from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
+from tests.node.quorum_harness import three_nodes
 from tests.patience import LONG, SHORT, until
 
 ONE, TWO = "data", "more"
@@ -95,16 +96,11 @@ def env_with(disk: OsDisk) -> RealEnv:
     return env
 
 
-def scenario(
-    tmp_path: Path, test: Callable[[Node], Awaitable[None]], *, disk: OsDisk | None = None, **properties: str
-) -> None:
-    dirs = f"{tmp_path / ONE},{tmp_path / TWO}"
-
-    async def main() -> None:
-        async with running_node(tmp_path, env_with(disk or OsDisk()), log_dirs=dirs, **properties) as node:
-            await test(node)
-
-    run(main)
+@asynccontextmanager
+async def two_dirs(path: Path, *, disk: OsDisk | None = None, **properties: str) -> AsyncIterator[Node]:
+    dirs = f"{path / ONE},{path / TWO}"
+    async with running_node(path, env_with(disk or OsDisk()), log_dirs=dirs, **properties) as node:
+        yield node
 
 
 async def describe(client: Client) -> dict[str, DescribeLogDirsResult]:
@@ -166,21 +162,19 @@ async def consume(client: Client, topic: str, partition: int) -> list[bytes]:
         found += more
 
 
-def test_new_logs_are_spread(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_new_logs_are_spread(tmp_path: Path) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t", 6)
         client = await node.connect()
         found = await describe(client)
         assert len(held(found[ONE])) == len(held(found[TWO])) == 3
         assert found[ONE].total_bytes > 0
 
-    scenario(tmp_path, test)
 
-
-def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
+async def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
     written: list[bytes] = []
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t", internal_segment_bytes="300000")
         client, producer = await node.connect(), await node.connect()
         _, target = places(node)
@@ -221,39 +215,31 @@ def test_a_log_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
         assert held((await describe(client))[target.name]) == {("t", 0)}
         assert await alter(client, target, "t", 0) == [0], "it is there"
 
-    scenario(tmp_path, test)
-
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         assert await consume(client, "t", 0) == written
 
-    scenario(tmp_path, again)
 
-
-def test_a_move_that_a_stop_interrupted_goes_on(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_move_that_a_stop_interrupted_goes_on(tmp_path: Path) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t")
         client = await node.connect()
         assert await produce(client, "t", 0, b"1", b"2") == 0
-
-    scenario(tmp_path, test)
     here = ONE if (tmp_path / ONE / "t-0").exists() else TWO
     there = TWO if here == ONE else ONE
     future = tmp_path / there / "t-0.0123456789abcdef0123456789abcdef-future"
     future.mkdir()
     (future / "00000000000000000000.log").write_bytes(b"half")
 
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         while held((await describe(client))[there]) != {("t", 0)}:
             await trio.sleep(0.01)
         assert await consume(client, "t", 0) == [b"1", b"2"]
 
-    scenario(tmp_path, again)
 
-
-def test_what_cannot_move(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_what_cannot_move(tmp_path: Path) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t")
         client = await node.connect()
         assert await alter(client, tmp_path / "elsewhere", "t", 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
@@ -261,8 +247,6 @@ def test_what_cannot_move(tmp_path: Path) -> None:
         assert await alter(client, tmp_path / TWO, "later", 0, 1) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
         await node.create_topic("later", 2)
         assert {("later", 0), ("later", 1)} <= held((await describe(client))[TWO]), "as was asked before it was there"
-
-    scenario(tmp_path, test)
 
 
 def cordon(value: str, operation: int = 0, *, broker: int = 1) -> IncrementalAlterConfigsRequest:
@@ -272,10 +256,10 @@ def cordon(value: str, operation: int = 0, *, broker: int = 1) -> IncrementalAlt
     )
 
 
-def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
+async def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
     """KIP-1066, changed while the node runs; the controller is told, and so is who asks for the log dirs."""
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
 
         async def told() -> list[bool]:
@@ -317,36 +301,29 @@ def test_a_cordoned_dir_gets_no_new_logs(tmp_path: Path) -> None:
         await node.create_topic("u", 2)
         assert len(held((await describe(client))[TWO])) == 2
 
-    scenario(tmp_path, test)
 
-
-def test_a_controller_takes_cordoned_dirs_from_their_broker_alone(tmp_path: Path) -> None:
+async def test_a_controller_takes_cordoned_dirs_from_their_broker_alone(tmp_path: Path) -> None:
     """Another node than the active controller has judged the paths, which a controller does not know."""
+    async with three_nodes(tmp_path) as cluster:
+        controller = await cluster.await_leader()
+        broker = next(node_id for node_id in cluster.nodes if node_id != controller)
+        path = cluster.nodes[broker].log_manager.log_dirs[0].path
+        direct, own = await cluster.controller_client(controller), await cluster.node(broker).connect()
 
-    async def test() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            controller = await cluster.await_leader()
-            broker = next(node_id for node_id in cluster.nodes if node_id != controller)
-            path = cluster.nodes[broker].log_manager.log_dirs[0].path
-            direct, own = await cluster.controller_client(controller), await cluster.node(broker).connect()
+        async def change(client: Client, value: str) -> int:
+            [answer] = (await client.ask(cordon(value, broker=broker))).responses
+            return int(answer.error_code)
 
-            async def change(client: Client, value: str) -> int:
-                [answer] = (await client.ask(cordon(value, broker=broker))).responses
-                return int(answer.error_code)
-
-            assert await change(direct, path) == ErrorCode.INVALID_CONFIG
-            assert await change(own, path) == ErrorCode.NONE
-            await cluster.until(lambda: cluster.nodes[broker].log_manager.log_dirs[0].cordoned)
-            assert await change(direct, path) == ErrorCode.NONE
-            assert await change(direct, "") == ErrorCode.NONE
-            assert await change(direct, path) == ErrorCode.INVALID_CONFIG
-
-    run(test)
+        assert await change(direct, path) == ErrorCode.INVALID_CONFIG
+        assert await change(own, path) == ErrorCode.NONE
+        await cluster.until(lambda: cluster.nodes[broker].log_manager.log_dirs[0].cordoned)
+        assert await change(direct, path) == ErrorCode.NONE
+        assert await change(direct, "") == ErrorCode.NONE
+        assert await change(direct, path) == ErrorCode.INVALID_CONFIG
 
 
-def test_a_damaged_log_stays_where_it_is_and_the_node_lives_on(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_damaged_log_stays_where_it_is_and_the_node_lives_on(tmp_path: Path) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t")
         client = await node.connect()
         assert await produce(client, "t", 0, b"x") == 0
@@ -360,16 +337,14 @@ def test_a_damaged_log_stays_where_it_is_and_the_node_lives_on(tmp_path: Path) -
         assert await offline(client) == set()
         assert await produce(client, "t", 0, b"after") == 0
 
-    scenario(tmp_path, test)
 
-
-def test_a_log_that_cannot_be_read_takes_its_own_dir_offline_and_not_the_one_that_it_is_to_move_to(
+async def test_a_log_that_cannot_be_read_takes_its_own_dir_offline_and_not_the_one_that_it_is_to_move_to(
     tmp_path: Path,
 ) -> None:
     """Disks that fail are those that logs are moved off."""
     disk = FaultyDisk()
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk, metadata_log_dir=str(tmp_path / "metadata")) as node:
         await node.create_topic("t")
         client = await node.connect()
         assert await produce(client, "t", 0, b"x") == 0
@@ -381,31 +356,27 @@ def test_a_log_that_cannot_be_read_takes_its_own_dir_offline_and_not_the_one_tha
         assert failed == {source.name}
         assert await produce(client, "t", 0, b"after") == ErrorCode.KAFKA_STORAGE_ERROR
 
-    scenario(tmp_path, test, disk=disk, metadata_log_dir=str(tmp_path / "metadata"))
 
-
-def test_a_node_ends_whose_metadata_log_is_in_a_dir_that_fails(tmp_path: Path) -> None:
+async def test_a_node_ends_whose_metadata_log_is_in_a_dir_that_fails(tmp_path: Path) -> None:
     """Also when another log showed it."""
     disk = FaultyDisk()
 
-    async def test(node: Node) -> None:
-        await node.create_topic("t", 4)
-        client = await node.connect()
-        partition = min(held((await describe(client))[ONE]))[1]
-        disk.broken[("write", f"/{ONE}/t-")] = errno.EIO
-        await client.send(produce_request("t", batch(b"x"), partition=partition), 12)
-        await trio.sleep_forever()
-
     with pytest.raises(BaseExceptionGroup) as ended:
-        scenario(tmp_path, test, disk=disk)
+        async with two_dirs(tmp_path, disk=disk) as node:
+            await node.create_topic("t", 4)
+            client = await node.connect()
+            partition = min(held((await describe(client))[ONE]))[1]
+            disk.broken[("write", f"/{ONE}/t-")] = errno.EIO
+            await client.send(produce_request("t", batch(b"x"), partition=partition), 12)
+            await trio.sleep_forever()
     assert isinstance(find_fatal(ended.value), LogDirFailure)
 
 
-def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_path: Path) -> None:
+async def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_path: Path) -> None:
     disk = FaultyDisk()
     written = [b"0", b"1", b"2"]
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk, metadata_log_dir=str(tmp_path / "metadata")) as node:
         await node.create_topic("t")
         client = await node.connect()
         for data in written:
@@ -420,18 +391,14 @@ def test_a_log_has_moved_also_if_the_one_that_it_leaves_cannot_be_renamed(tmp_pa
         written.append(b"after")
         assert await produce(client, "t", 0, b"after") == 0
         assert await consume(client, "t", 0) == written
-
-    scenario(tmp_path, test, disk=disk, metadata_log_dir=str(tmp_path / "metadata"))
     disk.broken.clear()
 
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path, metadata_log_dir=str(tmp_path / "metadata")) as node:
         """There are two of it now."""
         assert await consume(await node.connect(), "t", 0) == written
 
-    scenario(tmp_path, again, metadata_log_dir=str(tmp_path / "metadata"))
 
-
-def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it_was_in(tmp_path: Path) -> None:
+async def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it_was_in(tmp_path: Path) -> None:
     class SlowDisk(FaultyDisk):
         """Syncs of what is ``stuck`` fail, but not before they are let ``go``."""
 
@@ -447,31 +414,29 @@ def test_a_flush_that_fails_once_its_log_has_moved_takes_the_dir_offline_that_it
     disk = SlowDisk()
     began, go = threading.Event(), threading.Event()
 
-    async def test(node: Node) -> None:
-        await node.create_topic("t", flush_messages="1")
-        client, producer = await node.connect(), await node.connect()
-        assert await produce(client, "t", 0, b"x") == 0
-        source, target = places(node)
-        disk.stuck = f"{source}/t-0/"
-        await producer.send(produce_request("t", batch(b"y")), 12)
-        await until(began.is_set)
-        assert await alter(client, target, "t", 0) == [0]
-        await until(lambda: places(node)[0] == target)
-        go.set()
-        _, answer = await producer.receive()
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert await offline(client) == {source.name}
-        assert await produce(client, "t", 0, b"z") == 0
-        assert await consume(client, "t", 0) == [b"x", b"y", b"z"]
-
     try:
-        scenario(tmp_path, test, disk=disk, metadata_log_dir=str(tmp_path / "metadata"))
+        async with two_dirs(tmp_path, disk=disk, metadata_log_dir=str(tmp_path / "metadata")) as node:
+            await node.create_topic("t", flush_messages="1")
+            client, producer = await node.connect(), await node.connect()
+            assert await produce(client, "t", 0, b"x") == 0
+            source, target = places(node)
+            disk.stuck = f"{source}/t-0/"
+            await producer.send(produce_request("t", batch(b"y")), 12)
+            await until(began.is_set)
+            assert await alter(client, target, "t", 0) == [0]
+            await until(lambda: places(node)[0] == target)
+            go.set()
+            _, answer = await producer.receive()
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert await offline(client) == {source.name}
+            assert await produce(client, "t", 0, b"z") == 0
+            assert await consume(client, "t", 0) == [b"x", b"y", b"z"]
     finally:
         go.set()
 
 
 @pytest.mark.parametrize("operation", ["sync", "open"])
-def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
+async def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     disk = FaultyDisk()
@@ -483,7 +448,7 @@ def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
 
     monkeypatch.setattr(PartitionLog, "begin_flush", begin_flush)
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk) as node:
         await node.create_topic("t", 4, flush_messages="1")
         client = await node.connect()
         for partition in range(4):
@@ -511,22 +476,18 @@ def test_a_failed_flush_takes_its_dir_offline_and_the_others_live_on(
         await node.create_topic("new", 3)
         assert {("new", 0), ("new", 1), ("new", 2)} <= held((await describe(client))[ONE])
 
-    scenario(tmp_path, test, disk=disk)
-
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         for partition in range(4):
             assert (await consume(client, "t", partition))[0] == b"before"
 
-    scenario(tmp_path, again)
-
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_path: Path, known: bool) -> None:
+async def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_path: Path, known: bool) -> None:
     """Whether the dir is known to have failed or is not: it alone is offline then."""
     disk = FaultyDisk()
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk) as node:
         await node.create_topic("t", 4, flush_messages="1")
         await node.create_topic("other", 2)
         client = await node.connect()
@@ -546,53 +507,45 @@ def test_a_topic_is_deleted_of_which_a_part_is_where_nothing_can_be_renamed(tmp_
             assert await produce(client, name, partition, b"after") == expected
         assert await offline(client) == {TWO}
 
-    scenario(tmp_path, test, disk=disk)
-
-    async def again(node: Node) -> None:
-        """The node tries once more to rename the leftovers of the topic."""
-        client = await node.connect()
-        assert await produce(client, "t", 0, b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert await offline(client) == ({TWO} if disk.broken else set())
-
     disk.broken.pop(("sync", f"/{TWO}/t-"), None)
-    scenario(tmp_path, again, disk=disk)
-    disk.broken.clear()
-    scenario(tmp_path, again, disk=disk)
+    for still in ({TWO}, set[str]()):
+        if not still:
+            disk.broken.clear()
+        async with two_dirs(tmp_path, disk=disk) as node:  # which tries once more to rename the leftovers of the topic
+            client = await node.connect()
+            assert await produce(client, "t", 0, b"x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await offline(client) == still
 
 
-def test_a_lone_broker_serves_what_has_moved_off_a_dir_that_fails(tmp_path: Path) -> None:
+async def test_a_lone_broker_serves_what_has_moved_off_a_dir_that_fails(tmp_path: Path) -> None:
     """The metadata still name the failed dir for it: a broker that is alone tells the controller of no moves, and so
     of no failures."""
     disk = FaultyDisk()
     one, two = str(tmp_path / ONE), str(tmp_path / TWO)
-
-    async def main() -> None:
-        async with running_node(tmp_path, log_dirs=two, metadata_log_dir=one) as node:  # so the metadata name it
-            await node.create_topic("t", 2, flush_messages="1")
-            client = await node.connect()
-            for partition in range(2):
-                assert await produce(client, "t", partition, b"before") == 0
-        async with running_node(tmp_path, env_with(disk), log_dirs=f"{two},{one}", metadata_log_dir=one) as node:
-            client = await node.connect()
-            assert await alter(client, tmp_path / ONE, "t", 0) == [0]
-            while ("t", 0) not in held((await describe(client))[ONE]):
-                await trio.sleep(0.01)
-            disk.broken["sync", f"/{TWO}/t-"] = errno.EIO
-            assert await produce(client, "t", 1, b"lost") == ErrorCode.KAFKA_STORAGE_ERROR
-            disk.broken.clear()
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            assert await offline(client) == {TWO}
-            assert await produce(client, "t", 0, b"after") == 0
-            assert await consume(client, "t", 0) == [b"before", b"after"]
-
-    run(main)
+    async with running_node(tmp_path, log_dirs=two, metadata_log_dir=one) as node:  # so the metadata name it
+        await node.create_topic("t", 2, flush_messages="1")
+        client = await node.connect()
+        for partition in range(2):
+            assert await produce(client, "t", partition, b"before") == 0
+    async with running_node(tmp_path, env_with(disk), log_dirs=f"{two},{one}", metadata_log_dir=one) as node:
+        client = await node.connect()
+        assert await alter(client, tmp_path / ONE, "t", 0) == [0]
+        while ("t", 0) not in held((await describe(client))[ONE]):
+            await trio.sleep(0.01)
+        disk.broken["sync", f"/{TWO}/t-"] = errno.EIO
+        assert await produce(client, "t", 1, b"lost") == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.broken.clear()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert await offline(client) == {TWO}
+        assert await produce(client, "t", 0, b"after") == 0
+        assert await consume(client, "t", 0) == [b"before", b"after"]
 
 
-def test_a_full_disk_is_told_and_the_node_goes_on_when_room_is_made(tmp_path: Path) -> None:
+async def test_a_full_disk_is_told_and_the_node_goes_on_when_room_is_made(tmp_path: Path) -> None:
     disk = FaultyDisk()
     acknowledged: list[bytes] = []
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk, log_retention_ms="-1") as node:
         await node.create_topic("t")
         client = await node.connect()
         for number in range(5):
@@ -609,22 +562,16 @@ def test_a_full_disk_is_told_and_the_node_goes_on_when_room_is_made(tmp_path: Pa
         acknowledged.append(b"room again")
         assert await consume(client, "t", 0) == acknowledged
 
-    scenario(tmp_path, test, disk=disk, log_retention_ms="-1")
-
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path, log_retention_ms="-1") as node:
         assert await consume(await node.connect(), "t", 0) == acknowledged
 
-    scenario(tmp_path, again, log_retention_ms="-1")
 
-
-def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tmp_path: Path) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t", 4)
         client = await node.connect()
         for partition in range(4):
             assert await produce(client, "t", partition, b"x") == 0
-
-    scenario(tmp_path, test)
     lost = {int(path.name[2:]) for path in (tmp_path / TWO).glob("t-*")}
     assert 0 < len(lost) < 4
 
@@ -634,64 +581,53 @@ def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_along(tm
                 raise OSError(errno.EIO, "gone", path)
             return super().list_dir(path)
 
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=Gone()) as node:
         client = await node.connect()
         for partition in range(4):
             code = await produce(client, "t", partition, b"y")
             assert code == (ErrorCode.KAFKA_STORAGE_ERROR if partition in lost else 0), partition
 
-    scenario(tmp_path, again, disk=Gone())
-
-    async def whole(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         for partition in range(4):
             assert (await consume(client, "t", partition))[0] == b"x", "nothing was lost or made anew"
 
-    scenario(tmp_path, whole)
 
-
-def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp_path: Path) -> None:
+async def test_a_topic_that_was_deleted_and_created_again_while_this_node_was_away(tmp_path: Path) -> None:
     """Its log of the first one is set aside as a stray, or it could never hold the second."""
 
-    async def first(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t")
         assert await produce(await node.connect(), "t", 0, b"old") == 0
-
-    scenario(tmp_path, first)
     (log,) = tmp_path.glob("*/t-0")
     kept = tmp_path / "kept"
     shutil.copytree(log, kept)
 
-    async def meanwhile(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
         assert (await client.ask(gone, 6)).responses[0].error_code == 0
         await node.create_topic("t")
-
-    scenario(tmp_path, meanwhile)  # nothing is written, so the second one has no directory yet
     shutil.copytree(kept, log)
 
-    async def back(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         assert await produce(client, "t", 0, b"new") == 0
         assert await consume(client, "t", 0) == [b"new"]
-
-    scenario(tmp_path, back)
     (stray,) = tmp_path.glob("*/t-0.*-stray")
     assert (stray / "partition.metadata").exists()
 
 
-def test_logs_of_a_cluster_that_has_lost_its_metadata_are_left_alone(tmp_path: Path) -> None:
+async def test_logs_of_a_cluster_that_has_lost_its_metadata_are_left_alone(tmp_path: Path) -> None:
     """A metadata log that was made anew knows no topic: that deletes none."""
 
-    async def first(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         topic_id = await node.create_topic("t", 2)
         client = await node.connect()
         for partition in range(2):
             request = produce_request("t", batch(b"x"), partition=partition, topic_id=topic_id)
             assert (await client.ask(request)).responses[0].partition_responses[0].error_code == 0
 
-    scenario(tmp_path, first)
     logs = {path: (path / "00000000000000000000.log").read_bytes() for path in tmp_path.glob("*/t-*")}
     assert {path.parent.name for path in logs} == {ONE, TWO}
     shutil.rmtree(tmp_path / ONE / "__cluster_metadata-0")
@@ -699,17 +635,18 @@ def test_logs_of_a_cluster_that_has_lost_its_metadata_are_left_alone(tmp_path: P
         (tmp_path / name / "meta.properties").unlink()  # and so it is formatted again, with the same cluster id
     for _ in range(2):
         with pytest.raises(BaseException) as caught:
-            scenario(tmp_path, first)
+            async with two_dirs(tmp_path):
+                pass
         assert isinstance(find_fatal(caught.value), LogDirFailure)
         assert "know none of their topics" in str(find_fatal(caught.value))
     assert {path: (path / "00000000000000000000.log").read_bytes() for path in tmp_path.glob("*/t-*")} == logs
 
 
-def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
+async def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_others_live_on(tmp_path: Path) -> None:
     """It is written in a thread, and listeners for a failed dir wake tasks."""
     disk = FaultyDisk()
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk, replica_high_watermark_checkpoint_interval_ms="20") as node:
         await node.create_topic("t", 4)
         client = await node.connect()
         found = await describe(client)
@@ -725,23 +662,19 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_dir_offline_and_the_other
             assert await produce(client, "t", partition, b"after") == expected
         assert await offline(client) == {TWO}
 
-    scenario(tmp_path, test, disk=disk, replica_high_watermark_checkpoint_interval_ms="20")
 
-
-def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_path: Path) -> None:
+async def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_path: Path) -> None:
     """To delete it is what is left to do about it; nothing of it may come back with the next topic of its name."""
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         await node.create_topic("t")
         client = await node.connect()
         assert await produce(client, "t", 0, b"old", b"older") == 0
-
-    scenario(tmp_path, test)
     (damaged,) = tmp_path.glob("*/t-0/partition.metadata")
     damaged.write_bytes(b"nonsense")
     (damaged.parent / "topic-id").unlink()
 
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         assert await produce(client, "t", 0, b"x") == ErrorCode.KAFKA_STORAGE_ERROR
         gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
@@ -750,19 +683,15 @@ def test_a_topic_whose_log_cannot_be_opened_is_deleted_and_created_again(tmp_pat
         assert await produce(client, "t", 0, b"new") == 0
         assert await consume(client, "t", 0) == [b"new"]
 
-    scenario(tmp_path, again)
-
-    async def once_more(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         assert await consume(await node.connect(), "t", 0) == [b"new"]
 
-    scenario(tmp_path, once_more)
 
-
-def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_path: Path) -> None:
+async def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_path: Path) -> None:
     """Only the metadata tell which of two topics of one name is the present one."""
     disk = FaultyDisk()
 
-    async def test(node: Node) -> None:
+    async with two_dirs(tmp_path, disk=disk) as node:
         await node.create_topic("t", 2)
         client = await node.connect()
         for partition in range(2):
@@ -774,15 +703,11 @@ def test_a_dir_comes_back_with_logs_of_a_topic_that_has_a_successor_by_now(tmp_p
         await node.create_topic("t", 2)
         for partition in range(2):
             assert await produce(client, "t", partition, b"new") == 0
-
-    scenario(tmp_path, test, disk=disk)
     assert {path.parent.name for path in tmp_path.glob("*/t-?")} == {ONE, TWO}
 
-    async def again(node: Node) -> None:
+    async with two_dirs(tmp_path) as node:
         client = await node.connect()
         for partition in range(2):
             assert await consume(client, "t", partition) == [b"new"]
-
-    scenario(tmp_path, again)
     (stray,) = tmp_path.glob("*/t-*-stray")
     assert stray.parent.name == TWO

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from kbroker.log.dirs.removals import STEP_FILES
 from kbroker.log.fake_disk import FakeDisk
@@ -81,36 +83,29 @@ class Replicas:
         self.manager.mark_offline(log_dir, error)
 
 
-def scenario(
-    test: Callable[[Callable[[str, LogConfig], PartitionLog], Callable[[PartitionLog], None], Replicas], Any],
-) -> FakeDisk:
-    """``test(make a log, append to it, the replicas)`` while a flusher runs."""
-    disk = FakeDisk()
+@asynccontextmanager
+async def flushing() -> AsyncIterator[tuple[Any, Any, Replicas]]:
+    """While a flusher runs: what makes a log, what appends to it, and the replicas."""
+    env: Any = InlineEnv()
+    manager = LogManager.open(["/data"], FakeDisk(), now_ms=0, rng=random.Random(1))
+    replicas: Any = Replicas(env, manager)
 
-    async def main() -> None:
-        env: Any = InlineEnv()
-        manager = LogManager.open(["/data"], disk, now_ms=0, rng=random.Random(1))
-        replicas: Any = Replicas(env, manager)
+    def make(name: str, config: LogConfig) -> PartitionLog:
+        return manager.create_log(TopicPartition(name, 0), None, config)
 
-        def make(name: str, config: LogConfig) -> PartitionLog:
-            return manager.create_log(TopicPartition(name, 0), None, config)
+    def append(log: PartitionLog) -> None:
+        data = bytearray(build_batch([Record(0, 1, None, b"x" * 50)]))
+        log.append_as_leader(data, 0, now_ms=env.wall_clock_ms())
+        replicas.checkpoints.request()
 
-        def append(log: PartitionLog) -> None:
-            data = bytearray(build_batch([Record(0, 1, None, b"x" * 50)]))
-            log.append_as_leader(data, 0, now_ms=env.wall_clock_ms())
-            replicas.checkpoints.request()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(LogFlusher(env, CONFIG, manager, replicas).run)
-            await test(make, append, replicas)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    return disk
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(LogFlusher(env, CONFIG, manager, replicas).run)
+        yield make, append, replicas
+        nursery.cancel_scope.cancel()
 
 
-def test_flush_ms_is_kept_also_when_nobody_writes_any_more() -> None:
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+async def test_flush_ms_is_kept_also_when_nobody_writes_any_more(autojump_clock: MockClock) -> None:
+    async with flushing() as (make, append, replicas):
         quick, slow, never = (
             make("quick", LogConfig(flush_ms=700)),
             make("slow", LogConfig(flush_ms=12_000)),
@@ -134,11 +129,9 @@ def test_flush_ms_is_kept_also_when_nobody_writes_any_more() -> None:
         await trio.sleep(1000)
         assert replicas.manager.disk.operations == before, "nothing is done for logs that nobody writes"  # type: ignore[attr-defined]
 
-    scenario(test)
 
-
-def test_sealed_segments_are_flushed_and_checkpointed() -> None:
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+async def test_sealed_segments_are_flushed_and_checkpointed(autojump_clock: MockClock) -> None:
+    async with flushing() as (make, append, replicas):
         log = make("t", LogConfig(segment_bytes=200))
         for _ in range(5):
             append(log)
@@ -146,16 +139,15 @@ def test_sealed_segments_are_flushed_and_checkpointed() -> None:
         assert sealed > 0
         await trio.sleep(5.1)
         assert log.recovery_point == sealed
-
-    disk = scenario(test)
+    disk: Any = replicas.manager.disk
     lines = disk.read_bytes("/data/recovery-point-offset-checkpoint").decode().split()
     assert lines[-3:-1] == ["t", "0"]
     assert int(lines[-1]) > 0
     assert disk.read_bytes("/data/replication-offset-checkpoint").decode().split()[-1] == "5"
 
 
-def test_a_failed_flush_is_told_once() -> None:
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+async def test_a_failed_flush_is_told_once(autojump_clock: MockClock) -> None:
+    async with flushing() as (make, append, replicas):
         log = make("t", LogConfig(flush_ms=100))
         append(log)
         disk = replicas.manager.disk
@@ -170,11 +162,9 @@ def test_a_failed_flush_is_told_once() -> None:
         assert log.recovery_point == 0
         assert replicas.manager.log_dirs[0].offline is not None
 
-    scenario(test)
 
-
-def test_deleted_files_go_after_their_delay() -> None:
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+async def test_deleted_files_go_after_their_delay(autojump_clock: MockClock) -> None:
+    async with flushing() as (make, append, replicas):
         log = make("t", LogConfig(segment_bytes=200, retention_bytes=200, file_delete_delay_ms=60_000))
         for _ in range(8):
             append(log)
@@ -187,13 +177,11 @@ def test_deleted_files_go_after_their_delay() -> None:
         await trio.sleep(300)
         assert not names & set(replicas.manager.disk.list_dir("/data/t-0"))
 
-    scenario(test)
 
-
-def test_files_are_removed_off_the_event_loop_and_failures_are_told_on_it() -> None:
+async def test_files_are_removed_off_the_event_loop_and_failures_are_told_on_it(autojump_clock: MockClock) -> None:
     """To unlink a large one can take a second."""
 
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+    async with flushing() as (make, append, replicas):
         log = make("t", LogConfig(segment_bytes=200, retention_bytes=200, file_delete_delay_ms=1000))
         gone = make("gone", LogConfig(file_delete_delay_ms=1000))
         for _ in range(8):
@@ -218,8 +206,6 @@ def test_files_are_removed_off_the_event_loop_and_failures_are_told_on_it() -> N
         assert any(path.endswith(".deleted") for path in removed)
         assert told == [False]
 
-    scenario(test)
-
 
 def test_a_long_removal_is_done_in_steps() -> None:
     """To stop the node takes one step at most."""
@@ -242,10 +228,10 @@ def test_a_long_removal_is_done_in_steps() -> None:
         assert not [name for name in manager.disk.list_dir("/data") if name.endswith("-delete")]
 
 
-def test_a_file_that_cannot_be_opened_for_a_flush_takes_its_log_dir_offline() -> None:
+async def test_a_file_that_cannot_be_opened_for_a_flush_takes_its_log_dir_offline(autojump_clock: MockClock) -> None:
     """The file had been closed: a node keeps a bounded number of files open."""
 
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+    async with flushing() as (make, append, replicas):
         log = make("t", LogConfig(flush_ms=100))
         append(log)
         log.release()
@@ -263,11 +249,9 @@ def test_a_file_that_cannot_be_opened_for_a_flush_takes_its_log_dir_offline() ->
         assert replicas.manager.log_dirs[0].offline is not None
         assert replicas.told == 1, "its partitions are offline, too"
 
-    scenario(test)
 
-
-def test_files_that_cannot_be_removed_take_their_log_dir_offline() -> None:
-    async def test(make: Any, append: Any, replicas: Replicas) -> None:
+async def test_files_that_cannot_be_removed_take_their_log_dir_offline(autojump_clock: MockClock) -> None:
+    async with flushing() as (make, append, replicas):
         log = make("t", LogConfig(segment_bytes=200, retention_bytes=200, file_delete_delay_ms=60_000))
         for _ in range(8):
             append(log)
@@ -282,5 +266,3 @@ def test_files_that_cannot_be_removed_take_their_log_dir_offline() -> None:
         await trio.sleep(5.1)
         assert replicas.manager.log_dirs[0].offline is not None
         assert replicas.told == 1
-
-    scenario(test)

@@ -16,30 +16,27 @@ from kbroker.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from tests.node.node_harness import Node, run, running_node
+from tests.node.node_harness import Node, running_node
 from tests.node.test_forwarded_requests import in_envelope
 
 
-def test_steps_are_made_one_by_one() -> None:
+async def test_steps_are_made_one_by_one(autojump_clock: trio.testing.MockClock) -> None:
     steps: list[float] = []
 
     async def step(pace: StepTurns) -> None:
         await pace.take()
         steps.append(trio.current_time())
 
-    async def main() -> None:
-        pace = StepTurns(0.5)
-        async with trio.open_nursery() as nursery:
-            for _ in range(5):
-                nursery.start_soon(step, pace)
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    pace = StepTurns(0.5)
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(step, pace)
     gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
     assert len(gaps) == 4 and all(gap == pytest.approx(0.5) for gap in gaps)
 
 
 @pytest.mark.parametrize(("topics", "turns"), [(10, 0), (3000, 3)])
-def test_a_large_request_takes_three_of_them(
+async def test_a_large_request_takes_three_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: int, turns: int
 ) -> None:
     taken = 0
@@ -48,21 +45,18 @@ def test_a_large_request_takes_three_of_them(
         nonlocal taken
         taken += 1
 
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            monkeypatch.setattr(StepTurns, "take", take)
-            named = [CreatableTopic(name=f"{n:030}", num_partitions=1, replication_factor=1) for n in range(topics)]
-            request = CreateTopicsRequest(topics=named, validate_only=True)
-            assert len((await (await node.connect()).ask(request)).topics) == topics
-            assert taken == turns
-            active = await node.connect("CONTROLLER")
-            assert len((await in_envelope(active, request, 5)).topics) == topics
-            assert taken == 2 * turns
-
-    run(test)
+    async with running_node(tmp_path) as node:
+        monkeypatch.setattr(StepTurns, "take", take)
+        named = [CreatableTopic(name=f"{n:030}", num_partitions=1, replication_factor=1) for n in range(topics)]
+        request = CreateTopicsRequest(topics=named, validate_only=True)
+        assert len((await (await node.connect()).ask(request)).topics) == topics
+        assert taken == turns
+        active = await node.connect("CONTROLLER")
+        assert len((await in_envelope(active, request, 5)).topics) == topics
+        assert taken == 2 * turns
 
 
-def test_reassignments_are_judged_in_portions_in_the_order_of_the_request(
+async def test_reassignments_are_judged_in_portions_in_the_order_of_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ask(node: Node) -> list[tuple[int, int]]:
@@ -75,20 +69,17 @@ def test_reassignments_are_judged_in_portions_in_the_order_of_the_request(
             assert [entry.partition_index for entry in topic.partitions] == list(range(300))
         return [(topic.partitions[0].error_code, topic.partitions[299].error_code) for topic in answer.responses]
 
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            submitted = 0
-            submit = node.broker.metadata.submit
+    async with running_node(tmp_path) as node:
+        await node.create_topic("t")
+        submitted = 0
+        submit = node.broker.metadata.submit
 
-            async def counted(operation: object) -> object:
-                nonlocal submitted
-                submitted += 1
-                return await submit(operation)  # type: ignore[arg-type]
+        async def counted(operation: object) -> object:
+            nonlocal submitted
+            submitted += 1
+            return await submit(operation)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(node.broker.metadata, "submit", counted)
-            no_move, unknown = 85, 3
-            assert await ask(node) == [(no_move, unknown), (unknown, unknown)]
-            assert submitted == 5
-
-    run(test)
+        monkeypatch.setattr(node.broker.metadata, "submit", counted)
+        no_move, unknown = 85, 3
+        assert await ask(node) == [(no_move, unknown), (unknown, unknown)]
+        assert submitted == 5

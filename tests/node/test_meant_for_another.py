@@ -8,7 +8,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.node.node_harness import CLUSTER_ID, Node, run, running_node
+from tests.node.node_harness import CLUSTER_ID, Node
 from tests.node.quorum_harness import LISTENER, three_nodes
 
 E = ErrorCode
@@ -39,28 +39,21 @@ async def ask(
         ("", 1, E.REBOOTSTRAP_REQUIRED),
     ],
 )
-def test_a_broker_that_is_another_one_says_so(
-    tmp_path: Path, cluster_id: str | None, node_id: int, code: ErrorCode
+async def test_a_broker_that_is_another_one_says_so(
+    node: Node, cluster_id: str | None, node_id: int, code: ErrorCode
 ) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            answer = await ask(node, cluster_id, node_id)
-            assert answer.error_code == code
-            assert bool(answer.api_keys) is (code is E.NONE)
-            # A name that is none is the first reason, and versions before 5 have no such fields.
-            assert (await ask(node, cluster_id, node_id, software="-")).error_code == E.INVALID_REQUEST
-            assert (await ask(node, cluster_id, node_id, version=4)).error_code == E.NONE
-
-    run(test)
+    answer = await ask(node, cluster_id, node_id)
+    assert answer.error_code == code
+    assert bool(answer.api_keys) is (code is E.NONE)
+    # A name that is none is the first reason, and versions before 5 have no such fields.
+    assert (await ask(node, cluster_id, node_id, software="-")).error_code == E.INVALID_REQUEST
+    assert (await ask(node, cluster_id, node_id, version=4)).error_code == E.NONE
 
 
-def test_each_node_answers_for_itself_and_a_controller_does_not_look(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with three_nodes(tmp_path) as quorum:
-            for node_id in (1, 2, 3):
-                for meant in (1, 2, 3):
-                    answer = await ask(quorum.node(node_id), CLUSTER_ID, meant)
-                    assert answer.error_code == (E.NONE if meant == node_id else E.REBOOTSTRAP_REQUIRED)
-                assert (await ask(quorum.node(node_id), "another", 9, listener=LISTENER)).error_code == E.NONE
-
-    run(test)
+async def test_each_node_answers_for_itself_and_a_controller_does_not_look(tmp_path: Path) -> None:
+    async with three_nodes(tmp_path) as quorum:
+        for node_id in (1, 2, 3):
+            for meant in (1, 2, 3):
+                answer = await ask(quorum.node(node_id), CLUSTER_ID, meant)
+                assert answer.error_code == (E.NONE if meant == node_id else E.REBOOTSTRAP_REQUIRED)
+            assert (await ask(quorum.node(node_id), "another", 9, listener=LISTENER)).error_code == E.NONE

@@ -15,7 +15,7 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.records.metadata import RegisterBrokerRecord, RegisterControllerRecord
-from tests.node.node_harness import batch, fetch_request, produce_request, run, values
+from tests.node.node_harness import batch, fetch_request, produce_request, values
 from tests.node.quorum_harness import Quorum, quorum
 
 APART = {1: "controller", 2: "broker"}
@@ -55,89 +55,75 @@ def registrations(cluster: Quorum, kind: type[RegisterControllerRecord | Registe
     ]
 
 
-def test_roles_apart_rise_from_the_oldest_level_and_register_what_each_lets_them_say(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with quorum(tmp_path, 2, initial=1, roles_of=APART, metadata_version=7) as cluster:
-            await cluster.start(1, 2)
-            broker = cluster.nodes[2]
-            epoch = broker.broker_epoch
-            directory = broker.log_manager.log_dirs[0].directory_id
-            for level in METADATA_VERSION_NAMES:
-                if level > 7:
-                    await raise_level(cluster, level)
-                await cluster.until(
-                    lambda: (
-                        broker.metadata.image.brokers[2].log_dirs == ((directory,) if level >= 17 else ())  # noqa: B023
-                        and list(broker.metadata.image.controllers) == ([1] if level >= 15 else [])  # noqa: B023
-                    )
-                )
-                await write_and_read(cluster, f"at-{level}")
-            registered = broker.metadata.image.brokers[2]
-            assert registered.epoch == epoch and not registered.fenced, "the same life of the broker goes on"
-            assert registrations(cluster, RegisterBrokerRecord) == [2, 2]
-            assert registrations(cluster, RegisterControllerRecord) == [1]
-
-    run(test)
-
-
-def test_a_node_alone_rises_as_well(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with quorum(tmp_path, 1, metadata_version=14) as cluster:
-            await cluster.start(1)
-            node = cluster.nodes[1]
-            client = await cluster.node(1).connect()
-            directory = node.log_manager.log_dirs[0].directory_id
-            epoch = node.broker_epoch
-            wish = FeatureUpdateKey(feature="metadata.version", max_version_level=17)
-            assert (await client.ask(UpdateFeaturesRequest(feature_updates=[wish], timeout_ms=5000))).error_code == 0
+async def test_roles_apart_rise_from_the_oldest_level_and_register_what_each_lets_them_say(tmp_path: Path) -> None:
+    async with quorum(tmp_path, 2, initial=1, roles_of=APART, metadata_version=7) as cluster:
+        await cluster.start(1, 2)
+        broker = cluster.nodes[2]
+        epoch = broker.broker_epoch
+        directory = broker.log_manager.log_dirs[0].directory_id
+        for level in METADATA_VERSION_NAMES:
+            if level > 7:
+                await raise_level(cluster, level)
             await cluster.until(
                 lambda: (
-                    node.metadata.image.brokers[1].log_dirs == (directory,)
-                    and list(node.metadata.image.controllers) == [1]
+                    broker.metadata.image.brokers[2].log_dirs == ((directory,) if level >= 17 else ())  # noqa: B023
+                    and list(broker.metadata.image.controllers) == ([1] if level >= 15 else [])  # noqa: B023
                 )
             )
-            assert node.metadata.image.brokers[1].epoch == epoch and not node.metadata.image.brokers[1].fenced
+            await write_and_read(cluster, f"at-{level}")
+        registered = broker.metadata.image.brokers[2]
+        assert registered.epoch == epoch and not registered.fenced, "the same life of the broker goes on"
+        assert registrations(cluster, RegisterBrokerRecord) == [2, 2]
+        assert registrations(cluster, RegisterControllerRecord) == [1]
 
-    run(test)
+
+async def test_a_node_alone_rises_as_well(tmp_path: Path) -> None:
+    async with quorum(tmp_path, 1, metadata_version=14) as cluster:
+        await cluster.start(1)
+        node = cluster.nodes[1]
+        client = await cluster.node(1).connect()
+        directory = node.log_manager.log_dirs[0].directory_id
+        epoch = node.broker_epoch
+        wish = FeatureUpdateKey(feature="metadata.version", max_version_level=17)
+        assert (await client.ask(UpdateFeaturesRequest(feature_updates=[wish], timeout_ms=5000))).error_code == 0
+        await cluster.until(
+            lambda: (
+                node.metadata.image.brokers[1].log_dirs == (directory,) and list(node.metadata.image.controllers) == [1]
+            )
+        )
+        assert node.metadata.image.brokers[1].epoch == epoch and not node.metadata.image.brokers[1].fenced
 
 
 @pytest.mark.parametrize("level", [14, 15])
-def test_controllers_are_described_from_3_7_on(tmp_path: Path, level: int) -> None:
-    async def test() -> None:
-        async with quorum(tmp_path, 2, initial=1, roles_of=APART, metadata_version=level) as cluster:
-            await cluster.start(1, 2)
-            await cluster.controllers_registered(*([1] if level >= 15 else []))
-            client = await cluster.controller_client(1)
-            answer = await client.ask(DescribeClusterRequest(endpoint_type=2))
-            code = ErrorCode.NONE if level >= 15 else ErrorCode.UNSUPPORTED_VERSION
-            assert (answer.error_code, len(answer.brokers)) == (code, int(level >= 15))
-
-    run(test)
+async def test_controllers_are_described_from_3_7_on(tmp_path: Path, level: int) -> None:
+    async with quorum(tmp_path, 2, initial=1, roles_of=APART, metadata_version=level) as cluster:
+        await cluster.start(1, 2)
+        await cluster.controllers_registered(*([1] if level >= 15 else []))
+        client = await cluster.controller_client(1)
+        answer = await client.ask(DescribeClusterRequest(endpoint_type=2))
+        code = ErrorCode.NONE if level >= 15 else ErrorCode.UNSUPPORTED_VERSION
+        assert (answer.error_code, len(answer.brokers)) == (code, int(level >= 15))
 
 
-def test_several_log_directories_serve_below_3_7_too_and_are_told_of_from_there_on(
+async def test_several_log_directories_serve_below_3_7_too_and_are_told_of_from_there_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "kbroker.node.replicas.directory_assignments")
+    own = {2: {"log.dirs": f"{tmp_path / 'node2'},{tmp_path / 'other'}"}}
+    async with quorum(tmp_path, 2, initial=1, roles_of=APART, properties_of=own, metadata_version=16) as cluster:
+        await cluster.start(1, 2)
+        assert "several log directories are not supported at metadata.version 3.7-IV1" in caplog.text
+        await write_and_read(cluster, "t")
+        broker = cluster.nodes[2]
+        told = {log_dir.directory_id for log_dir in broker.log_manager.log_dirs}
+        await raise_level(cluster, 17)
 
-    async def test() -> None:
-        own = {2: {"log.dirs": f"{tmp_path / 'node2'},{tmp_path / 'other'}"}}
-        async with quorum(tmp_path, 2, initial=1, roles_of=APART, properties_of=own, metadata_version=16) as cluster:
-            await cluster.start(1, 2)
-            assert "several log directories are not supported at metadata.version 3.7-IV1" in caplog.text
-            await write_and_read(cluster, "t")
-            broker = cluster.nodes[2]
-            told = {log_dir.directory_id for log_dir in broker.log_manager.log_dirs}
-            await raise_level(cluster, 17)
+        def is_known() -> bool:
+            image = broker.metadata.image
+            partitions = image.topics.by_name["t"].partitions.values()
+            known = {partition.directory(2) for partition in partitions} - {DIR_MIGRATING}
+            # A partition that was never written to has no directory yet.
+            return set(image.brokers[2].log_dirs) == told and bool(known) and known <= told
 
-            def is_known() -> bool:
-                image = broker.metadata.image
-                partitions = image.topics.by_name["t"].partitions.values()
-                known = {partition.directory(2) for partition in partitions} - {DIR_MIGRATING}
-                # A partition that was never written to has no directory yet.
-                return set(image.brokers[2].log_dirs) == told and bool(known) and known <= told
-
-            await cluster.until(is_known)
-            assert "does not take note of directories" not in caplog.text, "it is not asked before it can"
-
-    run(test)
+        await cluster.until(is_known)
+        assert "does not take note of directories" not in caplog.text, "it is not asked before it can"

@@ -27,7 +27,7 @@ from tests.every_node import await_topics
 from tests.metrics.expressions import of_alerts, of_dashboard
 from tests.metrics.published_metric_names import PUBLISHED
 from tests.node.metrics_pages import LISTENER, Values, found, port_of, ports_of, scrape, total, value
-from tests.node.node_harness import produce_request, run
+from tests.node.node_harness import produce_request
 from tests.node.quorum_harness import quorum
 from tests.patience import LONG
 
@@ -258,30 +258,26 @@ def test_the_same_requests_in_each_dialect(broker: RunningBroker) -> None:
     assert len(set(sent.values())) == 1 and min(sent.values()) > 0
 
 
-def test_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
+async def test_a_controller_and_a_broker_alone(tmp_path: Path) -> None:
     """Each role shows what it has, and a broker with share groups what belongs to those."""
-
-    async def main() -> None:
-        properties = LISTENER
-        of_all = {1: properties, 2: properties}
-        async with quorum(
-            tmp_path, 2, initial=1, roles="controller", roles_of={2: "broker"}, properties_of=of_all
-        ) as cluster:
-            await cluster.start(1, 2)
-            await cluster.until(lambda: not cluster.newest_image().brokers[2].fenced)
-            ports = [cluster.nodes[node].metrics_port for node in (1, 2)]
-            controller, broker = [await trio.to_thread.run_sync(scrape, port) for port in ports if port is not None]
-        state = "kafka_controller_kafkacontroller_brokerregistrationstate"
-        assert found(controller, state) == {(("broker", "2"),): 30} and not found(broker, state)
-        assert value(controller, "kafka_server_raftmetrics_current_state", current_state="leader") == 1
-        assert not found(controller, "kafka_server_kafkaserver_brokerstate")
-        assert value(broker, "kafka_server_kafkaserver_brokerstate") == 3
-        assert value(broker, "kafka_server_metadataloader_currentcontrollerid") == 1
-        assert value(broker, "kafka_server_broker_metadata_metrics_last_applied_record_offset") > 5
-        assert value(broker, "kafka_server_sharesessioncache_sharesessionscount") == 0
-        assert not found(controller, "kafka_server_sharesessioncache_sharesessionscount")
-
-    run(main)
+    properties = LISTENER
+    of_all = {1: properties, 2: properties}
+    async with quorum(
+        tmp_path, 2, initial=1, roles="controller", roles_of={2: "broker"}, properties_of=of_all
+    ) as cluster:
+        await cluster.start(1, 2)
+        await cluster.until(lambda: not cluster.newest_image().brokers[2].fenced)
+        ports = [cluster.nodes[node].metrics_port for node in (1, 2)]
+        controller, broker = [await trio.to_thread.run_sync(scrape, port) for port in ports if port is not None]
+    state = "kafka_controller_kafkacontroller_brokerregistrationstate"
+    assert found(controller, state) == {(("broker", "2"),): 30} and not found(broker, state)
+    assert value(controller, "kafka_server_raftmetrics_current_state", current_state="leader") == 1
+    assert not found(controller, "kafka_server_kafkaserver_brokerstate")
+    assert value(broker, "kafka_server_kafkaserver_brokerstate") == 3
+    assert value(broker, "kafka_server_metadataloader_currentcontrollerid") == 1
+    assert value(broker, "kafka_server_broker_metadata_metrics_last_applied_record_offset") > 5
+    assert value(broker, "kafka_server_sharesessioncache_sharesessionscount") == 0
+    assert not found(controller, "kafka_server_sharesessioncache_sharesessionscount")
 
 
 @pytest.fixture(scope="module")

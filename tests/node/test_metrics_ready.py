@@ -14,7 +14,6 @@ from kbroker.node.metrics.service import MetricsService
 from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.node.metrics_pages import ask
-from tests.node.node_harness import run
 from tests.node.quorum_harness import quorum
 
 
@@ -42,21 +41,18 @@ def broker(*, fenced: bool = False, stopping: bool = False) -> Any:
         (a_node(is_broker=False, listeners=0), (200, "ready\n")),
     ],
 )
-def test_each_reason(node: Any, answer: tuple[int, str]) -> None:
-    async def test() -> None:
-        service = MetricsService(("127.0.0.1", 0), RealEnv(seed=1), node)
-        await service.bind()
-        server, port = service._server, service.port
-        assert server is not None and port is not None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.serve)
-            assert await trio.to_thread.run_sync(ask, port, "/ready") == answer
-            nursery.cancel_scope.cancel()
-
-    run(test)
+async def test_each_reason(node: Any, answer: tuple[int, str]) -> None:
+    service = MetricsService(("127.0.0.1", 0), RealEnv(seed=1), node)
+    await service.bind()
+    server, port = service._server, service.port
+    assert server is not None and port is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve)
+        assert await trio.to_thread.run_sync(ask, port, "/ready") == answer
+        nursery.cancel_scope.cancel()
 
 
-def test_a_node_of_three_waits_for_another(tmp_path: Path) -> None:
+async def test_a_node_of_three_waits_for_another(tmp_path: Path) -> None:
     [port] = free_ports(1)
     listener = {"prometheus.metrics.reporter.listener": f"http://127.0.0.1:{port}"}
 
@@ -67,16 +63,13 @@ def test_a_node_of_three_waits_for_another(tmp_path: Path) -> None:
             except ConnectionRefusedError:  # it does not listen yet
                 await trio.sleep(0.02)
 
-    async def test() -> None:
-        async with quorum(tmp_path, properties_of={1: listener}) as cluster:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cluster.start, 1)
-                assert await answer() == (503, "there is no active controller\n")
-                await cluster.start(2)
-            while await answer() != (200, "ready\n"):
-                await trio.sleep(0.02)
-
-    run(test)
+    async with quorum(tmp_path, properties_of={1: listener}) as cluster:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.start, 1)
+            assert await answer() == (503, "there is no active controller\n")
+            await cluster.start(2)
+        while await answer() != (200, "ready\n"):
+            await trio.sleep(0.02)
 
 
 def test_a_brokers_state_never_goes_back() -> None:

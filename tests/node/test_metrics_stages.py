@@ -67,22 +67,19 @@ def seconds_by_stage(values: Values, api: str) -> dict[str, int]:
     return {stage: int(longest(stage) // 1000) for stage in STAGES if longest(stage) >= 1}
 
 
-def test_work_is_local_time(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_is_local_time(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     async def handle(request: Any, context: Any) -> DescribeClusterResponse:
         clock.pass_a_second()
         return DescribeClusterResponse()
 
-    async def test() -> None:
-        async with running_node(tmp_path, **METRICS) as node:
-            client = await node.connect()
-            handle_by(monkeypatch, DescribeClusterRequest, handle)
-            await client.ask(DescribeClusterRequest())
-            assert seconds_by_stage(await page(node), "DescribeCluster") == {"local": 1}
-
-    run(test)
+    async with running_node(tmp_path, **METRICS) as node:
+        client = await node.connect()
+        handle_by(monkeypatch, DescribeClusterRequest, handle)
+        await client.ask(DescribeClusterRequest())
+        assert seconds_by_stage(await page(node), "DescribeCluster") == {"local": 1}
 
 
-def test_waiting_for_others_is_remote_time(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_for_others_is_remote_time(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     entered, answered = trio.Event(), trio.Event()
 
     async def handle(request: Any, context: Any) -> DescribeClusterResponse:
@@ -90,21 +87,18 @@ def test_waiting_for_others_is_remote_time(tmp_path: Path, clock: Clock, monkeyp
         await answered.wait()
         return DescribeClusterResponse()
 
-    async def test() -> None:
-        async with running_node(tmp_path, **METRICS) as node:
-            client = await node.connect()
-            handle_by(monkeypatch, DescribeClusterRequest, handle)
-            await client.send(DescribeClusterRequest())
-            await entered.wait()
-            clock.pass_a_second()
-            answered.set()
-            await client.receive()
-            assert seconds_by_stage(await page(node), "DescribeCluster") == {"remote": 1}
-
-    run(test)
+    async with running_node(tmp_path, **METRICS) as node:
+        client = await node.connect()
+        handle_by(monkeypatch, DescribeClusterRequest, handle)
+        await client.send(DescribeClusterRequest())
+        await entered.wait()
+        clock.pass_a_second()
+        answered.set()
+        await client.receive()
+        assert seconds_by_stage(await page(node), "DescribeCluster") == {"remote": 1}
 
 
-def test_waiting_for_anothers_work_is_the_requests_queue(
+async def test_waiting_for_anothers_work_is_the_requests_queue(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both requests are there when a turn begins. The one that is served second waits for the work on the first."""
@@ -113,23 +107,20 @@ def test_waiting_for_anothers_work_is_the_requests_queue(
         clock.pass_a_second()
         return DescribeClusterResponse()
 
-    async def test() -> None:
-        async with running_node(tmp_path, **METRICS) as node:
-            clients = [await node.connect() for _ in range(2)]
-            for client in clients:
-                await client.ask(DescribeClusterRequest())
-            handle_by(monkeypatch, DescribeClusterRequest, handle)
-            for client in clients:
-                client.send_now(DescribeClusterRequest())
-            node.arrived(clients)
-            for client in clients:
-                await client.receive()
-            assert seconds_by_stage(await page(node), "DescribeCluster") == {"requestqueue": 1, "local": 1}
-
-    run(test)
+    async with running_node(tmp_path, **METRICS) as node:
+        clients = [await node.connect() for _ in range(2)]
+        for client in clients:
+            await client.ask(DescribeClusterRequest())
+        handle_by(monkeypatch, DescribeClusterRequest, handle)
+        for client in clients:
+            client.send_now(DescribeClusterRequest())
+        node.arrived(clients)
+        for client in clients:
+            await client.receive()
+        assert seconds_by_stage(await page(node), "DescribeCluster") == {"requestqueue": 1, "local": 1}
 
 
-def test_waiting_for_an_earlier_answer_is_the_responses_queue(
+async def test_waiting_for_an_earlier_answer_is_the_responses_queue(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first: Later[DescribeClusterResponse] = Later()
@@ -142,26 +133,23 @@ def test_waiting_for_an_earlier_answer_is_the_responses_queue(
         entered.set()
         return ListGroupsResponse()
 
-    async def test() -> None:
-        async with running_node(tmp_path, **METRICS) as node:
-            client = await node.connect()
-            handle_by(monkeypatch, DescribeClusterRequest, delay)
-            handle_by(monkeypatch, ListGroupsRequest, answer)
-            await client.send(DescribeClusterRequest())
-            await client.send(ListGroupsRequest())
-            await entered.wait()
-            clock.pass_a_second()
-            first.set(DescribeClusterResponse())
-            for _ in range(2):
-                await client.receive()
-            values = await page(node)
-            assert seconds_by_stage(values, "ListGroups") == {"responsequeue": 1}
-            assert seconds_by_stage(values, "DescribeCluster") == {"remote": 1}
-
-    run(test)
+    async with running_node(tmp_path, **METRICS) as node:
+        client = await node.connect()
+        handle_by(monkeypatch, DescribeClusterRequest, delay)
+        handle_by(monkeypatch, ListGroupsRequest, answer)
+        await client.send(DescribeClusterRequest())
+        await client.send(ListGroupsRequest())
+        await entered.wait()
+        clock.pass_a_second()
+        first.set(DescribeClusterResponse())
+        for _ in range(2):
+            await client.receive()
+        values = await page(node)
+        assert seconds_by_stage(values, "ListGroups") == {"responsequeue": 1}
+        assert seconds_by_stage(values, "DescribeCluster") == {"remote": 1}
 
 
-def test_a_client_that_does_not_read_is_send_time(
+async def test_a_client_that_does_not_read_is_send_time(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer does not fit into the buffers of the sockets."""
@@ -169,18 +157,15 @@ def test_a_client_that_does_not_read_is_send_time(
     async def answer(request: Any, context: Any) -> ListGroupsResponse:
         return ListGroupsResponse(groups=[ListedGroup(group_id=f"{number:030000}") for number in range(500)])
 
-    async def test() -> None:
-        async with running_node(tmp_path, **METRICS) as node:
-            client = await node.connect()
-            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-            handle_by(monkeypatch, ListGroupsRequest, answer)
-            await client.send(ListGroupsRequest())
-            await trio.lowlevel.wait_readable(client.stream.socket)
-            clock.pass_a_second()
-            await client.receive()
-            assert seconds_by_stage(await page(node), "ListGroups") == {"responsesend": 1}
-
-    run(test)
+    async with running_node(tmp_path, **METRICS) as node:
+        client = await node.connect()
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        handle_by(monkeypatch, ListGroupsRequest, answer)
+        await client.send(ListGroupsRequest())
+        await trio.lowlevel.wait_readable(client.stream.socket)
+        clock.pass_a_second()
+        await client.receive()
+        assert seconds_by_stage(await page(node), "ListGroups") == {"responsesend": 1}
 
 
 def test_a_turn_that_is_held_is_seen(tmp_path: Path) -> None:

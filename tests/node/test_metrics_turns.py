@@ -25,7 +25,7 @@ from kbroker.observe.metrics.dialect import Dialect
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest
-from tests.node.node_harness import Node, run, running_node
+from tests.node.node_harness import Node, running_node
 
 T = TypeVar("T")
 
@@ -83,33 +83,25 @@ async def with_groups(node: Node) -> None:
             admin._offsets.committed.put(group, topic, 0, OffsetAndMetadata(0))
 
 
-def test_the_page(tmp_path: Path, steps: Steps) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
-            await with_groups(node)
-            page = MetricsPage(node.broker, NodeMetrics(node.broker.env))
-            trio.lowlevel.add_instrument(steps)
-            pieces: list[str] = []
+async def test_the_page(tmp_path: Path, steps: Steps) -> None:
+    async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
+        await with_groups(node)
+        page = MetricsPage(node.broker, NodeMetrics(node.broker.env))
+        trio.lowlevel.add_instrument(steps)
+        pieces: list[str] = []
 
-            async def send(piece: str) -> None:
-                pieces.append(piece)
-                await trio.lowlevel.checkpoint()
+        async def send(piece: str) -> None:
+            pieces.append(piece)
+            await trio.lowlevel.checkpoint()
 
-            await page.write(Dialect.STRIMZI, send)
-            trio.lowlevel.remove_instrument(steps)
-            text = "".join(pieces)
-            of_last = 'consumergroup="group-2999",topic="read"'
-            for line in (
-                'lag{%s,partition="0"}',
-                'lag_seconds{%s,partition="0"}',
-                "lag_sum{%s}",
-                "current_offset_sum{%s}",
-            ):
-                assert f"kafka_consumergroup_{line % of_last} 0\n" in text
-            assert "kafka_coordinator_group_groupmetadatamanager_numgroups 3000\n" in text
-            assert 'lag_sum{consumergroup="group-1",topic="gone"}' not in text
-
-    run(test)
+        await page.write(Dialect.STRIMZI, send)
+        trio.lowlevel.remove_instrument(steps)
+        text = "".join(pieces)
+        of_last = 'consumergroup="group-2999",topic="read"'
+        for line in ('lag{%s,partition="0"}', 'lag_seconds{%s,partition="0"}', "lag_sum{%s}", "current_offset_sum{%s}"):
+            assert f"kafka_consumergroup_{line % of_last} 0\n" in text
+        assert "kafka_coordinator_group_groupmetadatamanager_numgroups 3000\n" in text
+        assert 'lag_sum{consumergroup="group-1",topic="gone"}' not in text
     assert steps.total > 10 * GROUPS
     assert steps.most <= STRIDE + LINES
 
@@ -127,7 +119,7 @@ def test_transactional_ids(steps: Steps) -> None:
     assert len(found) == steps.total == GROUPS and steps.most <= STRIDE
 
 
-def test_a_list_of_groups(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_of_groups(tmp_path: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parts are made in portions, and its many bytes in a thread."""
     made, encoded = ListedGroup, encoded_frame
     threads: list[bool] = []
@@ -140,19 +132,16 @@ def test_a_list_of_groups(tmp_path: Path, steps: Steps, monkeypatch: pytest.Monk
         threads.append(threading.current_thread() is not threading.main_thread())
         return encoded(*args)
 
-    async def test() -> None:
-        async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
-            await with_groups(node)
-            client = await node.connect()
-            monkeypatch.setattr(group_admin, "ListedGroup", make)
-            monkeypatch.setattr(long_request, "encoded_frame", encode)
-            trio.lowlevel.add_instrument(steps)
-            answer = await client.ask(ListGroupsRequest())
-            few = await client.ask(ListGroupsRequest(types_filter=["consumer"]))
-            trio.lowlevel.remove_instrument(steps)
-            assert {group.group_id for group in answer.groups} == {f"group-{number}" for number in range(GROUPS)}
-            assert few.groups == []
-
-    run(test)
+    async with running_node(tmp_path, offsets_topic_num_partitions="1") as node:
+        await with_groups(node)
+        client = await node.connect()
+        monkeypatch.setattr(group_admin, "ListedGroup", make)
+        monkeypatch.setattr(long_request, "encoded_frame", encode)
+        trio.lowlevel.add_instrument(steps)
+        answer = await client.ask(ListGroupsRequest())
+        few = await client.ask(ListGroupsRequest(types_filter=["consumer"]))
+        trio.lowlevel.remove_instrument(steps)
+        assert {group.group_id for group in answer.groups} == {f"group-{number}" for number in range(GROUPS)}
+        assert few.groups == []
     assert threads == [True]
     assert steps.total == GROUPS and steps.most <= DEFAULTS.turn_parts

@@ -21,7 +21,7 @@ from kbroker.node.replicas.replica_fetcher import LeaderFetcher
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from tests.node.node_harness import batch, produce_request, run
+from tests.node.node_harness import batch, produce_request
 from tests.node.quorum_harness import LATE_NEWS, quorum
 
 HOLD_SECONDS = 20.0
@@ -94,55 +94,54 @@ def empty_partition(tp: TopicPartition) -> Any:
 
 @pytest.mark.parametrize("tells_errors", [True, False])
 @pytest.mark.parametrize("late", [0.0, 0.1])
-def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(late: float, tells_errors: bool) -> None:
+async def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(
+    autojump_clock: trio.testing.MockClock, late: float, tells_errors: bool
+) -> None:
     taken: dict[TopicPartition, float] = {}
 
     def append(partition: Any, *_: Any) -> bool:
         taken.setdefault(partition.topic_partition, trio.current_time())
         return True
 
-    async def main() -> None:
-        leader = IdleLeader(late=late, tells_errors=tells_errors)
-        config = SimpleNamespace(
-            replica_fetch_wait_max_ms=int(HOLD_SECONDS * 1000),
-            replica_socket_timeout_ms=60_000,
-            replica_fetch_backoff_ms=1000,
-            replica_fetch_min_bytes=1,
-            replica_fetch_max_bytes=1 << 20,
-            replica_fetch_response_max_bytes=1 << 20,
-        )
-        owner = SimpleNamespace(
-            env=SimpleNamespace(now=trio.current_time),
-            network=None,
-            config=config,
-            table=SimpleNamespace(node_id=1, topic_name=NAMES.get),
-            throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
-            **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
-            broker_epoch=lambda: 1,
-            clear=lambda leader: None,
-            ended=lambda fetcher: None,
-        )
-        fetcher = LeaderFetcher(owner, 2, "host", 9)
-        fetcher._peer = leader  # type: ignore[assignment]
-        fetcher._writer = SimpleNamespace(append=append)  # type: ignore[assignment]
-        fetcher.add(empty_partition(OLD))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(fetcher.run)
-            await leader.waits.wait()
-            added = trio.current_time()
-            fetcher.add(empty_partition(NEW))
-            leader.waits = trio.Event()
-            await leader.waits.wait()
-            # All that is followed is in the request that is held, soon after the leader knows of it.
-            assert trio.current_time() - added <= 2 * late + 0.05
-            assert set(taken) == {OLD, NEW}
-            assert len(leader.requests) <= 14, "nobody asks all the time"
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    leader = IdleLeader(late=late, tells_errors=tells_errors)
+    config = SimpleNamespace(
+        replica_fetch_wait_max_ms=int(HOLD_SECONDS * 1000),
+        replica_socket_timeout_ms=60_000,
+        replica_fetch_backoff_ms=1000,
+        replica_fetch_min_bytes=1,
+        replica_fetch_max_bytes=1 << 20,
+        replica_fetch_response_max_bytes=1 << 20,
+    )
+    owner = SimpleNamespace(
+        env=SimpleNamespace(now=trio.current_time),
+        network=None,
+        config=config,
+        table=SimpleNamespace(node_id=1, topic_name=NAMES.get),
+        throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
+        **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
+        broker_epoch=lambda: 1,
+        clear=lambda leader: None,
+        ended=lambda fetcher: None,
+    )
+    fetcher = LeaderFetcher(owner, 2, "host", 9)
+    fetcher._peer = leader  # type: ignore[assignment]
+    fetcher._writer = SimpleNamespace(append=append)  # type: ignore[assignment]
+    fetcher.add(empty_partition(OLD))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fetcher.run)
+        await leader.waits.wait()
+        added = trio.current_time()
+        fetcher.add(empty_partition(NEW))
+        leader.waits = trio.Event()
+        await leader.waits.wait()
+        # All that is followed is in the request that is held, soon after the leader knows of it.
+        assert trio.current_time() - added <= 2 * late + 0.05
+        assert set(taken) == {OLD, NEW}
+        assert len(leader.requests) <= 14, "nobody asks all the time"
+        nursery.cancel_scope.cancel()
 
 
-def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
+async def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a coordinator does whose topic has only just been created."""
@@ -157,29 +156,26 @@ def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
             names = [None if name == "new" else name for name in names]
         read_some(self, partitions, names)
 
-    async def main() -> None:
-        async with quorum(
-            tmp_path,
-            budgets=LATE_NEWS,
-            replica_fetch_wait_max_ms=str(int(HOLD_SECONDS * 1000)),
-            replica_lag_time_max_ms="60000",
-            replica_socket_timeout_ms="60000",
-        ) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
-            client = await cluster.node(1).connect()
-            for name in ("old", "new"):
-                if name == "new":
-                    monkeypatch.setattr(_Read, "_read_some", none_at_first)
-                topic = CreatableTopic(name=name, num_partitions=3, replication_factor=3)
-                created = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
-                assert created.topics[0].error_code == 0
-                await cluster.topics_everywhere([name])
-            leader = cluster.newest_image().topics.by_name["new"].partitions[0].leader
-            producer = await cluster.node(leader).connect()
-            with trio.fail_after(HOLD_SECONDS / 2):
-                answer = await producer.ask(produce_request("new", batch(b"first"), acks=-1, timeout_ms=60_000), 12)
-            assert answer.responses[0].partition_responses[0].error_code == 0
-            assert {(leader, replica) for replica in cluster.nodes if replica != leader} <= refused
-
-    run(main)
+    async with quorum(
+        tmp_path,
+        budgets=LATE_NEWS,
+        replica_fetch_wait_max_ms=str(int(HOLD_SECONDS * 1000)),
+        replica_lag_time_max_ms="60000",
+        replica_socket_timeout_ms="60000",
+    ) as cluster:
+        await cluster.start(1, 2, 3)
+        await cluster.await_leader()
+        client = await cluster.node(1).connect()
+        for name in ("old", "new"):
+            if name == "new":
+                monkeypatch.setattr(_Read, "_read_some", none_at_first)
+            topic = CreatableTopic(name=name, num_partitions=3, replication_factor=3)
+            created = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+            assert created.topics[0].error_code == 0
+            await cluster.topics_everywhere([name])
+        leader = cluster.newest_image().topics.by_name["new"].partitions[0].leader
+        producer = await cluster.node(leader).connect()
+        with trio.fail_after(HOLD_SECONDS / 2):
+            answer = await producer.ask(produce_request("new", batch(b"first"), acks=-1, timeout_ms=60_000), 12)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        assert {(leader, replica) for replica in cluster.nodes if replica != leader} <= refused

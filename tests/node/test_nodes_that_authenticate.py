@@ -18,8 +18,8 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.node.node_harness import Client, run
-from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.node.node_harness import Client
+from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
 
 PASSWORDS = {"node": "n0de", "admin": "adm1n", "alice": "al1ce"}
 USERS = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
@@ -50,9 +50,7 @@ async def connect(cluster: Quorum, node_id: int, user: str, listener: str = "PLA
 @asynccontextmanager
 async def nodes(path: Path) -> AsyncIterator[Quorum]:
     """Three nodes that have started, with the properties above."""
-    async with quorum(path, properties=PROPERTIES) as cluster:
-        await cluster.start(1, 2, 3)
-        await cluster.await_leader()
+    async with three_nodes(path, properties=PROPERTIES) as cluster:
         yield cluster
 
 
@@ -63,42 +61,34 @@ def creation(name: str) -> CreateTopicsRequest:
     )
 
 
-def test_no_client_passes_for_a_node(tmp_path: Path) -> None:
+async def test_no_client_passes_for_a_node(tmp_path: Path) -> None:
     """A client that has a password for the controllers' listener may still not speak for others there."""
-
-    async def main() -> None:
-        async with nodes(tmp_path) as cluster:
-            leader = await cluster.await_leader()
-            client = await connect(cluster, leader, "alice", LISTENER)
-            inside = Conversation("c")
-            data = b"".join(inside.send(creation("stolen"), 7))[4:]
-            principal = principal_bytes(KafkaPrincipal("User", "admin"))
-            envelope = EnvelopeRequest(
-                request_data=data, request_principal=principal, client_host_address=b"\x7f\0\0\1"
-            )
-            assert (await client.ask(envelope)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            direct = (await client.ask(creation("stolen"))).topics[0]
-            assert direct.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            assert "stolen" not in cluster.newest_image().topics.by_name
-
-    run(main)
+    async with nodes(tmp_path) as cluster:
+        leader = await cluster.await_leader()
+        client = await connect(cluster, leader, "alice", LISTENER)
+        inside = Conversation("c")
+        data = b"".join(inside.send(creation("stolen"), 7))[4:]
+        principal = principal_bytes(KafkaPrincipal("User", "admin"))
+        envelope = EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=b"\x7f\0\0\1")
+        assert (await client.ask(envelope)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        direct = (await client.ask(creation("stolen"))).topics[0]
+        assert direct.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert "stolen" not in cluster.newest_image().topics.by_name
 
 
-def test_a_node_whose_name_is_no_super_users_is_kept_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_node_whose_name_is_no_super_users_is_kept_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It says why, and goes on asking; the others do not mind."""
     alice = JAAS.replace('username="node" password="n0de"', 'username="alice" password="al1ce"')
     caplog.set_level(logging.ERROR, "kbroker.node.controller.raft_peers")
-
-    async def main() -> None:
-        properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}
-        other = {3: {"listener.name.controller.plain.sasl.jaas.config": alice}}
-        async with quorum(tmp_path, properties_of=other, properties=properties) as cluster:
-            await cluster.start(1, 2)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(cluster.start, 3)
-                await cluster.until(lambda: any("CLUSTER_ACTION" in each.message for each in caplog.records))
-                assert 3 not in cluster.newest_image().brokers
-                nursery.cancel_scope.cancel()
-
-    run(main)
+    properties = {name.replace(".", "_"): value for name, value in PROPERTIES.items()}
+    other = {3: {"listener.name.controller.plain.sasl.jaas.config": alice}}
+    async with quorum(tmp_path, properties_of=other, properties=properties) as cluster:
+        await cluster.start(1, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.start, 3)
+            await cluster.until(lambda: any("CLUSTER_ACTION" in each.message for each in caplog.records))
+            assert 3 not in cluster.newest_image().brokers
+            nursery.cancel_scope.cancel()
     assert not any(password in caplog.text for password in PASSWORDS.values())

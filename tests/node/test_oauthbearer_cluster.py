@@ -17,7 +17,7 @@ from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.node.node_harness import Client, batch, produce_request, run
-from tests.node.quorum_harness import LISTENER, quorum
+from tests.node.quorum_harness import LISTENER, three_nodes
 from tests.patience import LONG
 from tests.secret_forms import tokens_in
 
@@ -73,9 +73,7 @@ def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog:
                 "sasl.oauthbearer.assertion.claim.aud": provider.token_url,
             }
             del given["sasl.oauthbearer.client.credentials.client.secret"]
-            async with quorum(tmp_path, properties=given) as cluster:
-                await cluster.start(1, 2, 3)
-                await cluster.await_leader()
+            async with three_nodes(tmp_path, properties=given) as cluster:
                 admin = await logged_in(await cluster.node(1).connect(), provider.token("alice"))
                 topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)
                 created = await admin.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
@@ -90,9 +88,7 @@ def test_nodes_prove_themselves_to_the_provider_by_a_key(tmp_path: Path, caplog:
 def test_nodes_log_in_to_one_another_by_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         with TokenProvider(clients={"broker": "broker-secret"}, lifetime=2.0, algorithm="ES256") as provider:
-            async with quorum(tmp_path, properties=properties(provider) | PATIENT) as cluster:
-                await cluster.start(1, 2, 3)
-                await cluster.await_leader()
+            async with three_nodes(tmp_path, properties=properties(provider) | PATIENT) as cluster:
                 token = provider.token("alice", exp=1 << 32)
                 admin = await logged_in(await cluster.node(1).connect(), token)
                 topic = CreatableTopic(name="t", num_partitions=1, replication_factor=3)

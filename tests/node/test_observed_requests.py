@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from kbroker.runtime.later import Later
 from kbroker.runtime.round import Round
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
-from tests.node.node_harness import batch, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, batch, produce_request
 
 
 class Events(list[str]):
@@ -90,66 +89,49 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     return events
 
 
-def test_events_of_requests_come_in_their_order(events: Events, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            events.clear()
-            await client.ask(MetadataRequest(topics=[]))
-            assert events.told() == ["waits", "decoded MetadataRequest", "answered", "served"]
-            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
-            assert events.told() == ["decoded ProduceRequest", "answered"]
-            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
-            events.clear()
-            # A shortcut serves the third that is alike.
-            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
-            assert not events
-
-    run(main)
+async def test_events_of_requests_come_in_their_order(node: Node, events: Events) -> None:
+    await node.create_topic("t")
+    client = await node.connect()
+    events.clear()
+    await client.ask(MetadataRequest(topics=[]))
+    assert events.told() == ["waits", "decoded MetadataRequest", "answered", "served"]
+    await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+    assert events.told() == ["decoded ProduceRequest", "answered"]
+    await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+    events.clear()
+    # A shortcut serves the third that is alike.
+    await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+    assert not events
 
 
-def test_an_observer_that_asks_for_each_request_is_told_of_those_of_shortcuts_too(
-    events: Events, tmp_path: Path
+async def test_an_observer_that_asks_for_each_request_is_told_of_those_of_shortcuts_too(
+    node: Node, events: Events
 ) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            events.see_each(True)
-            for _ in range(3):
-                events.clear()
-                await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
-            assert events.told() == ["received", "served"]
-            await client.ask(MetadataRequest(topics=[]))
-            assert events.told() == ["received", "waits", "decoded MetadataRequest", "answered", "served"]
-            events.see_each(False)
-            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
-            assert not events
-
-    run(main)
+    await node.create_topic("t")
+    client = await node.connect()
+    events.see_each(True)
+    for _ in range(3):
+        events.clear()
+        await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+    assert events.told() == ["received", "served"]
+    await client.ask(MetadataRequest(topics=[]))
+    assert events.told() == ["received", "waits", "decoded MetadataRequest", "answered", "served"]
+    events.see_each(False)
+    await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+    assert not events
 
 
-def test_what_ends_a_connection_is_told(events: Events, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            client = await node.connect()
-            await client.stream.send_all(struct.pack(">ihhih", 10, 3, 99, 1, -1))
-            assert await client.closed()
-            assert events.told() == ["waits", "failed WireError"]
-
-    run(main)
+async def test_what_ends_a_connection_is_told(client: Client, events: Events) -> None:
+    await client.stream.send_all(struct.pack(">ihhih", 10, 3, 99, 1, -1))
+    assert await client.closed()
+    assert events.told() == ["waits", "failed WireError"]
 
 
-def test_an_answer_that_comes_later_is_told_of_before_it_is_queued(events: Events, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
-            await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
-            events.clear()
-            partition = ListOffsetsPartition(partition_index=0, timestamp=1000)
-            await client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])]))
-            assert events.told() == ["decoded ListOffsetsRequest", "answers later", "answered"]
-
-    run(main)
+async def test_an_answer_that_comes_later_is_told_of_before_it_is_queued(node: Node, events: Events) -> None:
+    await node.create_topic("t")
+    client = await node.connect()
+    await client.ask(produce_request("t", batch(b"x"), acks=1), 9)
+    events.clear()
+    partition = ListOffsetsPartition(partition_index=0, timestamp=1000)
+    await client.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])]))
+    assert events.told() == ["decoded ListOffsetsRequest", "answers later", "answered"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import trio
@@ -12,7 +11,7 @@ import trio.testing
 
 from kbroker.node.controller.image_publisher import Subscriber
 from kbroker.node.parts import Part, StartLimit, run_parts
-from tests.node.node_harness import batch, produce_request, run, running_node
+from tests.node.node_harness import Node, batch, produce_request
 
 
 class Course:
@@ -118,19 +117,15 @@ def test_a_part_that_fails_to_stop_ends_all_the_same() -> None:
     assert course.events[-1] == "one ends" and "one stops" not in course.events
 
 
-def test_neither_a_node_nor_its_services_change_while_it_runs(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            broker = node.broker
-            at_first = dict(vars(broker))
-            await node.create_topic("t")
-            client = await node.connect()
-            answer = await client.ask(produce_request("t", batch(b"value")), 11)
-            assert not answer.responses[0].partition_responses[0].error_code
-            assert broker.services.share_groups is not None
-            assert broker.services.share_groups() is broker.services.share_groups()
-            assert all(vars(broker)[name] is value for name, value in at_first.items())
-            with pytest.raises(dataclasses.FrozenInstanceError):
-                broker.services.telemetry = None  # type: ignore[misc]
-
-    run(test)
+async def test_neither_a_node_nor_its_services_change_while_it_runs(node: Node) -> None:
+    broker = node.broker
+    at_first = dict(vars(broker))
+    await node.create_topic("t")
+    client = await node.connect()
+    answer = await client.ask(produce_request("t", batch(b"value")), 11)
+    assert not answer.responses[0].partition_responses[0].error_code
+    assert broker.services.share_groups is not None
+    assert broker.services.share_groups() is broker.services.share_groups()
+    assert all(vars(broker)[name] is value for name, value in at_first.items())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        broker.services.telemetry = None  # type: ignore[misc]

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.producer_ids import ProducerIdAllocator
 from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.producer_ids import ProducerIdBlock
-from tests.node.node_harness import run
-from tests.node.quorum_harness import quorum
+from tests.node.quorum_harness import three_nodes
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH])
-def test_a_client_is_to_try_again_while_the_controller_grants_none(error: ErrorCode) -> None:
+async def test_a_client_is_to_try_again_while_the_controller_grants_none(error: ErrorCode) -> None:
     answers: list[ApiError | ProducerIdBlock] = [ApiError(error), ProducerIdBlock(7000, 2)]
 
     async def allocate() -> ProducerIdBlock:
@@ -26,28 +24,19 @@ def test_a_client_is_to_try_again_while_the_controller_grants_none(error: ErrorC
         return answer
 
     ids = ProducerIdAllocator(allocate)
-
-    async def main() -> None:
-        with pytest.raises(ApiError) as refused:
-            await ids.next_id()
-        assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert [await ids.next_id(), ids.take()] == [7000, 7001]
-
-    trio.run(main)
+    with pytest.raises(ApiError) as refused:
+        await ids.next_id()
+    assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [await ids.next_id(), ids.take()] == [7000, 7001]
 
 
-def test_a_broker_that_had_to_register_anew_is_granted_ids(tmp_path: Path) -> None:
+async def test_a_broker_that_had_to_register_anew_is_granted_ids(tmp_path: Path) -> None:
     """Somebody has unregistered it while it ran: its epoch is another since."""
-
-    async def test() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
-            forgotten = next(node_id for node_id in cluster.nodes if node_id != leader)
-            broker, lifecycle = cluster.nodes[forgotten], cluster.nodes[forgotten].lifecycle
-            before = lifecycle.broker_epoch
-            await cluster.nodes[leader].metadata.submit(lambda view: unregister_broker(view, forgotten))
-            await cluster.until(lambda: lifecycle.broker_epoch > before)
-            assert await broker.services.producer_ids.next_id() >= 0
-
-    run(test)
+    async with three_nodes(tmp_path) as cluster:
+        leader = await cluster.await_leader()
+        forgotten = next(node_id for node_id in cluster.nodes if node_id != leader)
+        broker, lifecycle = cluster.nodes[forgotten], cluster.nodes[forgotten].lifecycle
+        before = lifecycle.broker_epoch
+        await cluster.nodes[leader].metadata.submit(lambda view: unregister_broker(view, forgotten))
+        await cluster.until(lambda: lifecycle.broker_epoch > before)
+        assert await broker.services.producer_ids.next_id() >= 0

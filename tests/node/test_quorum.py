@@ -31,51 +31,44 @@ from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
-from tests.node.node_harness import CLUSTER_ID, run
-from tests.node.quorum_harness import quorum
+from tests.node.node_harness import CLUSTER_ID
+from tests.node.quorum_harness import quorum, three_nodes
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_three_nodes_elect_and_share_their_metadata(tmp_path: Path, dynamic: bool) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path, dynamic=dynamic) as cluster:
-            began = trio.current_time()
-            await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
-            print(f"three nodes serve after {trio.current_time() - began:.2f} s")
-            # Created by way of any node.
-            for node_id in (1, 2, 3):
-                await cluster.node(node_id).create_topic(f"by-{node_id}")
-            await cluster.topics_everywhere(["by-1", "by-2", "by-3"])
-            images = [node.metadata.image for node in cluster.nodes.values()]
-            assert all(sorted(image.brokers) == [1, 2, 3] for image in images)
-            assert all(not broker.fenced for image in images for broker in image.brokers.values())
-            assert all(image.controller_id == leader for image in images)
-
-    run(main)
+async def test_three_nodes_elect_and_share_their_metadata(tmp_path: Path, dynamic: bool) -> None:
+    async with quorum(tmp_path, dynamic=dynamic) as cluster:
+        began = trio.current_time()
+        await cluster.start(1, 2, 3)
+        leader = await cluster.await_leader()
+        print(f"three nodes serve after {trio.current_time() - began:.2f} s")
+        # Created by way of any node.
+        for node_id in (1, 2, 3):
+            await cluster.node(node_id).create_topic(f"by-{node_id}")
+        await cluster.topics_everywhere(["by-1", "by-2", "by-3"])
+        images = [node.metadata.image for node in cluster.nodes.values()]
+        assert all(sorted(image.brokers) == [1, 2, 3] for image in images)
+        assert all(not broker.fenced for image in images for broker in image.brokers.values())
+        assert all(image.controller_id == leader for image in images)
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_the_metadata_survives_its_leader(tmp_path: Path, orderly: bool) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            old = await cluster.await_leader()
-            await cluster.node(old).create_topic("before")
-            await cluster.topics_everywhere(["before"])
-            began = trio.current_time()
-            await (cluster.stop(old) if orderly else cluster.kill(old))
-            new = await cluster.await_leader()
-            print(f"a new controller after {trio.current_time() - began:.2f} s")
-            assert new != old
-            await cluster.node(new).create_topic("after")
-            await cluster.topics_everywhere(["before", "after"])
-            await cluster.until(lambda: cluster.nodes[new].metadata.image.brokers[old].fenced)
-            await cluster.start(old)
-            await cluster.topics_everywhere(["before", "after"])
-            await cluster.until(lambda: not cluster.nodes[new].metadata.image.brokers[old].fenced)
-
-    run(main)
+async def test_the_metadata_survives_its_leader(tmp_path: Path, orderly: bool) -> None:
+    async with three_nodes(tmp_path) as cluster:
+        old = await cluster.await_leader()
+        await cluster.node(old).create_topic("before")
+        await cluster.topics_everywhere(["before"])
+        began = trio.current_time()
+        await (cluster.stop(old) if orderly else cluster.kill(old))
+        new = await cluster.await_leader()
+        print(f"a new controller after {trio.current_time() - began:.2f} s")
+        assert new != old
+        await cluster.node(new).create_topic("after")
+        await cluster.topics_everywhere(["before", "after"])
+        await cluster.until(lambda: cluster.nodes[new].metadata.image.brokers[old].fenced)
+        await cluster.start(old)
+        await cluster.topics_everywhere(["before", "after"])
+        await cluster.until(lambda: not cluster.nodes[new].metadata.image.brokers[old].fenced)
 
 
 def vote(epoch: int, candidate: int, *, cluster_id: str | None = CLUSTER_ID, pre_vote: bool = True) -> VoteRequest:
@@ -98,75 +91,52 @@ def vote(epoch: int, candidate: int, *, cluster_id: str | None = CLUSTER_ID, pre
     )
 
 
-@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
-def test_each_listener_advertises_what_it_serves(tmp_path: Path, listener: str) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            client = await cluster.node(1).connect(listener)
-            answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
-            keys = {entry.api_key for entry in answer.api_keys}
-            only_controllers = {52, 53, 54, 58, 59, 62, 63, 67, 70, 73, 82}
-            assert (keys & only_controllers) == (only_controllers if listener == "CONTROLLER" else set())
-            assert {1, 18, 55, 80, 81} <= keys
-            assert (0 in keys) == (listener == "PLAINTEXT")
-
-    run(main)
-
-
-def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
-            away = next(node_id for node_id in (1, 2, 3) if node_id != leader)
-            await cluster.node(leader).create_topic("gone")
-            await cluster.topics_everywhere(["gone"])
-            await cluster.stop(away)
-            client = await cluster.node(leader).connect()
-            await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
-            await cluster.node(leader).create_topic("new")
-            for node in cluster.nodes.values():
-                await cluster.until(lambda node=node: "new" in node.metadata.image.topics.by_name)  # type: ignore[misc]
-                await node.metadata.snapshots.write()
-            await cluster.start(away)
-            await cluster.topics_everywhere(["new"])
-            assert "gone" not in cluster.nodes[away].metadata.image.topics.by_name
-            assert not (tmp_path / f"node{away}" / "gone-0").exists()
-
-    run(main)
+async def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> None:
+    async with three_nodes(tmp_path) as cluster:
+        leader = await cluster.await_leader()
+        away = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        await cluster.node(leader).create_topic("gone")
+        await cluster.topics_everywhere(["gone"])
+        await cluster.stop(away)
+        client = await cluster.node(leader).connect()
+        await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
+        await cluster.node(leader).create_topic("new")
+        for node in cluster.nodes.values():
+            await cluster.until(lambda node=node: "new" in node.metadata.image.topics.by_name)  # type: ignore[misc]
+            await node.metadata.snapshots.write()
+        await cluster.start(away)
+        await cluster.topics_everywhere(["new"])
+        assert "gone" not in cluster.nodes[away].metadata.image.topics.by_name
+        assert not (tmp_path / f"node{away}" / "gone-0").exists()
 
 
 @pytest.mark.parametrize("number", [0, 1, -1], ids=["first", "middle", "last"])
-def test_a_leader_whose_log_is_damaged_has_a_snapshot_for_whoever_was_away(tmp_path: Path, number: int) -> None:
-    async def main() -> None:
-        async with quorum(tmp_path, log_scrub_bytes_per_second="0") as cluster:
-            await cluster.start(1, 2, 3)
-            away = await cluster.await_leader() % 3 + 1
-            await cluster.stop(away)
-            leader = await cluster.await_leader()
-            before = cluster.nodes[leader].metadata.image.offset
-            names = ["first", "second", "third"]
-            for name in names:
-                await cluster.node(leader).create_topic(name)
-            await cluster.topics_everywhere(names)
-            records = cluster.nodes[leader].metadata.records
-            assert records is not None
-            path = Path(records.active_segment.path)
-            content = bytearray(path.read_bytes())
-            lacking = [position for position, header in walk_headers(content) if header.base_offset > before]
-            content[lacking[number] + 70] ^= 1
-            path.write_bytes(content)
-            await cluster.start(away)
-            await cluster.topics_everywhere(names)
-            assert cluster.nodes[leader].metadata.is_leader
-            await cluster.node(leader).create_topic("fourth")
-            await cluster.topics_everywhere([*names, "fourth"])
-
-    run(main)
+async def test_a_leader_whose_log_is_damaged_has_a_snapshot_for_whoever_was_away(tmp_path: Path, number: int) -> None:
+    async with quorum(tmp_path, log_scrub_bytes_per_second="0") as cluster:
+        await cluster.start(1, 2, 3)
+        away = await cluster.await_leader() % 3 + 1
+        await cluster.stop(away)
+        leader = await cluster.await_leader()
+        before = cluster.nodes[leader].metadata.image.offset
+        names = ["first", "second", "third"]
+        for name in names:
+            await cluster.node(leader).create_topic(name)
+        await cluster.topics_everywhere(names)
+        records = cluster.nodes[leader].metadata.records
+        assert records is not None
+        path = Path(records.active_segment.path)
+        content = bytearray(path.read_bytes())
+        lacking = [position for position, header in walk_headers(content) if header.base_offset > before]
+        content[lacking[number] + 70] ^= 1
+        path.write_bytes(content)
+        await cluster.start(away)
+        await cluster.topics_everywhere(names)
+        assert cluster.nodes[leader].metadata.is_leader
+        await cluster.node(leader).create_topic("fourth")
+        await cluster.topics_everywhere([*names, "fourth"])
 
 
-def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
+async def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KIP-1219: of the log and of snapshots; a batch that is larger comes alone."""
@@ -179,102 +149,89 @@ def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
         return reply
 
     monkeypatch.setattr(RaftPeers, "send", watched)
-
-    async def main() -> None:
-        limits = {"controller_quorum_fetch_max_bytes": "400", "controller_quorum_fetch_snapshot_max_bytes": "300"}
-        async with quorum(tmp_path, properties=limits) as cluster:
-            await cluster.start(1, 2, 3)
-            away = await cluster.await_leader() % 3 + 1
-            await cluster.stop(away)
-            leader = await cluster.await_leader()
-            await cluster.node(leader).create_topic("in-the-snapshot", 5)
-            await cluster.topics_everywhere(["in-the-snapshot"])
-            for name in ("between", "two-snapshots"):
-                for node in cluster.nodes.values():
-                    await node.metadata.snapshots.write()
-                await cluster.node(leader).create_topic(name)
-                await cluster.topics_everywhere([name])
+    limits = {"controller_quorum_fetch_max_bytes": "400", "controller_quorum_fetch_snapshot_max_bytes": "300"}
+    async with three_nodes(tmp_path, properties=limits) as cluster:
+        away = await cluster.await_leader() % 3 + 1
+        await cluster.stop(away)
+        leader = await cluster.await_leader()
+        await cluster.node(leader).create_topic("in-the-snapshot", 5)
+        await cluster.topics_everywhere(["in-the-snapshot"])
+        for name in ("between", "two-snapshots"):
             for node in cluster.nodes.values():
                 await node.metadata.snapshots.write()
-            names = [f"topic-{index}" for index in range(5)]
-            for name in names:
-                await cluster.node(leader).create_topic(name)
-            replies.clear()
-            await cluster.start(away)
-            await cluster.topics_everywhere(["in-the-snapshot", *names])
-        pieces = [len(reply.data) for reply in replies if isinstance(reply, FetchSnapshotResult)]
-        assert len(pieces) > 3 and max(pieces) == 300
-        answers = [reply.records for reply in replies if isinstance(reply, FetchResult) and reply.records]
-        assert len(answers) > 3
-        for records in answers:
-            assert len(records) <= 400 or len(list(walk_headers(records))) == 1, len(records)
-
-    run(main)
-
-
-def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:
-    async def main() -> None:
-        brokers = {4: "broker", 5: "broker"}
-        session = {"broker_session_timeout_ms": "60000"}
-        async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of=brokers, properties=session) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.start(4, 5)
-            await cluster.node(4).create_topic("by-a-broker", 4)
-            await cluster.topics_everywhere(["by-a-broker"])
-            await cluster.controllers_registered(1, 2, 3)
-            image = cluster.nodes[5].metadata.image
-            assert sorted(image.brokers) == [4, 5]
-            placed = {partition.leader for partition in image.topics.by_name["by-a-broker"].partitions.values()}
-            assert placed == {4, 5}
-            assert await cluster.leader_with_observers([4, 5]) in (1, 2, 3)
-            # A broker that stops in good order is fenced then, not at the end of its session.
-            await cluster.stop(5)
-            await cluster.until(lambda: cluster.newest_image().brokers[5].fenced)
-
-    run(main)
+            await cluster.node(leader).create_topic(name)
+            await cluster.topics_everywhere([name])
+        for node in cluster.nodes.values():
+            await node.metadata.snapshots.write()
+        names = [f"topic-{index}" for index in range(5)]
+        for name in names:
+            await cluster.node(leader).create_topic(name)
+        replies.clear()
+        await cluster.start(away)
+        await cluster.topics_everywhere(["in-the-snapshot", *names])
+    pieces = [len(reply.data) for reply in replies if isinstance(reply, FetchSnapshotResult)]
+    assert len(pieces) > 3 and max(pieces) == 300
+    answers = [reply.records for reply in replies if isinstance(reply, FetchResult) and reply.records]
+    assert len(answers) > 3
+    for records in answers:
+        assert len(records) <= 400 or len(list(walk_headers(records))) == 1, len(records)
 
 
-def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) -> None:
+async def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:
+    brokers = {4: "broker", 5: "broker"}
+    session = {"broker_session_timeout_ms": "60000"}
+    async with quorum(tmp_path, 5, initial=3, roles="controller", roles_of=brokers, properties=session) as cluster:
+        await cluster.start(1, 2, 3)
+        await cluster.start(4, 5)
+        await cluster.node(4).create_topic("by-a-broker", 4)
+        await cluster.topics_everywhere(["by-a-broker"])
+        await cluster.controllers_registered(1, 2, 3)
+        image = cluster.nodes[5].metadata.image
+        assert sorted(image.brokers) == [4, 5]
+        placed = {partition.leader for partition in image.topics.by_name["by-a-broker"].partitions.values()}
+        assert placed == {4, 5}
+        assert await cluster.leader_with_observers([4, 5]) in (1, 2, 3)
+        # A broker that stops in good order is fenced then, not at the end of its session.
+        await cluster.stop(5)
+        await cluster.until(lambda: cluster.newest_image().brokers[5].fenced)
+
+
+async def test_a_broker_that_does_not_lead_the_quorum_asks_its_leader(tmp_path: Path) -> None:
     """Producer ids, topics that are made when they are first asked for, requests in an envelope."""
+    async with three_nodes(tmp_path, broker_session_timeout_ms="60000") as cluster:
+        leader = await cluster.await_leader()
+        follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        client = await cluster.node(follower).connect()
+        idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        ids = {(await client.ask(idempotent)).producer_id for _ in range(3)}
+        assert len(ids) == 3 and min(ids) >= 0
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
+        await client.ask(asked)
+        await cluster.topics_everywhere(["auto"])
 
-    async def main() -> None:
-        async with quorum(tmp_path, broker_session_timeout_ms="60000") as cluster:
-            await cluster.start(1, 2, 3)
-            leader = await cluster.await_leader()
-            follower = next(node_id for node_id in (1, 2, 3) if node_id != leader)
-            client = await cluster.node(follower).connect()
-            idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-            ids = {(await client.ask(idempotent)).producer_id for _ in range(3)}
-            assert len(ids) == 3 and min(ids) >= 0
-            asked = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
-            await client.ask(asked)
-            await cluster.topics_everywhere(["auto"])
-
-            inner = CreateTopicsRequest(
-                topics=[CreatableTopic(name="enveloped", num_partitions=1, replication_factor=1)], timeout_ms=5000
-            )
-            inside = Conversation("a client", correlation_ids=iter([55]))
-            data = b"".join(inside.send(inner, 7))[4:]
-            envelope = EnvelopeRequest(
-                request_data=data, request_principal=principal_bytes(ANONYMOUS), client_host_address=bytes(4)
-            )
-            to_leader = await cluster.controller_client(leader)
-            answer = await to_leader.ask(envelope)
-            assert answer.error_code == ErrorCode.NONE
-            created = inside.receive(answer.response_data)
-            assert (created.topics[0].name, created.topics[0].error_code) == ("enveloped", ErrorCode.NONE)
-            to_other = await cluster.controller_client(follower)
-            assert (await to_other.ask(envelope)).error_code == ErrorCode.NOT_CONTROLLER
-            envelope.request_data = request_bytes(4, 1, "", ApiVersionsRequest())[4:]
-            assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
-            for unreadable in (b"", data[:9], data[:-8]):
-                envelope.request_data = unreadable
-                assert (await to_leader.ask(envelope)).error_code == ErrorCode.UNSUPPORTED_VERSION
-
-    run(main)
+        inner = CreateTopicsRequest(
+            topics=[CreatableTopic(name="enveloped", num_partitions=1, replication_factor=1)], timeout_ms=5000
+        )
+        inside = Conversation("a client", correlation_ids=iter([55]))
+        data = b"".join(inside.send(inner, 7))[4:]
+        envelope = EnvelopeRequest(
+            request_data=data, request_principal=principal_bytes(ANONYMOUS), client_host_address=bytes(4)
+        )
+        to_leader = await cluster.controller_client(leader)
+        answer = await to_leader.ask(envelope)
+        assert answer.error_code == ErrorCode.NONE
+        created = inside.receive(answer.response_data)
+        assert (created.topics[0].name, created.topics[0].error_code) == ("enveloped", ErrorCode.NONE)
+        to_other = await cluster.controller_client(follower)
+        assert (await to_other.ask(envelope)).error_code == ErrorCode.NOT_CONTROLLER
+        envelope.request_data = request_bytes(4, 1, "", ApiVersionsRequest())[4:]
+        assert (await to_leader.ask(envelope)).error_code == ErrorCode.INVALID_REQUEST
+        for unreadable in (b"", data[:9], data[:-8]):
+            envelope.request_data = unreadable
+            assert (await to_leader.ask(envelope)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_node_that_has_left_the_quorum_says_so_as_kafkas_does(
+async def test_a_node_that_has_left_the_quorum_says_so_as_kafkas_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its listener closes a little later. BROKER_NOT_AVAILABLE is what Kafka's replicas expect of a node that stops."""
@@ -294,18 +251,13 @@ def test_a_node_that_has_left_the_quorum_says_so_as_kafkas_does(
         messages.RemoveVoter(replica),
         messages.UpdateVoter(1, replica, at, 0, 1),
     ]
-
-    async def main() -> None:
-        async with quorum(tmp_path) as cluster:
-            await cluster.start(1, 2, 3)
-            client = await cluster.controller_client(1)
-            with monkeypatch.context() as patch:
-                patch.setattr(MetadataPlane, "ask_quorum", ended)
-                for request in requests:
-                    rpc = rpc_of(request)
-                    version = registrations(BOTH)[rpc.wire_request.api_key].versions.highest
-                    answer = await client.ask(rpc.encode_request(request, CLUSTER_ID, version), version)
-                    assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE, answer
-
-    run(main)
+    async with three_nodes(tmp_path) as cluster:
+        client = await cluster.controller_client(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(MetadataPlane, "ask_quorum", ended)
+            for request in requests:
+                rpc = rpc_of(request)
+                version = registrations(BOTH)[rpc.wire_request.api_key].versions.highest
+                answer = await client.ask(rpc.encode_request(request, CLUSTER_ID, version), version)
+                assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE, answer
     assert not [record for record in caplog.records if record.exc_info]

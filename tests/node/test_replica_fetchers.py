@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import LeaderEpochs
@@ -26,26 +28,23 @@ from kbroker.wire.messages.list_offsets import (
 from tests.patience import SHORT
 
 
-def run(test: Callable[[ReplicaFetchers, dict[int, SimpleNamespace]], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def fetching() -> AsyncIterator[tuple[ReplicaFetchers, dict[int, SimpleNamespace]]]:
     brokers = {2: SimpleNamespace(fenced=False), 3: SimpleNamespace(fenced=False)}
-
-    async def main() -> None:
-        fetchers = ReplicaFetchers(
-            env=SimpleNamespace(now=trio.current_time),
-            network=SimpleNamespace(),
-            config=SimpleNamespace(),  # type: ignore[arg-type]
-            table=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
-            **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles")),  # type: ignore[arg-type]
-            broker_epoch=lambda: 1,
-            address=lambda broker_id: None,
-        )
-        await test(fetchers, brokers)
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    fetchers = ReplicaFetchers(
+        env=SimpleNamespace(now=trio.current_time),
+        network=SimpleNamespace(),
+        config=SimpleNamespace(),  # type: ignore[arg-type]
+        table=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
+        **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles")),  # type: ignore[arg-type]
+        broker_epoch=lambda: 1,
+        address=lambda broker_id: None,
+    )
+    yield fetchers, brokers
 
 
-def test_nobody_waits_while_no_leader_is_suspected() -> None:
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+async def test_nobody_waits_while_no_leader_is_suspected(autojump_clock: MockClock) -> None:
+    async with fetching() as (fetchers, _):
         began = trio.current_time()
         await fetchers.until_clear()
         fetchers.suspect(2)
@@ -53,11 +52,9 @@ def test_nobody_waits_while_no_leader_is_suspected() -> None:
         await fetchers.until_clear()
         assert trio.current_time() == began
 
-    run(test)
 
-
-def test_who_asks_waits_until_the_suspect_is_fenced() -> None:
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+async def test_who_asks_waits_until_the_suspect_is_fenced(autojump_clock: MockClock) -> None:
+    async with fetching() as (fetchers, brokers):
         began = trio.current_time()
         fetchers.suspect(2)
         waited_for = []
@@ -77,11 +74,9 @@ def test_who_asks_waits_until_the_suspect_is_fenced() -> None:
         assert waited_for == [{2}, {2}]
         assert await fetchers.until_clear() == frozenset()
 
-    run(test)
 
-
-def test_a_suspicion_that_does_not_come_true_is_forgotten() -> None:
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+async def test_a_suspicion_that_does_not_come_true_is_forgotten(autojump_clock: MockClock) -> None:
+    async with fetching() as (fetchers, _):
         began = trio.current_time()
         fetchers.suspect(2)
         await trio.sleep(0.1)
@@ -91,11 +86,9 @@ def test_a_suspicion_that_does_not_come_true_is_forgotten() -> None:
         await fetchers.until_clear()
         assert abs(trio.current_time() - began - SUSPICION_SECONDS - 0.1) < 1e-6
 
-    run(test)
-
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_leader_has_to_answer_in_time(known: bool) -> None:
+async def test_a_leader_has_to_answer_in_time(autojump_clock: MockClock, known: bool) -> None:
     """Also one that has moved to another address: whoever asks the old one has to come to an end."""
 
     fetcher: LeaderFetcher
@@ -116,8 +109,7 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
 
         def close(self) -> None: ...
 
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
-        nonlocal fetcher, began
+    async with fetching() as (fetchers, _):
         began = trio.current_time()
         fetchers.config.replica_socket_timeout_ms = 30_000
         fetchers.config.replica_fetch_backoff_ms = 1000
@@ -139,8 +131,6 @@ def test_a_leader_has_to_answer_in_time(known: bool) -> None:
         first, second = 10 + FIRST_BACKOFF, 10 + FIRST_BACKOFF + 30 + 2 * FIRST_BACKOFF
         assert peer.asked == pytest.approx([0, first, second])
         assert second + 30 < trio.current_time() - began < second + 32
-
-    run(test)
 
 
 def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000) -> LeaderFetcher:
@@ -174,7 +164,9 @@ def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int =
 
 
 @pytest.mark.parametrize("backoff_ms", [1000, 0])
-def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int) -> None:
+async def test_bounds_that_could_not_be_looked_up_are_looked_up_again(
+    autojump_clock: MockClock, backoff_ms: int
+) -> None:
     """With nothing else to follow, an offset out of range is asked about until the leader tells its bounds."""
     asked: list[float] = []
     fetcher: LeaderFetcher
@@ -185,23 +177,23 @@ def test_bounds_that_could_not_be_looked_up_are_looked_up_again(backoff_ms: int)
             fetcher.remove(("t", 0))
         raise OSError("the connection broke")
 
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
-        nonlocal fetcher
+    most = 60 / FIRST_BACKOFF + 1
+    async with fetching() as (fetchers, _):
         fetcher = with_one_out_of_range(fetchers, fail, backoff_ms)
         with trio.move_on_after(60):
             await fetcher.run()
         assert 20 < len(asked) <= most, "but not all the time"
 
-    most = 60 / FIRST_BACKOFF + 1
-    run(test)
-
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answers: bool) -> None:
+async def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(
+    autojump_clock: MockClock, answers: bool
+) -> None:
     """As when another becomes the leader, or the topic is deleted."""
     asked: list[Any] = []
 
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+    async with fetching() as (fetchers, _):
+
         async def ask(request_class: type[Any], make: Any) -> Any:
             asked.append(request_class)
             fetcher.remove(("t", 0))
@@ -214,10 +206,8 @@ def test_what_is_given_up_while_its_bounds_are_looked_up_is_all_that_ends(answer
             await fetcher.run()
         assert set(asked) == {ListOffsetsRequest}
 
-    run(test)
 
-
-def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
+async def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher(autojump_clock: MockClock) -> None:
     """Others are followed by the same task."""
     asked: list[Any] = []
     fetcher: LeaderFetcher
@@ -230,19 +220,16 @@ def test_a_mistake_in_one_log_that_was_out_of_range_ends_no_fetcher() -> None:
         bounds = ListOffsetsPartitionResponse(partition_index=0, offset=5)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[bounds])]), 7
 
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
-        nonlocal fetcher
+    async with fetching() as (fetchers, _):
         fetcher = with_one_out_of_range(fetchers, ask)
         fetcher.followed[0].read_only = False  # a partition as this one has no log
         with trio.fail_after(SHORT):
             await fetcher.run()
         assert asked == [ListOffsetsRequest, ListOffsetsRequest, FetchRequest]
 
-    run(test)
 
-
-def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched() -> None:
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+async def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched(autojump_clock: MockClock) -> None:
+    async with fetching() as (fetchers, _):
         fetcher = with_one_out_of_range(fetchers, None)
         fetcher._forget(("t", 0))
         (broken,) = fetcher.followed
@@ -257,11 +244,12 @@ def test_a_mistake_in_one_log_keeps_no_other_from_being_fetched() -> None:
         assert [(each.partition, each.fetch_offset) for each in request.topics[0].partitions] == [(1, 7)]
         assert ("t", 0) in fetcher._aside, "it is tried again later"
 
-    run(test)
 
-
-def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+async def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("ERROR", "kbroker.node.replicas.replica_fetcher")
+    async with fetching() as (fetchers, _):
         fetcher = with_one_out_of_range(fetchers, None)
         (first,) = fetcher._partitions.values()
         fetcher.add(SimpleNamespace(topic_partition=TopicPartition("t", 1), state=first.partition.state))  # type: ignore[arg-type]
@@ -276,16 +264,15 @@ def test_a_leader_that_denies_is_asked_at_the_longest_interval_and_named_once(ca
             fetcher.remove(("t", index))
         fetcher._back_off(first, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         assert len(caplog.records) == 3
-
-    caplog.set_level("ERROR", "kbroker.node.replicas.replica_fetcher")
-    run(test)
     assert caplog.messages[0] == "broker 2 denies this broker what it follows: TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_a_leader_that_has_a_log_cut_back_again_and_again_is_asked_at_the_longest_interval() -> None:
+async def test_a_leader_that_has_a_log_cut_back_again_and_again_is_asked_at_the_longest_interval(
+    autojump_clock: MockClock,
+) -> None:
     """It gives records, and says then that its own log has others: it is wrong about its leader epochs."""
 
-    async def test(fetchers: ReplicaFetchers, brokers: dict[int, SimpleNamespace]) -> None:
+    async with fetching() as (fetchers, _):
         fetcher = with_one_out_of_range(fetchers, None)
         fetcher.remove(("t", 0))
         log = SimpleNamespace(log_end_offset=33, log_start_offset=0, leader_epochs=LeaderEpochs([(0, 0)]))
@@ -321,5 +308,3 @@ def test_a_leader_that_has_a_log_cut_back_again_and_again_is_asked_at_the_longes
             fetcher._request(17)
             fetcher._take(("t", 1), data)
         assert cuts == [(0, 20), (0, 10), *((second, 10) for second in range(10))]
-
-    run(test)

@@ -27,7 +27,7 @@ class Clocks:
         return self.quotas.meter(ONE_PERCENT)
 
 
-def test_only_the_steps_of_the_request_itself_count(tmp_path: Path) -> None:
+async def test_only_the_steps_of_the_request_itself_count(tmp_path: Path) -> None:
     clocks = Clocks(tmp_path)
 
     async def handler() -> str:
@@ -45,34 +45,28 @@ def test_only_the_steps_of_the_request_itself_count(tmp_path: Path) -> None:
             clocks.busy_s += 100
             await trio.lowlevel.checkpoint()
 
-    async def main() -> None:
-        meter = clocks.meter()
-        clocks.busy_s += 0.05  # decoding
-        meter.stop()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(another)
-            assert await meter.run(handler()) == "answer"
-        # 0.1 s of work in 10 s are one percent: as much as is allowed
-        assert meter.finish(3, None, None, 0) == 0
-        clocks.busy_s += 0.01  # encoding
-        meter.close()
-        # 0.11 s are a tenth too much
-        late = clocks.meter()
-        assert late.finish(3, None, None, 0) == 1000
-
-    trio.run(main)
+    meter = clocks.meter()
+    clocks.busy_s += 0.05  # decoding
+    meter.stop()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(another)
+        assert await meter.run(handler()) == "answer"
+    # 0.1 s of work in 10 s are one percent: as much as is allowed
+    assert meter.finish(3, None, None, 0) == 0
+    clocks.busy_s += 0.01  # encoding
+    meter.close()
+    # 0.11 s are a tenth too much
+    late = clocks.meter()
+    assert late.finish(3, None, None, 0) == 1000
 
 
-def test_what_a_handler_raises_comes_through(tmp_path: Path) -> None:
+async def test_what_a_handler_raises_comes_through(tmp_path: Path) -> None:
     async def handler() -> None:
         await trio.lowlevel.checkpoint()
         raise LookupError("none")
 
-    async def main() -> None:
-        with pytest.raises(LookupError, match="none"):
-            await Clocks(tmp_path).meter().run(handler())
-
-    trio.run(main)
+    with pytest.raises(LookupError, match="none"):
+        await Clocks(tmp_path).meter().run(handler())
 
 
 def test_clients_that_name_themselves_anew_each_time_take_no_memory(tmp_path: Path) -> None:

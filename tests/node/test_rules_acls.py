@@ -184,7 +184,7 @@ def is_late(work: Awaitable[object], begun: threading.Event) -> bool:
     return bool(trio.run(main, clock=clock))
 
 
-def test_a_lazy_answer_runs_in_the_rules_thread() -> None:
+async def test_a_lazy_answer_runs_in_the_rules_thread() -> None:
     threads = []
 
     def lazy(_: object) -> Iterator[Acl]:
@@ -194,13 +194,10 @@ def test_a_lazy_answer_runs_in_the_rules_thread() -> None:
     async def lazy_later(wanted: AclFilter) -> Iterable[Acl]:
         return lazy(wanted)
 
-    async def main() -> None:
-        assert await kept_by(acls=lazy).find(AclFilter()) == [may_write("orders")]
-        assert await kept_by(acls=lazy_later).find(AclFilter()) == [may_write("orders")]
-        removed = kept_by(delete_acls=lambda removal: [lazy(each) for each in removal.filters])
-        assert await removed.delete([AclFilter()], REQUESTER) == [[may_write("orders")]]
-
-    trio.run(main)
+    assert await kept_by(acls=lazy).find(AclFilter()) == [may_write("orders")]
+    assert await kept_by(acls=lazy_later).find(AclFilter()) == [may_write("orders")]
+    removed = kept_by(delete_acls=lambda removal: [lazy(each) for each in removal.filters])
+    assert await removed.delete([AclFilter()], REQUESTER) == [[may_write("orders")]]
     assert len(threads) == 3 and threading.get_ident() not in threads
 
 
@@ -239,32 +236,25 @@ def test_a_lazy_answer_without_an_end_ends_with_its_time() -> None:
     assert ended.wait(SHORT), "its thread has not ended"
 
 
-def test_a_plain_function_may_give_what_is_to_be_awaited() -> None:
+async def test_a_plain_function_may_give_what_is_to_be_awaited() -> None:
     async def later(wanted: AclFilter) -> list[Acl]:
         await trio.sleep(0)
         return [may_write("orders")]
 
-    async def main() -> None:
-        assert await kept_by(acls=lambda wanted: later(wanted)).find(AclFilter()) == [may_write("orders")]
-
-    trio.run(main)
+    assert await kept_by(acls=lambda wanted: later(wanted)).find(AclFilter()) == [may_write("orders")]
 
 
 @pytest.mark.parametrize("answer", [fails, exits, raises_later, lambda question: 5, lambda question: None])
-def test_decisions_are_forgotten_whatever_comes_of_a_change(answer: Any) -> None:
+async def test_decisions_are_forgotten_whatever_comes_of_a_change(answer: Any) -> None:
     told: list[str] = []
-
-    async def main() -> None:
-        keeper = kept_by(lambda: told.append("changed"), acls=answer, create_acls=answer, delete_acls=answer)
-        await is_error(keeper.find(AclFilter()))
-        assert told == []
-        await is_error(keeper.create([may_write("orders")], REQUESTER))
-        assert told
-        told.clear()
-        await is_error(keeper.delete([AclFilter()], REQUESTER))
-        assert told
-
-    trio.run(main)
+    keeper = kept_by(lambda: told.append("changed"), acls=answer, create_acls=answer, delete_acls=answer)
+    await is_error(keeper.find(AclFilter()))
+    assert told == []
+    await is_error(keeper.create([may_write("orders")], REQUESTER))
+    assert told
+    told.clear()
+    await is_error(keeper.delete([AclFilter()], REQUESTER))
+    assert told
 
 
 @pytest.mark.parametrize("lazily", [False, True])

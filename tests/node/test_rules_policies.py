@@ -14,7 +14,7 @@ from kbroker.node.rules.policies import own_policies
 from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.rules import NewTopic
-from tests.node.node_harness import run, running_node
+from tests.node.node_harness import running_node
 from tests.patience import LONG
 
 
@@ -69,28 +69,25 @@ def consenting(topic: NewTopic) -> None:
     """A policy."""
 
 
-def test_the_event_loop_has_turns_between_changes_that_policies_judge(tmp_path: Path) -> None:
-    async def test() -> None:
-        turns = 0
-        at: list[int] = []
+async def test_the_event_loop_has_turns_between_changes_that_policies_judge(tmp_path: Path) -> None:
+    turns = 0
+    at: list[int] = []
 
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
 
-        def step(view: ControllerView) -> ControllerResult[None]:
-            at.append(turns)
-            return ControllerResult(None)
+    def step(view: ControllerView) -> ControllerResult[None]:
+        at.append(turns)
+        return ControllerResult(None)
 
-        properties = {CREATE_TOPIC_POLICY: f"python:{__name__}:consenting"}
-        async with running_node(tmp_path / "node", **properties) as node, trio.open_nursery() as counting:
-            counting.start_soon(count)
-            async with trio.open_nursery() as changes:
-                for _ in range(8):
-                    changes.start_soon(node.broker.services.metadata.submit, step)
-            counting.cancel_scope.cancel()
-        assert len(set(at)) == 8
-
-    run(test)
+    properties = {CREATE_TOPIC_POLICY: f"python:{__name__}:consenting"}
+    async with running_node(tmp_path / "node", **properties) as node, trio.open_nursery() as counting:
+        counting.start_soon(count)
+        async with trio.open_nursery() as changes:
+            for _ in range(8):
+                changes.start_soon(node.broker.services.metadata.submit, step)
+        counting.cancel_scope.cancel()
+    assert len(set(at)) == 8

@@ -6,6 +6,8 @@ Answers and texts are those of Apache Kafka 4.3.1 to the same bytes.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,11 @@ from kbroker.errors import ErrorCode as E
 from kbroker.errors import FatalError
 from kbroker.node.security.sasl.admission import _Keeper
 from kbroker.node.security.security import NodeSecurity
-from kbroker.raft_metadata.controller.scram import credential_record
 from kbroker.runtime.env import RealEnv
-from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversation
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
+from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages import alter_user_scram_credentials as alter
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
@@ -30,7 +31,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.primitives import encode_uvarint
-from tests.node.node_harness import Client, Node, configuration, run, running_node
+from tests.node.node_harness import Client, Node, configuration, running_node
 
 SECRETS = ("alice-secret", "broker-secret", "carol-secret", "wrong-secret")
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -52,21 +53,16 @@ ALICE = b"\0alice\0alice-secret"
 WRONG = b"\0alice\0wrong-secret"
 
 
-def talk(path: Path, test: Any, caplog: pytest.LogCaptureFixture | None = None, /, **more: str) -> None:
-    """Run ``test(node)`` on a node with a SASL listener; no secret gets into its log."""
-
-    async def main() -> None:
+@asynccontextmanager
+async def sasl_node(path: Path, caplog: pytest.LogCaptureFixture | None = None, /, **more: str) -> AsyncIterator[Node]:
+    """A node with a SASL listener; no secret gets into its log."""
+    with caplog.at_level(logging.DEBUG, "kbroker") if caplog else nullcontext():
         async with running_node(path, **{**PROPERTIES, **more}) as node:
-            await test(node)
-
-    if caplog is None:
-        run(main)
-        return
-    with caplog.at_level(logging.DEBUG, "kbroker"):
-        run(main)
-    assert caplog.records, "the node says something"
-    for secret in SECRETS:
-        assert secret not in caplog.text
+            yield node
+    if caplog:
+        assert caplog.records, "the node says something"
+        for secret in SECRETS:
+            assert secret not in caplog.text
 
 
 async def handshake(client: Client, mechanism: str = "PLAIN", version: int = 1) -> Any:
@@ -90,8 +86,8 @@ async def send_bare(client: Client, token: bytes) -> bytes:
     return bytes(await client.stream.receive_some(1000))
 
 
-def test_the_handshake_of_today(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_the_handshake_of_today(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with sasl_node(tmp_path, caplog) as node:
         client = await node.connect()
         versions = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
         assert {17, 36, 50, 51} <= {entry.api_key for entry in versions.api_keys}
@@ -109,11 +105,9 @@ def test_the_handshake_of_today(tmp_path: Path, caplog: pytest.LogCaptureFixture
         assert refused.error_code == E.ILLEGAL_SASL_STATE
         assert refused.error_message == "SaslAuthenticate request received after successful authentication"
 
-    talk(tmp_path, test, caplog)
 
-
-def test_the_handshake_of_old_clients(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_the_handshake_of_old_clients(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with sasl_node(tmp_path, caplog) as node:
         client = await node.connect()
         assert (await handshake(client, version=0)).error_code == 0
         assert await send_bare(client, ALICE) == bytes(4)
@@ -131,66 +125,28 @@ def test_the_handshake_of_old_clients(tmp_path: Path, caplog: pytest.LogCaptureF
         assert int.from_bytes(challenge[:4], "big") == len(challenge) - 4
         assert await send_bare(client, side.respond(challenge[4:])) == b"", "there is no such user"
 
-    talk(tmp_path, test, caplog)
 
-
-def test_scram_by_credentials_of_the_metadata(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_who_has_a_scram_credential_cannot_be_seen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with sasl_node(tmp_path, caplog) as node:
         admin = await logged_in(node)
-        user = parse_add_scram("SCRAM-SHA-256=[name=carol,password=carol-secret,salt=c2FsdA==,iterations=8192]")
-        salted = user.mechanism.salted_password("carol-secret", b"salt", 8192)
+        salted = ScramMechanism.SCRAM_SHA_256.salted_password("carol-secret", b"salt", 8192)
         upsertion = alter.ScramCredentialUpsertion(
             name="carol", mechanism=1, iterations=8192, salt=b"salt", salted_password=salted
         )
         response = await admin.ask(alter.AlterUserScramCredentialsRequest(upsertions=[upsertion]))
         assert [(result.user, result.error_code) for result in response.results] == [("carol", 0)]
-        stored = node.broker.metadata.image.principals.scram["carol", 1]
-        assert stored == credential_record(*user)
-        assert (await scram(node, "SCRAM-SHA-256", "carol", "carol-secret")).error_code == 0
         for name in ("carol", "nobody"):
             client = await node.connect()
             await handshake(client, "SCRAM-SHA-256")
             challenge = bytes((await authenticate(client, f"n,,n={name},r=abc".encode())).auth_bytes)
             _, salt, iterations = challenge.decode().split(",")
-            assert (len(salt), iterations) == (len("s=c2FsdA=="), "i=8192"), "who exists cannot be seen"
-        for mechanism, name, password in (
-            ("SCRAM-SHA-256", "carol", "wrong-secret"),
-            ("SCRAM-SHA-256", "nobody", "carol-secret"),
-            ("SCRAM-SHA-512", "carol", "carol-secret"),
-        ):
-            refused = await scram(node, mechanism, name, password)
-            assert refused.error_code == E.SASL_AUTHENTICATION_FAILED
-            text = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
-            assert refused.error_message == f"{text} {mechanism}"
-        deletion = alter.ScramCredentialDeletion(name="carol", mechanism=1)
-        await admin.ask(alter.AlterUserScramCredentialsRequest(deletions=[deletion]))
-        refused = await scram(node, "SCRAM-SHA-256", "carol", "carol-secret")
-        assert refused.error_code == E.SASL_AUTHENTICATION_FAILED
-
-    talk(tmp_path, test, caplog)
+            assert (len(salt), iterations) == (len("s=c2FsdA=="), "i=8192")
 
 
-async def scram(node: Node, mechanism: str, user: str, password: str) -> Any:
-    """The last answer of an authentication."""
-    client = await node.connect()
-    await handshake(client, mechanism)
-    side = client_mechanism(mechanism, f'{SCRAM_MODULE} required username="{user}" password="{password}";', {}).make(
-        "localhost"
-    )
-    response = await authenticate(client, side.first())
-    assert response.error_code == 0
-    response = await authenticate(client, side.respond(bytes(response.auth_bytes)))
-    if response.error_code == 0:
-        side.respond(bytes(response.auth_bytes))
-        assert side.is_done
-        assert (await client.ask(MetadataRequest(topics=[]), 12)).brokers
-    else:
-        assert await client.closed()
-    return response
-
-
-def test_what_comes_before_it_is_due_ends_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_what_comes_before_it_is_due_ends_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with sasl_node(tmp_path, caplog) as node:
         versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
         for early in (MetadataRequest(topics=[]), SaslAuthenticateRequest(auth_bytes=ALICE)):
             client = await node.connect()
@@ -212,11 +168,9 @@ def test_what_comes_before_it_is_due_ends_the_connection(tmp_path: Path, caplog:
         assert (await client.frame())[:6] == b"\0\0\0\5" + E.UNSUPPORTED_VERSION.to_bytes(2, "big")
         assert (await handshake(client)).error_code == 0
 
-    talk(tmp_path, test, caplog)
 
-
-def test_between_handshake_and_token_nothing_else_is_answered(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_between_handshake_and_token_nothing_else_is_answered(tmp_path: Path) -> None:
+    async with sasl_node(tmp_path) as node:
         for request, version in (
             (SaslHandshakeRequest(mechanism="PLAIN"), 1),
             (ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3),
@@ -231,11 +185,9 @@ def test_between_handshake_and_token_nothing_else_is_answered(tmp_path: Path) ->
         assert (response.brokers, response.topics, response.cluster_id) == ([], [], None)
         assert await client.closed()
 
-    talk(tmp_path, test)
 
-
-def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with sasl_node(tmp_path, caplog) as node:
         noise = await node.connect()
         await noise.stream.send_all(b"\xff\xff\xff\xff")
         assert await noise.closed()
@@ -248,11 +200,9 @@ def test_a_wrong_password_is_told_and_ends_it(tmp_path: Path, caplog: pytest.Log
             assert await client.closed()
         assert "refused a connection from 127.0.0.1: Authentication failed" in caplog.text, "whatever came before"
 
-    talk(tmp_path, test, caplog)
 
-
-def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(node: Node) -> None:
+async def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with sasl_node(tmp_path, caplog, **{"sasl.server.max.receive.size": "1000"}) as node:
         for data in (
             (1001).to_bytes(4, "big"),
             b"\xff\xff\xff\xff",
@@ -280,12 +230,10 @@ def test_frames_that_are_too_large_or_none(tmp_path: Path, caplog: pytest.LogCap
         assert (await client.frame())[:4] == b"\0\0\0\x08"
         assert not [record for record in caplog.records if record.exc_info]
 
-    talk(tmp_path, test, caplog, **{"sasl.server.max.receive.size": "1000"})
-
 
 @pytest.mark.parametrize("where", ["header", "body"])
 @pytest.mark.parametrize("count", [64, 10_001])
-def test_a_stranger_sends_no_more_tagged_fields_than_are_read(tmp_path: Path, where: str, count: int) -> None:
+async def test_a_stranger_sends_no_more_tagged_fields_than_are_read(tmp_path: Path, where: str, count: int) -> None:
     """The limits of Kafka 4.4's readers (10,000 tagged fields, a million elements) hold before authentication, and
     narrower ones (`tests/wire/test_hostile.py`)."""
     tags = encode_uvarint(count) + b"".join(encode_uvarint(100 + tag) + b"\0" for tag in range(count))
@@ -294,7 +242,7 @@ def test_a_stranger_sends_no_more_tagged_fields_than_are_read(tmp_path: Path, wh
     body = b"\2a\0021"
     frame = header[:-1] + tags + body + b"\0" if where == "header" else header + body + tags
 
-    async def test(node: Node) -> None:
+    async with sasl_node(tmp_path) as node:
         client = await node.connect()
         await client.stream.send_all(len(frame).to_bytes(4, "big") + frame)
         if count == 64:
@@ -302,11 +250,9 @@ def test_a_stranger_sends_no_more_tagged_fields_than_are_read(tmp_path: Path, wh
         else:
             assert await client.closed()
 
-    talk(tmp_path, test)
 
-
-def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    async with sasl_node(tmp_path) as node:
         for server in node.broker.listeners:
             server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, handshake=0.5)
         silent, half, begun = [await node.connect() for _ in range(3)]
@@ -315,11 +261,10 @@ def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) ->
         for client in (silent, half, begun):
             assert await client.closed()
 
-    talk(tmp_path, test)
 
-
-def test_a_renewal_that_fails_before_the_session_is_looked_after_ends_it_as_well(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_renewal_that_fails_before_the_session_is_looked_after_ends_it_as_well(tmp_path: Path) -> None:
+    more = {f"{LISTENER}.plain.connections.max.reauth.ms": "60000", "connection.failed.authentication.delay.ms": "500"}
+    async with sasl_node(tmp_path, **more) as node:
         client = await node.connect()
         await handshake(client)
         client.send_now(SaslAuthenticateRequest(auth_bytes=ALICE), 2)  # all of it is there before the node has a turn
@@ -331,9 +276,6 @@ def test_a_renewal_that_fails_before_the_session_is_looked_after_ends_it_as_well
         with pytest.raises(EOFError):  # and the request behind it is not answered
             await client.receive()
 
-    more = {f"{LISTENER}.plain.connections.max.reauth.ms": "60000", "connection.failed.authentication.delay.ms": "500"}
-    talk(tmp_path, test, **more)
-
 
 BUILDER = """
 def build(peer):
@@ -341,12 +283,18 @@ def build(peer):
 """
 
 
-def test_a_session_that_is_renewed_keeps_the_principal_that_a_rule_has_built(tmp_path: Path) -> None:
+async def test_a_session_that_is_renewed_keeps_the_principal_that_a_rule_has_built(tmp_path: Path) -> None:
     """Alice of the mechanism may do everything; on this listener she is another, and stays so."""
     file = tmp_path / "builder.py"
     file.write_text(BUILDER)
 
-    async def test(node: Node) -> None:
+    more = {
+        "principal.builder.class": f"python:{file}:build",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:alice;User:broker;User:ANONYMOUS",
+        f"{LISTENER}.plain.connections.max.reauth.ms": "60000",
+    }
+    async with sasl_node(tmp_path, **more) as node:
         client = await logged_in(node)
         for is_again in (False, True):
             if is_again:
@@ -355,17 +303,9 @@ def test_a_session_that_is_renewed_keeps_the_principal_that_a_rule_has_built(tmp
             asked = await client.ask(DescribeUserScramCredentialsRequest(users=None), 0)
             assert asked.error_code == E.CLUSTER_AUTHORIZATION_FAILED
 
-    more = {
-        "principal.builder.class": f"python:{file}:build",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:alice;User:broker;User:ANONYMOUS",
-        f"{LISTENER}.plain.connections.max.reauth.ms": "60000",
-    }
-    talk(tmp_path, test, **more)
 
-
-def test_a_session_that_has_ended_serves_nothing_but_its_renewal(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
+async def test_a_session_that_has_ended_serves_nothing_but_its_renewal(tmp_path: Path) -> None:
+    async with sasl_node(tmp_path, **{"connections.max.reauth.ms": "1"}) as node:
         client = await logged_in(node)
         with pytest.raises(EOFError):
             while True:  # until the millisecond is over
@@ -374,8 +314,6 @@ def test_a_session_that_has_ended_serves_nothing_but_its_renewal(tmp_path: Path)
         response = await handshake(client)
         assert response.error_code == 0
         assert (await authenticate(client, ALICE)).error_code == 0
-
-    talk(tmp_path, test, **{"connections.max.reauth.ms": "1"})
 
 
 class Served:
@@ -393,33 +331,29 @@ class Served:
 
 
 @pytest.mark.parametrize("password", ["alice-secret", "wrong-secret"])
-def test_a_session_ends_and_is_renewed_in_time(password: str) -> None:
+async def test_a_session_ends_and_is_renewed_in_time(autojump_clock: trio.testing.MockClock, password: str) -> None:
     users = PasswordTable({"alice": "alice-secret"})
-
-    async def main() -> None:
-        mechanisms = {"PLAIN": OfferedMechanism(lambda: PlainServer(users.check), 10_000)}
-        start = trio.current_time()
-        session = SaslConversation(mechanisms, trio.current_time, lambda: 0)
+    mechanisms = {"PLAIN": OfferedMechanism(lambda: PlainServer(users.check), 10_000)}
+    start = trio.current_time()
+    session = SaslConversation(mechanisms, trio.current_time, lambda: 0)
+    session.handshake("PLAIN")
+    await session.authenticate(ALICE)
+    connection: Any = Served()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_Keeper(session, 2.0, connection).keep)
+        await trio.sleep(15)
         session.handshake("PLAIN")
-        await session.authenticate(ALICE)
-        connection: Any = Served()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_Keeper(session, 2.0, connection).keep)
-            await trio.sleep(15)
-            session.handshake("PLAIN")
-            await session.authenticate(f"\0alice\0{password}".encode())
-            await trio.sleep(20)
-            told = [(round(at - start, 3), keys) for at, keys in connection.told]
-            if password == "alice-secret":
-                assert told == [(10.0, (17, 36)), (15.0, None), (25.0, (17, 36))]
-                assert not connection.scope.cancel_called
-            else:
-                assert told == [(10.0, (17, 36)), (15.0, ())]
-                assert connection.scope.cancel_called
-            for callback in connection.when_closed:
-                callback()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        await session.authenticate(f"\0alice\0{password}".encode())
+        await trio.sleep(20)
+        told = [(round(at - start, 3), keys) for at, keys in connection.told]
+        if password == "alice-secret":
+            assert told == [(10.0, (17, 36)), (15.0, None), (25.0, (17, 36))]
+            assert not connection.scope.cancel_called
+        else:
+            assert told == [(10.0, (17, 36)), (15.0, ())]
+            assert connection.scope.cancel_called
+        for callback in connection.when_closed:
+            callback()
 
 
 @pytest.mark.parametrize(

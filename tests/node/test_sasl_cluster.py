@@ -31,7 +31,7 @@ from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
 from tests.node.node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
-from tests.node.quorum_harness import LISTENER, Quorum, quorum
+from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
 from tests.patience import LONG
 
 MECHANISM = "SCRAM-SHA-512"
@@ -126,9 +126,7 @@ def test_nodes_log_in_to_one_another(
         monkeypatch.setattr(MetadataPlane, "scram_credential", watched)
         format_nodes(tmp_path)
         options: dict[str, Any] = {**PROPERTIES, "connections.max.reauth.ms": "300"}
-        async with quorum(tmp_path, **options) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
+        async with three_nodes(tmp_path, **options) as cluster:
             admin = await logged_in(cluster.node(1))
             created = await admin.ask(
                 CreateTopicsRequest(
@@ -197,7 +195,7 @@ PLAIN_LINE = (
 )
 
 
-def test_nodes_change_the_mechanism_by_which_they_log_in_to_one_another(tmp_path: Path) -> None:
+async def test_nodes_change_the_mechanism_by_which_they_log_in_to_one_another(tmp_path: Path) -> None:
     """Broker after broker, at run time, each by itself; in the end none takes the mechanism of their files any more."""
     own = "listener.name.plaintext"
 
@@ -207,40 +205,35 @@ def test_nodes_change_the_mechanism_by_which_they_log_in_to_one_another(tmp_path
         [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
         assert answer.error_code == 0, answer.error_message
 
-    async def test() -> None:
-        format_nodes(tmp_path)
-        async with quorum(tmp_path, properties=PROPERTIES) as cluster:
-            await cluster.start(1, 2, 3)
-            await cluster.await_leader()
-            admins = {node_id: await logged_in(cluster.node(node_id)) for node_id in cluster.nodes}
-            steps: list[dict[str, str]] = [
-                {f"{own}.plain.sasl.jaas.config": PLAIN_LINE, f"{own}.sasl.enabled.mechanisms": f"{MECHANISM},PLAIN"},
-                {"sasl.mechanism.inter.broker.protocol": "PLAIN"},
-                {f"{own}.sasl.enabled.mechanisms": "PLAIN"},
-            ]
-            for step in steps:
-                for node_id, admin in admins.items():
-                    await alter(admin, node_id, **step)
-            await cluster.stop(3)
-            await cluster.start(3)
-            client = await cluster.node(3).connect()
-            refused = await client.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
-            assert refused.mechanisms == ["PLAIN"]
-            wish = CreatableTopic(name="t", num_partitions=3, replication_factor=3)
-            created = await admins[1].ask(CreateTopicsRequest(topics=[wish], timeout_ms=60_000))
-            assert created.topics[0].error_code == 0
-            await cluster.topics_everywhere(["t"])
-            for partition in range(3):
-                led = {p.leader for p in cluster.newest_image().topics.by_name["t"].partitions.values()}
-                assert led == {1, 2, 3}
-                leader = cluster.newest_image().topics.by_name["t"].partitions[partition].leader
-                client = await cluster.node(leader).connect()
-                await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-                answer = await client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"))
-                assert answer.error_code == 0
-                produced = await client.ask(produce_request("t", batch(b"x"), acks=-1, partition=partition), 12)
-                assert produced.responses[0].partition_responses[0].error_code == 0
-            isr = [set(p.isr) for p in cluster.newest_image().topics.by_name["t"].partitions.values()]
-            assert isr == [{1, 2, 3}] * 3, "all of them fetch"
-
-    run(test)
+    format_nodes(tmp_path)
+    async with three_nodes(tmp_path, properties=PROPERTIES) as cluster:
+        admins = {node_id: await logged_in(cluster.node(node_id)) for node_id in cluster.nodes}
+        steps: list[dict[str, str]] = [
+            {f"{own}.plain.sasl.jaas.config": PLAIN_LINE, f"{own}.sasl.enabled.mechanisms": f"{MECHANISM},PLAIN"},
+            {"sasl.mechanism.inter.broker.protocol": "PLAIN"},
+            {f"{own}.sasl.enabled.mechanisms": "PLAIN"},
+        ]
+        for step in steps:
+            for node_id, admin in admins.items():
+                await alter(admin, node_id, **step)
+        await cluster.stop(3)
+        await cluster.start(3)
+        client = await cluster.node(3).connect()
+        refused = await client.ask(SaslHandshakeRequest(mechanism=MECHANISM), 1)
+        assert refused.mechanisms == ["PLAIN"]
+        wish = CreatableTopic(name="t", num_partitions=3, replication_factor=3)
+        created = await admins[1].ask(CreateTopicsRequest(topics=[wish], timeout_ms=60_000))
+        assert created.topics[0].error_code == 0
+        await cluster.topics_everywhere(["t"])
+        for partition in range(3):
+            led = {p.leader for p in cluster.newest_image().topics.by_name["t"].partitions.values()}
+            assert led == {1, 2, 3}
+            leader = cluster.newest_image().topics.by_name["t"].partitions[partition].leader
+            client = await cluster.node(leader).connect()
+            await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            answer = await client.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"))
+            assert answer.error_code == 0
+            produced = await client.ask(produce_request("t", batch(b"x"), acks=-1, partition=partition), 12)
+            assert produced.responses[0].partition_responses[0].error_code == 0
+        isr = [set(p.isr) for p in cluster.newest_image().topics.by_name["t"].partitions.values()]
+        assert isr == [{1, 2, 3}] * 3, "all of them fetch"

@@ -10,7 +10,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.node.node_harness import Client, Node, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, produce_request, running_node
 from tests.node.node_harness import batch as records
 from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch
 from tests.node.share_state_harness import GROUP, errors, find, initialize, until_loaded
@@ -35,98 +35,86 @@ async def new_topic(node: Node, client: Client) -> Uuid:
     return topic_id
 
 
-def test_a_topic_that_is_deleted_under_a_fetch_that_waits(tmp_path: Path) -> None:
+async def test_a_topic_that_is_deleted_under_a_fetch_that_waits(tmp_path: Path) -> None:
     """KAFKA-20533: the answer was UNKNOWN_SERVER_ERROR. A topic of the same name begins anew, by its own id.
 
     The session knows the name of the one that is gone, as Apache Kafka 4.4.0's does; another session does not.
     """
-
-    async def scenario() -> None:
-        async with running_node(tmp_path, **FEW) as node:
-            member, other = await node.connect(), await node.connect()
-            topic_id = await new_topic(node, other)
-            await other.ask(produce_request("t", records(b"a", b"b")), 9)
-            acquired = part(await member.ask(share_fetch(topic_id, max_wait_ms=10_000))).acquired_records
-            assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 1, 1)]
-            await member.send(share_fetch(topic_id, 1, max_wait_ms=3_600_000))
-            await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
-            with trio.fail_after(SHORT):
-                assert part((await member.receive())[1]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert part(await member.ask(share_fetch(topic_id, 2))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            stranger = part(await member.ask(share_fetch(topic_id, member_id="stranger")))
-            assert stranger.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-            again = await new_topic(node, other)
-            await other.ask(produce_request("t", records(b"c")), 9)
-            answer = part(await member.ask(share_fetch(again, max_wait_ms=10_000)))
-            assert answer.error_code == 0
-            acquired = answer.acquired_records
-            assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 0, 1)]
-
-    run(scenario)
+    async with running_node(tmp_path, **FEW) as node:
+        member, other = await node.connect(), await node.connect()
+        topic_id = await new_topic(node, other)
+        await other.ask(produce_request("t", records(b"a", b"b")), 9)
+        acquired = part(await member.ask(share_fetch(topic_id, max_wait_ms=10_000))).acquired_records
+        assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 1, 1)]
+        await member.send(share_fetch(topic_id, 1, max_wait_ms=3_600_000))
+        await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
+        with trio.fail_after(SHORT):
+            assert part((await member.receive())[1]).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert part(await member.ask(share_fetch(topic_id, 2))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        stranger = part(await member.ask(share_fetch(topic_id, member_id="stranger")))
+        assert stranger.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        again = await new_topic(node, other)
+        await other.ask(produce_request("t", records(b"c")), 9)
+        answer = part(await member.ask(share_fetch(again, max_wait_ms=10_000)))
+        assert answer.error_code == 0
+        acquired = answer.acquired_records
+        assert [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired] == [(0, 0, 1)]
 
 
-def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: Path) -> None:
+async def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: Path) -> None:
     """Members that wait get what comes back when its lock ends; each delivery that is counted was somebody's answer."""
+    async with running_node(tmp_path, **FEW) as node:
+        other = await node.connect()
+        topic_id = await new_topic(node, other)
+        await configure(other, GROUP_TYPE, GROUP, share_delivery_count_limit="10")
+        await other.ask(produce_request("t", records(b"a", b"b", b"c")), 9)
+        services: Any = node.broker.services
+        counts: dict[int, list[int]] = {0: [], 1: [], 2: []}
 
-    async def scenario() -> None:
-        async with running_node(tmp_path, **FEW) as node:
-            other = await node.connect()
-            topic_id = await new_topic(node, other)
-            await configure(other, GROUP_TYPE, GROUP, share_delivery_count_limit="10")
-            await other.ask(produce_request("t", records(b"a", b"b", b"c")), 9)
-            services: Any = node.broker.services
-            counts: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        async def work(member: Member) -> None:
+            while True:
+                for first, last, count in await member.fetch(2):
+                    for offset in range(first, last + 1):
+                        counts[offset].append(count)
 
-            async def work(member: Member) -> None:
-                while True:
-                    for first, last, count in await member.fetch(2):
-                        for offset in range(first, last + 1):
-                            counts[offset].append(count)
+        async def is_handed_out() -> bool:
+            led = services.share_groups().partitions.led()
+            return bool(led and led[0].core is not None and led[0].core.next_fetch_offset() == 3)
 
-            async def is_handed_out() -> bool:
-                led = services.share_groups().partitions.led()
-                return bool(led and led[0].core is not None and led[0].core.next_fetch_offset() == 3)
-
-            async with trio.open_nursery() as nursery:
-                for name in ("one", "two", "three"):
-                    nursery.start_soon(work, Member(await node.connect(), topic_id, member_id=name))
+        async with trio.open_nursery() as nursery:
+            for name in ("one", "two", "three"):
+                nursery.start_soon(work, Member(await node.connect(), topic_id, member_id=name))
+            await until(is_handed_out)
+            for _ in range(8):
+                services.share_groups().partitions.expire_locks()
                 await until(is_handed_out)
-                for _ in range(8):
-                    services.share_groups().partitions.expire_locks()
-                    await until(is_handed_out)
 
-                async def all_came() -> bool:
-                    return all(len(found) >= 9 for found in counts.values())
+            async def all_came() -> bool:
+                return all(len(found) >= 9 for found in counts.values())
 
-                await until(all_came)
-                nursery.cancel_scope.cancel()
-            assert all(sorted(found) == [*range(1, 10)] for found in counts.values()), counts
-
-    run(scenario)
+            await until(all_came)
+            nursery.cancel_scope.cancel()
+        assert all(sorted(found) == [*range(1, 10)] for found in counts.values()), counts
 
 
-def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp_path: Path) -> None:
+async def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp_path: Path) -> None:
     """A group whose last session has ended is forgotten once its connection begins a session of another group."""
+    async with running_node(tmp_path, **FEW) as node:
+        client = await node.connect()
+        topic_id = await new_topic(node, client)
+        manager: Any = node.broker.share_groups.parts().partitions  # type: ignore[union-attr]
+        for number in range(20):
+            opening = share_fetch(topic_id)
+            opening.group_id = f"group-{number}"
+            assert not (await client.ask(opening)).error_code
+            ending = share_fetch(topic_id, -1)
+            ending.group_id = opening.group_id
+            if number != 5:
+                assert not (await client.ask(ending)).error_code
+        [groups] = manager._groups_of.values()
+        assert groups == {"group-5", "group-19"}
 
-    async def scenario() -> None:
-        async with running_node(tmp_path, **FEW) as node:
-            client = await node.connect()
-            topic_id = await new_topic(node, client)
-            manager: Any = node.broker.share_groups.parts().partitions  # type: ignore[union-attr]
-            for number in range(20):
-                opening = share_fetch(topic_id)
-                opening.group_id = f"group-{number}"
-                assert not (await client.ask(opening)).error_code
-                ending = share_fetch(topic_id, -1)
-                ending.group_id = opening.group_id
-                if number != 5:
-                    assert not (await client.ask(ending)).error_code
-            [groups] = manager._groups_of.values()
-            assert groups == {"group-5", "group-19"}
+        async def only_theirs() -> bool:
+            return bool({led.key.group_id for led in manager.led()} <= groups)
 
-            async def only_theirs() -> bool:
-                return bool({led.key.group_id for led in manager.led()} <= groups)
-
-            await until(only_theirs)
-
-    run(scenario)
+        await until(only_theirs)

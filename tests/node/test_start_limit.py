@@ -13,42 +13,34 @@ import trio.testing
 from kbroker.errors import FatalError
 from kbroker.node.parts import StartLimit
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.node.node_harness import run
 from tests.node.process_harness import ROOT
 from tests.node.quorum_harness import quorum
 from tests.patience import LONG
 
 
-def test_a_broker_whose_controllers_are_not_there_ends(tmp_path: Path) -> None:
+async def test_a_broker_whose_controllers_are_not_there_ends(tmp_path: Path) -> None:
     """One voter of three is up: there is never a leader, whom a node could register with."""
-
-    async def test() -> None:
-        with pytest.RaisesGroup(FatalError, flatten_subgroups=True, allow_unwrapped=True) as caught:
-            async with quorum(tmp_path, server_max_startup_time_ms="300") as cluster:
-                with trio.fail_after(LONG):
-                    await cluster.start(1)
-        assert caught.group_contains(FatalError, match=r"not up within server.max.startup.time.ms \(300 ms\)")
-
-    run(test)
+    with pytest.RaisesGroup(FatalError, flatten_subgroups=True, allow_unwrapped=True) as caught:
+        async with quorum(tmp_path, server_max_startup_time_ms="300") as cluster:
+            with trio.fail_after(LONG):
+                await cluster.start(1)
+    assert caught.group_contains(FatalError, match=r"not up within server.max.startup.time.ms \(300 ms\)")
 
 
-def test_what_was_started_in_time_goes_on() -> None:
+async def test_what_was_started_in_time_goes_on(autojump_clock: trio.testing.MockClock) -> None:
     done: list[str] = []
 
     async def work(name: str, seconds: float) -> None:
         await trio.sleep(seconds)
         done.append(name)
 
-    async def test() -> None:
-        async with trio.open_nursery() as nursery:
-            with StartLimit(1000).up_in_time():
-                nursery.start_soon(work, "in the background", 9)
-                await work("the start", 0.9)
-        with pytest.raises(FatalError, match=r"\(1000 ms\)"):  # noqa: SIM117 - not the other way round
-            with StartLimit(1000).up_in_time():
-                await work("too long", 1.1)
-
-    trio.run(test, clock=trio.testing.MockClock(autojump_threshold=0))
+    async with trio.open_nursery() as nursery:
+        with StartLimit(1000).up_in_time():
+            nursery.start_soon(work, "in the background", 9)
+            await work("the start", 0.9)
+    with pytest.raises(FatalError, match=r"\(1000 ms\)"):  # noqa: SIM117 - not the other way round
+        with StartLimit(1000).up_in_time():
+            await work("too long", 1.1)
     assert done == ["the start", "in the background"]
 
 

@@ -35,7 +35,7 @@ from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscr
 from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 from tests.node.metrics_pages import LISTENER, found, port_of, scrape
 from tests.node.metrics_pages import value as value_of
-from tests.node.node_harness import run, running_node
+from tests.node.node_harness import running_node
 from tests.patience import LONG, eventually
 from tests.telemetry.test_otlp import payload, point
 
@@ -83,23 +83,19 @@ class World:
 GOOD = payload(point(Point("a.b", "gauge", 7, {"k": "v"}, 1)))
 
 
-def test_a_callable_gets_what_is_pushed_and_no_bomb() -> None:
+async def test_a_callable_gets_what_is_pushed_and_no_bomb() -> None:
     got: list[ClientMetrics] = []
     world = World(got.append)
-
-    async def main() -> None:
-        for codec in CompressionType:
-            data = GOOD if codec is CompressionType.NONE else compress(codec, GOOD)
-            assert await world.push(data, codec) == E.NONE
-            if codec is not CompressionType.NONE:
-                bomb = compress(codec, bytes(MOST_BYTES * 10))
-                assert len(bomb) < MOST_BYTES and await world.push(bomb, codec) == E.INVALID_RECORD
-                assert await world.push(b"\xff" * 99, codec) == E.INVALID_RECORD
-        assert await world.push(b"\xff" * 99) == E.INVALID_RECORD
-        assert await world.push(bytes(MOST_BYTES + 1)) == E.TELEMETRY_TOO_LARGE
-        assert await world.push(b"") == E.NONE  # as the last push of a client without anything to say
-
-    trio.run(main)
+    for codec in CompressionType:
+        data = GOOD if codec is CompressionType.NONE else compress(codec, GOOD)
+        assert await world.push(data, codec) == E.NONE
+        if codec is not CompressionType.NONE:
+            bomb = compress(codec, bytes(MOST_BYTES * 10))
+            assert len(bomb) < MOST_BYTES and await world.push(bomb, codec) == E.INVALID_RECORD
+            assert await world.push(b"\xff" * 99, codec) == E.INVALID_RECORD
+    assert await world.push(b"\xff" * 99) == E.INVALID_RECORD
+    assert await world.push(bytes(MOST_BYTES + 1)) == E.TELEMETRY_TOO_LARGE
+    assert await world.push(b"") == E.NONE  # as the last push of a client without anything to say
     assert [(pushed.client_id, pushed.points, pushed.payload, pushed.push_interval_ms) for pushed in got] == [
         ("me", (Point("a.b", "gauge", 7, {"k": "v"}, 1),), GOOD, 300_000)
     ] * len(CompressionType)
@@ -113,15 +109,11 @@ def test_a_receiver_that_fails_is_told_to_the_client(caplog: pytest.LogCaptureFi
     assert "test fails, and nothing" in caplog.text and "secret" not in caplog.text
 
 
-def test_the_file_stays_bounded(tmp_path: Path) -> None:
+async def test_the_file_stays_bounded(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
     world = World(MetricsFile(str(path), 3000))
-
-    async def main() -> None:
-        for _ in range(30):
-            assert await world.push(GOOD) == E.NONE
-
-    trio.run(main)
+    for _ in range(30):
+        assert await world.push(GOOD) == E.NONE
     assert sorted(tmp_path.iterdir()) == [path, tmp_path / "metrics.1"]
     for file in tmp_path.iterdir():
         assert file.stat().st_size <= 3000 and file.stat().st_mode & 0o777 == 0o600
@@ -194,22 +186,18 @@ def test_no_subscription_no_metrics_of_clients() -> None:
         assert value_of(scrape(port_of(broker)), "kbroker_client_metrics_series") == 0
 
 
-def test_a_thousand_clients_on_one_connection(tmp_path: Path) -> None:
+async def test_a_thousand_clients_on_one_connection(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
-
-    async def main() -> None:
-        async with running_node(tmp_path / "node", **{"metric.reporters": f"file:{path}"}) as node:
-            client = await node.connect()
-            for _ in range(1000):
-                got = await client.ask(GetTelemetrySubscriptionsRequest())
-                assert got.error_code == E.NONE and got.push_interval_ms == 300_000
-                push = PushTelemetryRequest(
-                    client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=GOOD
-                )
-                assert (await client.ask(push)).error_code == E.NONE
-            assert (await client.ask(push)).error_code == E.THROTTLING_QUOTA_EXCEEDED
-
-    run(main)
+    async with running_node(tmp_path / "node", **{"metric.reporters": f"file:{path}"}) as node:
+        client = await node.connect()
+        for _ in range(1000):
+            got = await client.ask(GetTelemetrySubscriptionsRequest())
+            assert got.error_code == E.NONE and got.push_interval_ms == 300_000
+            push = PushTelemetryRequest(
+                client_instance_id=got.client_instance_id, subscription_id=got.subscription_id, metrics=GOOD
+            )
+            assert (await client.ask(push)).error_code == E.NONE
+        assert (await client.ask(push)).error_code == E.THROTTLING_QUOTA_EXCEEDED
     clients = latest_pushes([path])
     assert len(clients) == 1000 and all(len(client["points"]) == 1 for client in clients.values())
 

@@ -8,8 +8,8 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +55,15 @@ async def call(client: ssl.SSLSocket, step: Callable[[], Any]) -> Any:
             await trio.lowlevel.wait_writable(client)
 
 
-def with_pair(test: Callable[[TlsStream, ssl.SSLSocket], Awaitable[None]]) -> None:
-    """Run a test with both ends connected."""
-
-    async def main() -> None:
-        stream, client = pair()
-        with trio.fail_after(LONG), client:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(stream.handshake)
-                await call(client, client.do_handshake)
-            await test(stream, client)
-            stream.close()
-
-    trio.run(main)
+@asynccontextmanager
+async def connected_pair() -> AsyncIterator[tuple[TlsStream, ssl.SSLSocket]]:
+    stream, client = pair()
+    with trio.fail_after(LONG), client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.handshake)
+            await call(client, client.do_handshake)
+        yield stream, client
+        stream.close()
 
 
 async def read(client: ssl.SSLSocket, size: int) -> bytes:
@@ -94,14 +90,14 @@ async def write_all(stream: TlsStream, write: Callable[[int], int], size: int) -
 
 
 @pytest.mark.parametrize("how", ["send", "sendmsg", "sendfile", "send_more"])
-def test_a_slow_reader_gets_every_byte_and_costs_one_piece(tmp_path: Path, how: str) -> None:
+async def test_a_slow_reader_gets_every_byte_and_costs_one_piece(tmp_path: Path, how: str) -> None:
     size = 3 * PIECE + 12345
     data = os.urandom(size)
     (tmp_path / "log").write_bytes(data)
     view = memoryview(data)
     header = b"header"
 
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+    async with connected_pair() as (stream, client):
         with open(tmp_path / "log", "rb") as log:
             ways: dict[str, Callable[[int], int]] = {
                 "send": lambda at: stream.send(view[at:]),
@@ -126,18 +122,16 @@ def test_a_slow_reader_gets_every_byte_and_costs_one_piece(tmp_path: Path, how: 
             assert received == (header if how == "send_more" else b"") + data
             assert waited, "the reader was not slow"
 
-    with_pair(test)
-
 
 @pytest.mark.parametrize("has_preadv", [True, False])
-def test_a_reply_before_file_bytes_shares_their_record(
+async def test_a_reply_before_file_bytes_shares_their_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_preadv: bool
 ) -> None:
     if not has_preadv:
         monkeypatch.delattr(os, "preadv", raising=False)
     (tmp_path / "log").write_bytes(b"records")
 
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+    async with connected_pair() as (stream, client):
         assert stream.send_more([b"he", b"ad"]) == 4
         with open(tmp_path / "log", "rb") as log:
             assert stream.sendfile(log.fileno(), 0, 7) == 7
@@ -146,21 +140,17 @@ def test_a_reply_before_file_bytes_shares_their_record(
         with pytest.raises(BlockingIOError):
             stream.send_more([b"x" * (2 * RECORD)])  # too much to hold back
 
-    with_pair(test)
 
-
-def test_small_writes_are_one_record() -> None:
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+async def test_small_writes_are_one_record() -> None:
+    async with connected_pair() as (stream, client):
         assert stream.sendmsg([b"a", bytearray(b"b"), memoryview(b"c")]) == 3
         assert await call(client, lambda: client.recv(100)) == b"abc"
         with pytest.raises(BlockingIOError):
             stream.recv_into(bytearray(1))
 
-    with_pair(test)
 
-
-def test_a_read_takes_all_records_that_fit() -> None:
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+async def test_a_read_takes_all_records_that_fit() -> None:
+    async with connected_pair() as (stream, client):
         data = os.urandom(3 * RECORD)
 
         async def sends() -> None:
@@ -180,11 +170,9 @@ def test_a_read_takes_all_records_that_fit() -> None:
         assert room == data
         assert not stream.has_pending
 
-    with_pair(test)
 
-
-def test_bytes_that_the_system_does_not_see_are_called_for() -> None:
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+async def test_bytes_that_the_system_does_not_see_are_called_for() -> None:
+    async with connected_pair() as (stream, client):
         await call(client, lambda: client.send(b"0123456789"))
         await stream.wait_readable()
         room = bytearray(4)
@@ -213,11 +201,9 @@ def test_bytes_that_the_system_does_not_see_are_called_for() -> None:
         assert received == b"0123456789abcdefghij"
         assert not stream.has_pending
 
-    with_pair(test)
 
-
-def test_a_stream_that_is_not_watched_any_more_is_not_called() -> None:
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+async def test_a_stream_that_is_not_watched_any_more_is_not_called() -> None:
+    async with connected_pair() as (stream, client):
         await call(client, lambda: client.send(b"0123456789"))
         poller = PendingPoller(EpollPoller())
         called = trio.Event()
@@ -237,14 +223,12 @@ def test_a_stream_that_is_not_watched_any_more_is_not_called() -> None:
             nursery.cancel_scope.cancel()
         assert stream.has_pending
 
-    with_pair(test)
-
 
 @pytest.mark.parametrize("says_so", [True, False])
-def test_an_end_is_told_again_and_again(says_so: bool) -> None:
+async def test_an_end_is_told_again_and_again(says_so: bool) -> None:
     """By close_notify the connection stays open, and the system tells of nothing."""
 
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+    async with connected_pair() as (stream, client):
         await call(client, lambda: client.send(b"last"))
         if says_so:
             with suppress(ssl.SSLWantReadError):
@@ -257,54 +241,42 @@ def test_an_end_is_told_again_and_again(says_so: bool) -> None:
         assert stream.has_pending
         await stream.wait_readable()
 
-    with_pair(test)
 
-
-def test_closing_tells_the_other_side() -> None:
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+async def test_closing_tells_the_other_side() -> None:
+    async with connected_pair() as (stream, client):
         client.suppress_ragged_eofs = False  # type: ignore[attr-defined]  # typeshed does not have it
         stream.close()
         stream.close()
         assert stream.fileno() == -1
         assert await call(client, lambda: client.recv(1)) == b""
 
-    with_pair(test)
 
-
-def test_a_peer_that_is_gone_is_an_error() -> None:
-    async def test(stream: TlsStream, client: ssl.SSLSocket) -> None:
+async def test_a_peer_that_is_gone_is_an_error() -> None:
+    async with connected_pair() as (stream, client):
         client.close()
         with pytest.raises(OSError) as caught:
             for _ in range(100):
                 stream.send(b"x" * 1000)
         assert not isinstance(caught.value, BlockingIOError)
 
-    with_pair(test)
+
+async def test_a_peer_that_is_gone_before_the_handshake_is_an_error() -> None:
+    stream, client = pair()
+    client.close()
+    with pytest.raises(OSError):
+        await stream.handshake()
+    stream.close()
+    assert stream.fileno() == -1
 
 
-def test_a_peer_that_is_gone_before_the_handshake_is_an_error() -> None:
-    async def main() -> None:
-        stream, client = pair()
-        client.close()
-        with pytest.raises(OSError):
-            await stream.handshake()
-        stream.close()
-        assert stream.fileno() == -1
-
-    trio.run(main)
-
-
-def test_a_name_that_is_none_is_an_error() -> None:
-    async def main() -> None:
-        for host in ("", ".x", "a" * 70 + ".example"):
-            ours, theirs = socket.socketpair()
-            with theirs:
-                stream = RealStream(ours, use_sendfile=True)
-                with pytest.raises(OSError):
-                    TlsStream(stream, CLIENT, bytearray(PIECE), server_hostname=host)
-                stream.close()
-
-    trio.run(main)
+async def test_a_name_that_is_none_is_an_error() -> None:
+    for host in ("", ".x", "a" * 70 + ".example"):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            stream = RealStream(ours, use_sendfile=True)
+            with pytest.raises(OSError):
+                TlsStream(stream, CLIENT, bytearray(PIECE), server_hostname=host)
+            stream.close()
 
 
 class KeyUpdates:
@@ -454,7 +426,7 @@ def test_half_a_record_is_nothing_to_call_for() -> None:
     with_updates(test)
 
 
-def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that takes long holds up neither the loop nor, when it fails, anything but its own connection."""
     step = TlsStream._handshake_step
     may_go_on = threading.Event()
@@ -464,34 +436,30 @@ def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.
         return step(stream)
 
     monkeypatch.setattr(TlsStream, "_handshake_step", slow_step)
+    stream, client = pair()
+    stranger, liar = pair()
+    with trio.fail_after(LONG), client, liar:
+        os.write(liar.fileno(), b"GET / HTTP/1.1\r\n\r\n")
+        thread = HandshakeThread()
+        failures: list[Exception] = []
 
-    async def main() -> None:
-        stream, client = pair()
-        stranger, liar = pair()
-        with trio.fail_after(LONG), client, liar:
-            os.write(liar.fileno(), b"GET / HTTP/1.1\r\n\r\n")
-            thread = HandshakeThread()
-            failures: list[Exception] = []
+        async def refused() -> None:
+            try:
+                await stranger.handshake_by(thread.run)
+            except ssl.SSLError as error:
+                failures.append(error)
 
-            async def refused() -> None:
-                try:
-                    await stranger.handshake_by(thread.run)
-                except ssl.SSLError as error:
-                    failures.append(error)
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(refused)
-                nursery.start_soon(stream.handshake_by, thread.run)
-                nursery.start_soon(call, client, client.do_handshake)
-                while not thread.waiting:
-                    await trio.lowlevel.checkpoint()
-                may_go_on.set()
-            assert len(failures) == 1
-            client.send(b"hello")
-            await stream.wait_readable()
-            room = bytearray(10)
-            assert stream.recv_into(room) == 5
-            stream.close()
-            stranger.close()
-
-    trio.run(main)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refused)
+            nursery.start_soon(stream.handshake_by, thread.run)
+            nursery.start_soon(call, client, client.do_handshake)
+            while not thread.waiting:
+                await trio.lowlevel.checkpoint()
+            may_go_on.set()
+        assert len(failures) == 1
+        client.send(b"hello")
+        await stream.wait_readable()
+        room = bytearray(10)
+        assert stream.recv_into(room) == 5
+        stream.close()
+        stranger.close()

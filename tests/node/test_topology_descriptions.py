@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from kbroker.wire.messages import streams_group_topology_description_update as d
 from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
 from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.handlers.test_streams_groups import GROUP, NO_DELAY, coordinator, heartbeat
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 from tests.patience import SHORT
 
 DESCRIPTION = TopologyDescription(
@@ -118,21 +119,17 @@ async def described(client: Client) -> sd.DescribedGroup:
     return entry
 
 
-def converse(
-    path: Path,
-    talk: Callable[[Node, Client], Awaitable[None]],
-    connect: Callable[[Node], Awaitable[Client]] = coordinator,
-) -> None:
-    async def test() -> None:
-        properties = {"group.streams.topology.description.plugin.class": f"python:{__name__}:KEEPER", **NO_DELAY}
-        async with running_node(path / "node", **properties) as node:
-            await talk(node, await connect(node))
-
-    run(test)
+@asynccontextmanager
+async def node_with_keeper(
+    path: Path, connect: Callable[[Node], Awaitable[Client]] = coordinator
+) -> AsyncIterator[tuple[Node, Client]]:
+    properties = {"group.streams.topology.description.plugin.class": f"python:{__name__}:KEEPER", **NO_DELAY}
+    async with running_node(path / "node", **properties) as node:
+        yield node, await connect(node)
 
 
-def test_the_first_member_is_asked_and_its_description_is_shown(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_the_first_member_is_asked_and_its_description_is_shown(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (_, client):
         first = await client.ask(heartbeat())
         assert first.topology_description_required
         beat = heartbeat(member_epoch=first.member_epoch, topology=None, rebalance_timeout_ms=-1)
@@ -155,24 +152,19 @@ def test_the_first_member_is_asked_and_its_description_is_shown(tmp_path: Path) 
         plain = sd.StreamsGroupDescribeRequest(group_ids=[GROUP])
         assert (await client.ask(plain)).groups[0].topology_description_status == 0
 
-    converse(tmp_path, talk)
 
-
-def test_what_was_stored_is_known_after_a_restart(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
-        await client.ask(heartbeat())
-        await client.ask(push())
-
+async def test_what_was_stored_is_known_after_a_restart(tmp_path: Path) -> None:
     async def again(node: Node, client: Client) -> None:
         assert (await described(client)).topology_description_status == 3
         assert not (await client.ask(heartbeat())).topology_description_required
 
-    converse(tmp_path, talk)
-    converse(tmp_path, again, lambda node: node.connect())
+    async with node_with_keeper(tmp_path) as (_, client):
+        await client.ask(heartbeat())
+        await client.ask(push())
 
 
-def test_wrong_pushes(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_wrong_pushes(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         await client.ask(heartbeat())
         for fields, code in (
             ({"group_id": "other"}, E.GROUP_ID_NOT_FOUND),
@@ -191,11 +183,9 @@ def test_wrong_pushes(tmp_path: Path) -> None:
         assert (await client.ask(request)).error_code == E.INVALID_REQUEST
         assert node.broker.services.groups.loaded_core(GROUP).descriptions.stored_epoch(GROUP) == -1
 
-    converse(tmp_path, talk)
 
-
-def test_a_keeper_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_a_keeper_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with node_with_keeper(tmp_path) as (_, client):
         await client.ask(heartbeat())
         KEEPER.problem = OSError("the disk is full")
         answer = await client.ask(push())
@@ -208,11 +198,9 @@ def test_a_keeper_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         KEEPER.problem = OSError("the disk is gone")
         assert (await described(client)).topology_description_status == 2
 
-    converse(tmp_path, talk)
 
-
-def test_what_the_keeper_does_is_counted(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_what_the_keeper_does_is_counted(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         await client.ask(heartbeat())
         for problem in (OSError("the disk is full"), None):
             KEEPER.problem = problem
@@ -242,11 +230,9 @@ def test_what_the_keeper_does_is_counted(tmp_path: Path) -> None:
             "cleanup_eligible_count": [((), 2)],
         }
 
-    converse(tmp_path, talk)
 
-
-def test_a_keeper_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_a_keeper_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (_, client):
         await client.ask(heartbeat())
         KEEPER.problem = DescriptionRefused("too large for me")
         answer = await client.ask(push())
@@ -255,11 +241,9 @@ def test_a_keeper_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
         assert not (await client.ask(heartbeat(member_id="n", process_id="q"))).topology_description_required
         assert (await described(client)).topology_description_status == 1
 
-    converse(tmp_path, talk)
 
-
-def test_the_description_goes_with_the_group(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_the_description_goes_with_the_group(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         await client.ask(heartbeat())
         await client.ask(push())
         delete = DeleteGroupsRequest(groups_names=[GROUP])
@@ -274,11 +258,9 @@ def test_the_description_goes_with_the_group(tmp_path: Path) -> None:
         assert (result.error_code, result.error_message) == (0, None)
         assert KEEPER.get(GROUP, 0) is None and GROUP not in node.broker.services.groups.loaded_core(GROUP)._groups
 
-    converse(tmp_path, talk)
 
-
-def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         await client.ask(heartbeat())
         await client.ask(push())
         descriptions = descriptions_of(node)
@@ -293,13 +275,11 @@ def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
         assert KEEPER.get(GROUP, 0) is None
         assert node.broker.services.groups.loaded_core(GROUP).descriptions.stored_epoch(GROUP) == -1
 
-    converse(tmp_path, talk)
 
-
-def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_node(
+async def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(node: Node, client: Client) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         await client.ask(heartbeat())
         await client.ask(push())
         await client.ask(heartbeat(member_epoch=-1, topology=None))
@@ -316,11 +296,9 @@ def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_node(
         await descriptions.clean()
         assert KEEPER.get(GROUP, 0) is None
 
-    converse(tmp_path, talk)
 
-
-def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         await client.ask(heartbeat())
         await client.ask(push())
         await client.ask(heartbeat(member_epoch=-1, topology=None))
@@ -340,22 +318,17 @@ def test_a_classic_member_takes_the_group_over(tmp_path: Path) -> None:
         assert KEEPER.get(GROUP, 0) is None
         assert (await client.ask(join)).error_code == E.MEMBER_ID_REQUIRED
 
-    converse(tmp_path, talk)
+
+async def test_a_node_without_a_keeper_asks_nobody(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "node", **NO_DELAY) as node:
+        client = await coordinator(node)
+        assert not (await client.ask(heartbeat())).topology_description_required
+        assert (await client.ask(push())).error_code == E.UNSUPPORTED_VERSION
+        assert (await described(client)).topology_description_status == 1
 
 
-def test_a_node_without_a_keeper_asks_nobody(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path / "node", **NO_DELAY) as node:
-            client = await coordinator(node)
-            assert not (await client.ask(heartbeat())).topology_description_required
-            assert (await client.ask(push())).error_code == E.UNSUPPORTED_VERSION
-            assert (await described(client)).topology_description_status == 1
-
-    run(test)
-
-
-def test_a_description_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
-    async def talk(node: Node, client: Client) -> None:
+async def test_a_description_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
+    async with node_with_keeper(tmp_path) as (node, client):
         first = await client.ask(heartbeat())
         await client.ask(push())
         beat = heartbeat(member_epoch=first.member_epoch, topology=None, rebalance_timeout_ms=-1)
@@ -368,8 +341,6 @@ def test_a_description_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
         assert (await client.ask(beat)).topology_description_required
         assert (await client.ask(push())).error_code == 0
         assert (await described(client)).topology_description_status == 3
-
-    converse(tmp_path, talk)
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from kbroker.types import Uuid
 from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tests.handlers.principals import connect_as
-from tests.node.node_harness import Client, batch, fetch_request, produce_request, run, values
+from tests.node.node_harness import Client, batch, fetch_request, produce_request, values
 from tests.node.quorum_harness import Quorum, three_nodes
 from tests.node.share_member import begin, share_fetch
 from tests.node.share_state_harness import GROUP, find
@@ -114,18 +114,15 @@ class Scene:
         return (await self.bob.receive())[1]
 
 
-def test_nothing_is_brought_that_was_denied_elsewhere(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with three_nodes(tmp_path, **SECURE) as cluster:
-            topic_id = await cluster.node(1).create_topic("t")
-            await cluster.topics_everywhere(["t"])
-            scene = Scene(cluster, topic_id)
-            await scene.begin()
-            await consumer(scene)
-            await begin(await cluster.node(await find(scene.admin, topic_id)).connect(), topic_id, start_offset=2)
-            await share_consumer(scene)
-
-    run(test)
+async def test_nothing_is_brought_that_was_denied_elsewhere(tmp_path: Path) -> None:
+    async with three_nodes(tmp_path, **SECURE) as cluster:
+        topic_id = await cluster.node(1).create_topic("t")
+        await cluster.topics_everywhere(["t"])
+        scene = Scene(cluster, topic_id)
+        await scene.begin()
+        await consumer(scene)
+        await begin(await cluster.node(await find(scene.admin, topic_id)).connect(), topic_id, start_offset=2)
+        await share_consumer(scene)
 
 
 async def consumer(scene: Scene) -> None:

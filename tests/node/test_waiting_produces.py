@@ -15,7 +15,7 @@ from kbroker.node.replicas.partition import Partition
 from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.node.node_harness import Client, Node, batch, run, running_node
+from tests.node.node_harness import Client, Node, batch, running_node
 from tests.node.node_harness import produce_request as produce
 from tests.node.placement import create, let_lag, move
 from tests.node.quorum_harness import three_nodes
@@ -62,108 +62,93 @@ async def node_with_three_records(tmp_path: Path) -> AsyncIterator[tuple[Node, C
         yield node, client
 
 
-def test_who_waits_is_answered_by_what_is_so_already(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with node_with_three_records(tmp_path) as (node, client):
-            manager = node.broker.replica_manager
-            first, second = manager.partitions[FIRST], manager.partitions[SECOND]
-            assert watch(manager, up_to(first, 3)) == [{FIRST: None}]
-            assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
+async def test_who_waits_is_answered_by_what_is_so_already(tmp_path: Path) -> None:
+    async with node_with_three_records(tmp_path) as (node, client):
+        manager = node.broker.replica_manager
+        first, second = manager.partitions[FIRST], manager.partitions[SECOND]
+        assert watch(manager, up_to(first, 3)) == [{FIRST: None}]
+        assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
 
-            told = watch(manager, up_to(first, 4), up_to(second, 0))
-            assert told == [] and manager.purgatory.produce_watch_count > 0
-            await client.ask(produce("t", batch(b"4")), 12)
-            assert told == [{FIRST: None, SECOND: None}]
-            assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
+        told = watch(manager, up_to(first, 4), up_to(second, 0))
+        assert told == [] and manager.purgatory.produce_watch_count > 0
+        await client.ask(produce("t", batch(b"4")), 12)
+        assert told == [{FIRST: None, SECOND: None}]
+        assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
 
-            told = watch(manager, up_to(first, 5), up_to(first, 1))
-            assert told == [], "a batch that was sent again ends before the others"
-            await client.ask(produce("t", batch(b"5")), 12)
-            assert told == [{FIRST: None}]
+        told = watch(manager, up_to(first, 5), up_to(first, 1))
+        assert told == [], "a batch that was sent again ends before the others"
+        await client.ask(produce("t", batch(b"5")), 12)
+        assert told == [{FIRST: None}]
 
-            before = up_to(first, 1)
-            first.state.leader = 7
-            assert watch(manager, before) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
-            first.state.leader = manager.node_id
-            second.offline = True
-            assert watch(manager, up_to(second, 0)) == [{SECOND: ErrorCode.KAFKA_STORAGE_ERROR}]
-
-    run(main)
+        before = up_to(first, 1)
+        first.state.leader = 7
+        assert watch(manager, before) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+        first.state.leader = manager.node_id
+        second.offline = True
+        assert watch(manager, up_to(second, 0)) == [{SECOND: ErrorCode.KAFKA_STORAGE_ERROR}]
 
 
-def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged(tmp_path: Path) -> None:
+async def test_what_was_appended_in_an_earlier_epoch_is_not_acknowledged(tmp_path: Path) -> None:
     """A leader in between may have truncated it: other records are replicated at these offsets now."""
+    async with node_with_three_records(tmp_path) as (node, _):
+        manager = node.broker.replica_manager
+        first, second = manager.partitions[FIRST], manager.partitions[SECOND]
+        old, unconcerned = up_to(first, 2), up_to(second, 5)
+        lead_again(manager, first)
+        assert first.state.is_leader and first.state.high_watermark == 3
+        assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+        assert watch(manager, up_to(first, 2)) == [{FIRST: None}]
+        # Both get the worse of the two outcomes, whichever ends later.
+        assert watch(manager, old, up_to(first, 3)) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
 
-    async def main() -> None:
-        async with node_with_three_records(tmp_path) as (node, _):
-            manager = node.broker.replica_manager
-            first, second = manager.partitions[FIRST], manager.partitions[SECOND]
-            old, unconcerned = up_to(first, 2), up_to(second, 5)
-            lead_again(manager, first)
-            assert first.state.is_leader and first.state.high_watermark == 3
-            assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
-            assert watch(manager, up_to(first, 2)) == [{FIRST: None}]
-            # Both get the worse of the two outcomes, whichever ends later.
-            assert watch(manager, old, up_to(first, 3)) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
-
-            told = watch(manager, old, unconcerned)
-            assert told == [], "the other is waited for"
-            manager.purgatory.high_watermark_moved(SECOND, 5, 0)
-            assert told == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER, SECOND: None}]
-            assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
-
-    run(main)
+        told = watch(manager, old, unconcerned)
+        assert told == [], "the other is waited for"
+        manager.purgatory.high_watermark_moved(SECOND, 5, 0)
+        assert told == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER, SECOND: None}]
+        assert manager.purgatory.produce_watch_count == 0 and not len(manager.purgatory.expirations)
 
 
-def test_what_was_appended_to_a_namesake_is_not_acknowledged(tmp_path: Path) -> None:
+async def test_what_was_appended_to_a_namesake_is_not_acknowledged(tmp_path: Path) -> None:
     """Of the same leader epoch: each topic begins at the same one."""
-
-    async def main() -> None:
-        async with node_with_three_records(tmp_path) as (node, client):
-            manager = node.broker.replica_manager
-            old = up_to(manager.partitions[FIRST], 2)
-            await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
-            await node.create_topic("t", 2)
-            await client.ask(produce("t", batch(b"4", b"5", b"6")), 12)
-            new = up_to(manager.partitions[FIRST], 2)
-            assert new.leader_epoch == old.leader_epoch
-            assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
-            assert watch(manager, new) == [{FIRST: None}]
-
-    run(main)
+    async with node_with_three_records(tmp_path) as (node, client):
+        manager = node.broker.replica_manager
+        old = up_to(manager.partitions[FIRST], 2)
+        await client.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000))
+        await node.create_topic("t", 2)
+        await client.ask(produce("t", batch(b"4", b"5", b"6")), 12)
+        new = up_to(manager.partitions[FIRST], 2)
+        assert new.leader_epoch == old.leader_epoch
+        assert watch(manager, old) == [{FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
+        assert watch(manager, new) == [{FIRST: None}]
 
 
 @pytest.mark.parametrize("what", ["deleted", "moved away"])
-def test_a_produce_whose_partition_goes_is_told_whether_it_is_elsewhere_or_nowhere(
+async def test_a_produce_whose_partition_goes_is_told_whether_it_is_elsewhere_or_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Apache Kafka 4.4.0 says the same: a producer looks for the leader, or for the topic."""
     lagging = let_lag(monkeypatch)
-
-    async def main() -> None:
-        async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50", replica_lag_time_max_ms="60000") as cluster:
-            leader = cluster.leader()
-            assert leader is not None
-            first, second = (node_id for node_id in cluster.nodes if node_id != leader)
-            controller = await cluster.controller_client(leader)
-            await create(controller, "t", first, second)
-            await cluster.topics_everywhere(["t"])
-            partitions = cluster.nodes[first].replica_manager.partitions
-            await cluster.until(lambda: len(partitions["t", 0].state.isr) == 2)
-            lagging.append(second)
-            client = await cluster.node(first).connect()
-            while partitions["t", 0].state.high_watermark == partitions["t", 0].log.log_end_offset:
-                await client.send(produce("t", batch(b"1"), timeout_ms=60_000), 12)
-                await trio.sleep(0.01)
-            if what == "deleted":
-                gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
-                assert (await controller.ask(gone, 6)).responses[0].error_code == 0
-            else:
-                await move(controller, "t", leader)
-            error = 0
-            while not error:
-                error = (await client.receive())[1].responses[0].partition_responses[0].error_code
-            nowhere = what == "deleted"
-            assert error == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if nowhere else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    run(main)
+    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50", replica_lag_time_max_ms="60000") as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
+        controller = await cluster.controller_client(leader)
+        await create(controller, "t", first, second)
+        await cluster.topics_everywhere(["t"])
+        partitions = cluster.nodes[first].replica_manager.partitions
+        await cluster.until(lambda: len(partitions["t", 0].state.isr) == 2)
+        lagging.append(second)
+        client = await cluster.node(first).connect()
+        while partitions["t", 0].state.high_watermark == partitions["t", 0].log.log_end_offset:
+            await client.send(produce("t", batch(b"1"), timeout_ms=60_000), 12)
+            await trio.sleep(0.01)
+        if what == "deleted":
+            gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+            assert (await controller.ask(gone, 6)).responses[0].error_code == 0
+        else:
+            await move(controller, "t", leader)
+        error = 0
+        while not error:
+            error = (await client.receive())[1].responses[0].partition_responses[0].error_code
+        nowhere = what == "deleted"
+        assert error == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if nowhere else ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from kbroker.node.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from tests.node.node_harness import batch, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, batch, produce_request
 from tests.shortcuts import short_way
 
 
@@ -44,84 +43,62 @@ OTHER: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_answers_as_the_long_way_does(tmp_path: Path, version: int, taken: list[bool]) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t", 2)
-            writer, repeats = await node.connect(), await node.connect()
+async def test_answers_as_the_long_way_does(node: Node, version: int, taken: list[bool]) -> None:
+    await node.create_topic("t", 2)
+    writer, repeats = await node.connect(), await node.connect()
 
-            async def both(**fields: Any) -> tuple[int, int]:
-                fresh = await node.connect()
-                first, second = [await one.ask(offsets_of(**fields), version) for one in (repeats, fresh)]
-                assert first == second
-                await fresh.stream.aclose()
-                answer = first.topics[0].partitions[0]
-                return answer.error_code, answer.offset
+    async def both(**fields: Any) -> tuple[int, int]:
+        fresh = await node.connect()
+        first, second = [await one.ask(offsets_of(**fields), version) for one in (repeats, fresh)]
+        assert first == second
+        await fresh.stream.aclose()
+        answer = first.topics[0].partitions[0]
+        return answer.error_code, answer.offset
 
-            async def write() -> None:
-                assert (
-                    not (await writer.ask(produce_request("t", batch(b"x")), 9))
-                    .responses[0]
-                    .partition_responses[0]
-                    .error_code
-                )
+    async def write() -> None:
+        assert (
+            not (await writer.ask(produce_request("t", batch(b"x")), 9)).responses[0].partition_responses[0].error_code
+        )
 
-            for count in range(4):
-                assert await both(timestamp=LATEST) == (0, count)
-                assert await both(timestamp=EARLIEST) == (0, 0)
-                await write()
-            assert taken == [True] * 6, "all but the first two"
-            cut = DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(offset=3)])], timeout_ms=5000
-            )
-            assert not (await writer.ask(cut)).topics[0].partitions[0].error_code
-            assert await both(timestamp=EARLIEST) == (0, 3)
-            for fields in OTHER:
-                await both(**fields)
-                del taken[:]
-                assert await both(timestamp=LATEST) == (0, 4)
-                assert taken == [True]
-
-    run(test)
+    for count in range(4):
+        assert await both(timestamp=LATEST) == (0, count)
+        assert await both(timestamp=EARLIEST) == (0, 0)
+        await write()
+    assert taken == [True] * 6, "all but the first two"
+    cut = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(offset=3)])], timeout_ms=5000
+    )
+    assert not (await writer.ask(cut)).topics[0].partitions[0].error_code
+    assert await both(timestamp=EARLIEST) == (0, 3)
+    for fields in OTHER:
+        await both(**fields)
+        del taken[:]
+        assert await both(timestamp=LATEST) == (0, 4)
+        assert taken == [True]
 
 
-def test_a_topic_of_the_same_name_is_another_topic(tmp_path: Path, taken: list[bool]) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            client = await node.connect()
+async def test_a_topic_of_the_same_name_is_another_topic(node: Node, client: Client, taken: list[bool]) -> None:
+    await node.create_topic("t")
 
-            async def latest() -> tuple[int, int]:
-                answer = (await client.ask(offsets_of(LATEST), 9)).topics[0].partitions[0]
-                return answer.error_code, answer.offset
+    async def latest() -> tuple[int, int]:
+        answer = (await client.ask(offsets_of(LATEST), 9)).topics[0].partitions[0]
+        return answer.error_code, answer.offset
 
-            assert (
-                not (await client.ask(produce_request("t", batch(b"x")), 9))
-                .responses[0]
-                .partition_responses[0]
-                .error_code
-            )
-            assert [await latest() for _ in range(3)] == [(0, 1)] * 3
-            topic = DeleteTopicState(name="t")
-            assert not (await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))).responses[0].error_code
-            assert await latest() == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-            await node.create_topic("t")
-            assert await latest() == (0, 0)
-            assert taken[-1] is True
-
-    run(test)
+    assert not (await client.ask(produce_request("t", batch(b"x")), 9)).responses[0].partition_responses[0].error_code
+    assert [await latest() for _ in range(3)] == [(0, 1)] * 3
+    topic = DeleteTopicState(name="t")
+    assert not (await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))).responses[0].error_code
+    assert await latest() == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    await node.create_topic("t")
+    assert await latest() == (0, 0)
+    assert taken[-1] is True
 
 
-def test_two_partitions_of_one_request_go_the_long_way(tmp_path: Path, taken: list[bool]) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t", 2)
-            client = await node.connect()
-            request = offsets_of(LATEST)
-            request.topics[0].partitions.append(ListOffsetsPartition(partition_index=1, timestamp=EARLIEST))
-            for _ in range(5):
-                answer = await client.ask(request, 9)
-                assert [one.offset for one in answer.topics[0].partitions] == [0, 0]
-            assert taken == []
-
-    run(test)
+async def test_two_partitions_of_one_request_go_the_long_way(node: Node, client: Client, taken: list[bool]) -> None:
+    await node.create_topic("t", 2)
+    request = offsets_of(LATEST)
+    request.topics[0].partitions.append(ListOffsetsPartition(partition_index=1, timestamp=EARLIEST))
+    for _ in range(5):
+        answer = await client.ask(request, 9)
+        assert [one.offset for one in answer.topics[0].partitions] == [0, 0]
+    assert taken == []

@@ -19,7 +19,7 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.node.node_harness import Client, Node, run, running_node
+from tests.node.node_harness import Client, Node, running_node
 from tests.shortcuts import short_way
 
 Offsets = dict[tuple[str, int], int]
@@ -93,83 +93,70 @@ ODD: list[tuple[Offsets, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_answers_and_stores_as_the_long_way_does(tmp_path: Path, version: int, taken: list[bool]) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            ids = {name: await node.create_topic(name, 2) for name in ("one", "two")}
-            repeats = await _coordinated(node)
+async def test_answers_and_stores_as_the_long_way_does(node: Node, version: int, taken: list[bool]) -> None:
+    ids = {name: await node.create_topic(name, 2) for name in ("one", "two")}
+    repeats = await _coordinated(node)
 
-            async def both(offsets: Offsets, **fields: Any) -> None:
-                fresh = await node.connect()
-                answers = []
-                for client, group_id in ((repeats, "repeats"), (fresh, "fresh_as")):
-                    answers.append(await client.ask(_request(ids, offsets, group_id=group_id, **fields), version))
-                assert answers[0] == answers[1]
-                stored = [await _fetched(fresh, group_id) for group_id in ("repeats", "fresh_as")]
-                assert stored[0] == stored[1]
-                await fresh.stream.aclose()
+    async def both(offsets: Offsets, **fields: Any) -> None:
+        fresh = await node.connect()
+        answers = []
+        for client, group_id in ((repeats, "repeats"), (fresh, "fresh_as")):
+            answers.append(await client.ask(_request(ids, offsets, group_id=group_id, **fields), version))
+        assert answers[0] == answers[1]
+        stored = [await _fetched(fresh, group_id) for group_id in ("repeats", "fresh_as")]
+        assert stored[0] == stored[1]
+        await fresh.stream.aclose()
 
-            for offsets in SAME:
-                await both(offsets)
-            assert taken == [True] * (len(SAME) - 2), "all but the first two"
-            for offsets, fields in ODD:
-                if "group_instance_id" in fields and version < 7:
-                    continue
-                await both(offsets, **fields)
-                del taken[:]
-                await both(SAME[1])
-                assert taken == [True]
-            assert (await _fetched(repeats, "repeats"))[1] == {**SAME[1], ("two", 1): 9}
-
-    run(test)
+    for offsets in SAME:
+        await both(offsets)
+    assert taken == [True] * (len(SAME) - 2), "all but the first two"
+    for offsets, fields in ODD:
+        if "group_instance_id" in fields and version < 7:
+            continue
+        await both(offsets, **fields)
+        del taken[:]
+        await both(SAME[1])
+        assert taken == [True]
+    assert (await _fetched(repeats, "repeats"))[1] == {**SAME[1], ("two", 1): 9}
 
 
-def test_many_at_once_are_answered_in_order(tmp_path: Path, taken: list[bool]) -> None:
+async def test_many_at_once_are_answered_in_order(node: Node, taken: list[bool]) -> None:
     """Commits of one turn of the loop are appended together, so that most answers come later."""
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            ids = {"one": await node.create_topic("one", 1)}
-            clients = [await _coordinated(node) for _ in range(5)]
-            for last in range(100):
-                for number, client in enumerate(clients):
-                    await client.send(_request(ids, {("one", 0): last}, group_id=f"group-{number}"), 7)
-            for number, client in enumerate(clients):
-                ids_told = [(await client.receive()) for _ in range(100)]
-                assert [told for told, _ in ids_told] == sorted(told for told, _ in ids_told)
-                assert {each.topics[0].partitions[0].error_code for _, each in ids_told} == {0}
-                assert await _fetched(client, f"group-{number}") == (0, {("one", 0): 99})
-            assert taken.count(True) >= 5 * 95
-
-    run(test)
+    ids = {"one": await node.create_topic("one", 1)}
+    clients = [await _coordinated(node) for _ in range(5)]
+    for last in range(100):
+        for number, client in enumerate(clients):
+            await client.send(_request(ids, {("one", 0): last}, group_id=f"group-{number}"), 7)
+    for number, client in enumerate(clients):
+        ids_told = [(await client.receive()) for _ in range(100)]
+        assert [told for told, _ in ids_told] == sorted(told for told, _ in ids_told)
+        assert {each.topics[0].partitions[0].error_code for _, each in ids_told} == {0}
+        assert await _fetched(client, f"group-{number}") == (0, {("one", 0): 99})
+    assert taken.count(True) >= 5 * 95
 
 
-def test_a_topic_of_the_same_name_is_another_topic(tmp_path: Path, taken: list[bool]) -> None:
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            ids = {"again": await node.create_topic("again")}
-            client = await _coordinated(node)
-            request = _request(ids, {("again", 0): 5}, group_id="g")
+async def test_a_topic_of_the_same_name_is_another_topic(node: Node, taken: list[bool]) -> None:
+    ids = {"again": await node.create_topic("again")}
+    client = await _coordinated(node)
+    request = _request(ids, {("again", 0): 5}, group_id="g")
 
-            async def code(asked: OffsetCommitRequest, version: int) -> int:
-                return int((await client.ask(asked, version)).topics[0].partitions[0].error_code)
+    async def code(asked: OffsetCommitRequest, version: int) -> int:
+        return int((await client.ask(asked, version)).topics[0].partitions[0].error_code)
 
-            assert [await code(request, 7) for _ in range(4)] == [0] * 4
-            assert taken == [True] * 2
-            topic = DeleteTopicState(name="again")
-            deleted = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
-            assert deleted.responses[0].error_code == 0
-            assert await code(request, 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ids["again"] = await node.create_topic("again")
-            assert (await _fetched(client, "g"))[1] == {}
-            assert await code(request, 7) == 0
-            assert (await _fetched(client, "g"))[1] == {("again", 0): 5}
-            assert taken == [True, True, False, False]
-
-    run(test)
+    assert [await code(request, 7) for _ in range(4)] == [0] * 4
+    assert taken == [True] * 2
+    topic = DeleteTopicState(name="again")
+    deleted = await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=5000))
+    assert deleted.responses[0].error_code == 0
+    assert await code(request, 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ids["again"] = await node.create_topic("again")
+    assert (await _fetched(client, "g"))[1] == {}
+    assert await code(request, 7) == 0
+    assert (await _fetched(client, "g"))[1] == {("again", 0): 5}
+    assert taken == [True, True, False, False]
 
 
-def test_the_group_is_asked_each_time(tmp_path: Path, taken: list[bool]) -> None:
+async def test_the_group_is_asked_each_time(tmp_path: Path, taken: list[bool]) -> None:
     """Another member that joins makes the group refuse what it took before."""
 
     def join(member_id: str = "") -> JoinGroupRequest:
@@ -182,25 +169,22 @@ def test_the_group_is_asked_each_time(tmp_path: Path, taken: list[bool]) -> None
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
 
-    async def test() -> None:
-        async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
-            ids = {"one": await node.create_topic("one", 1)}
-            client = await _coordinated(node)
-            request = _request(ids, {("one", 0): 5}, group_id="g")
-            answers = [await client.ask(request, 7) for _ in range(4)]
-            assert {each.topics[0].partitions[0].error_code for each in answers} == {0}
-            assert taken == [True] * 2
-            other = await node.connect()
-            joined = await other.ask(join(), 3)
-            assert joined.error_code == 0
-            refused = await client.ask(request, 7)
-            assert refused.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            assert taken == [True, True, False]
-            mine = _of_member(request, joined.generation_id, joined.member_id)
-            early = await client.ask(mine, 7)
-            assert early.topics[0].partitions[0].error_code == ErrorCode.REBALANCE_IN_PROGRESS
-
-    run(test)
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
+        ids = {"one": await node.create_topic("one", 1)}
+        client = await _coordinated(node)
+        request = _request(ids, {("one", 0): 5}, group_id="g")
+        answers = [await client.ask(request, 7) for _ in range(4)]
+        assert {each.topics[0].partitions[0].error_code for each in answers} == {0}
+        assert taken == [True] * 2
+        other = await node.connect()
+        joined = await other.ask(join(), 3)
+        assert joined.error_code == 0
+        refused = await client.ask(request, 7)
+        assert refused.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert taken == [True, True, False]
+        mine = _of_member(request, joined.generation_id, joined.member_id)
+        early = await client.ask(mine, 7)
+        assert early.topics[0].partitions[0].error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def _of_member(request: OffsetCommitRequest, generation_id: int, member_id: str) -> OffsetCommitRequest:

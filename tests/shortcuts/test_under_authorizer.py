@@ -27,7 +27,7 @@ from kbroker.wire.messages.offset_commit import (
 )
 from tests.handlers.principals import Asked, ButOneTopic, connect_as, under
 from tests.handlers.test_transactions import open_producer
-from tests.node.node_harness import Client, Node, batch, judge_by, produce_request, run, running_node
+from tests.node.node_harness import Client, Node, batch, judge_by, produce_request, running_node
 from tests.shortcuts import short_way
 
 REPEATS = 100
@@ -142,80 +142,68 @@ def _name(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("way", "shortcut", "needed", "error"), WAYS, ids=_name)
-def test_what_is_revoked_is_denied_at_once(
+async def test_what_is_revoked_is_denied_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Any, shortcut: type[Any], needed: Asked, error: ErrorCode
 ) -> None:
     taken = short_way.watch(monkeypatch, shortcut)
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            topic_id = await node.create_topic("t")
-            authorizer = under(node)
-            ask = await way(node, await connect_as(node, "bob"), topic_id)
+    async with running_node(tmp_path) as node:
+        topic_id = await node.create_topic("t")
+        authorizer = under(node)
+        ask = await way(node, await connect_as(node, "bob"), topic_id)
+        for _ in range(REPEATS):
+            assert await ask() == 0
+        assert taken[-1], "the short way has not been taken"
+        for _ in range(2):
+            taken.clear()
+            authorizer.deny("bob", needed)
             for _ in range(REPEATS):
-                assert await ask() == 0
-            assert taken[-1], "the short way has not been taken"
-            for _ in range(2):
-                taken.clear()
-                authorizer.deny("bob", needed)
-                for _ in range(REPEATS):
-                    assert await ask() == error
-                assert not any(taken), "what is denied has taught a short way"
-                taken.clear()
-                authorizer.deny("bob")
-                for _ in range(REPEATS):
-                    assert await ask() == 0
-                assert taken[-1]
-
-    run(test)
-
-
-def test_a_request_that_waits_for_others_teaches_nothing_that_is_denied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its reply comes later, and nobody has asked the authorizer yet when it is remembered."""
-    taken = short_way.watch(monkeypatch, ProduceShortcut)
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            await node.create_topic("secret")
-            judge_by(node.broker.services, ButOneTopic())
-            client = await connect_as(node, "bob")
-            long = produce_request("t", batch(b"value"))
-            long.topic_data[0].partition_data *= 10
-            node.broker.services.produce_queue.slice_seconds = 0.0
-            await client.send(long, 11)
-            for _ in range(3):
-                await client.send(produce_request("secret", batch(b"value")), 11)
-            answers = [(await client.receive())[1] for _ in range(4)]
-            assert answers[0].responses[0].partition_responses[-1].error_code == 0
-            secret = produce_request("secret", batch(b"value"))
-            answers += [await client.ask(secret, 11) for _ in range(REPEATS)]
-            codes = {answer.responses[0].partition_responses[0].error_code for answer in answers[1:]}
-            assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-            assert not any(taken)
-
-    run(test)
-
-
-def test_the_audit_log_has_each_request_that_it_is_to_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    taken = short_way.watch(monkeypatch, ProduceShortcut)
-
-    async def test() -> None:
-        async with running_node(tmp_path) as node:
-            await node.create_topic("t")
-            authorizer = under(node)
-            ask = await _produce_by_name(node, await connect_as(node, "bob"), Uuid(b""))
-            with caplog.at_level(logging.DEBUG, "kbroker.authorizer"):
-                for count in range(1, REPEATS + 1):
-                    assert await ask() == 0
-                    assert len(authorizer.audited) == count
-            assert not taken
+                assert await ask() == error
+            assert not any(taken), "what is denied has taught a short way"
+            taken.clear()
+            authorizer.deny("bob")
             for _ in range(REPEATS):
                 assert await ask() == 0
             assert taken[-1]
 
-    run(test)
+
+async def test_a_request_that_waits_for_others_teaches_nothing_that_is_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply comes later, and nobody has asked the authorizer yet when it is remembered."""
+    taken = short_way.watch(monkeypatch, ProduceShortcut)
+    async with running_node(tmp_path) as node:
+        await node.create_topic("t")
+        await node.create_topic("secret")
+        judge_by(node.broker.services, ButOneTopic())
+        client = await connect_as(node, "bob")
+        long = produce_request("t", batch(b"value"))
+        long.topic_data[0].partition_data *= 10
+        node.broker.services.produce_queue.slice_seconds = 0.0
+        await client.send(long, 11)
+        for _ in range(3):
+            await client.send(produce_request("secret", batch(b"value")), 11)
+        answers = [(await client.receive())[1] for _ in range(4)]
+        assert answers[0].responses[0].partition_responses[-1].error_code == 0
+        secret = produce_request("secret", batch(b"value"))
+        answers += [await client.ask(secret, 11) for _ in range(REPEATS)]
+        codes = {answer.responses[0].partition_responses[0].error_code for answer in answers[1:]}
+        assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert not any(taken)
+
+
+async def test_the_audit_log_has_each_request_that_it_is_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = short_way.watch(monkeypatch, ProduceShortcut)
+    async with running_node(tmp_path) as node:
+        await node.create_topic("t")
+        authorizer = under(node)
+        ask = await _produce_by_name(node, await connect_as(node, "bob"), Uuid(b""))
+        with caplog.at_level(logging.DEBUG, "kbroker.authorizer"):
+            for count in range(1, REPEATS + 1):
+                assert await ask() == 0
+                assert len(authorizer.audited) == count
+        assert not taken
+        for _ in range(REPEATS):
+            assert await ask() == 0
+        assert taken[-1]
