@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -119,11 +120,12 @@ def test_reasons_where_the_coordinator_leads_nothing_and_a_leader_is_down(
             "streams": both,
         }
         told: dict[str, Any] = {}
+        patience = itertools.count(2)  # seconds for leaders to come: a busy machine gets more with each look
 
         def is_told() -> bool:
             for step in steps:
                 step()
-            found = kb("group", "describe", *groups.values(), "--json", "--timeout", "5", code=None)
+            found = kb("group", "describe", *groups.values(), "--json", "--timeout", str(next(patience)), code=None)
             if found.code:
                 told["problem"] = found.err
                 return False
