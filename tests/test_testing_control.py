@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client
+from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.errors import ErrorCode
 from kbroker.testing import RunningCluster, running_broker, running_cluster
 from kbroker.testing.control.server import ControlServer
@@ -78,6 +79,20 @@ def test_faults_of_requests(place: Place) -> None:
     place.do("DELETE", "/faults")
     writer.join()
     assert place.do("GET", "/faults")["faults"] == []
+
+
+def test_topics_are_made(place: Place) -> None:
+    place.do("POST", "/topics/made/create", partitions=3, configs={"retention.ms": "1000"})
+    with Client(place.target.bootstrap_servers) as client:
+        assert client.partitions_of("made") == [0, 1, 2]
+        assert {each.name: each.value for each in describe_configs(client, ResourceType.TOPIC, "made")}[
+            "retention.ms"
+        ] == "1000"
+    status, problem = place.ask("POST", "/topics/made/create")
+    assert (status, problem["code"]) == (409, "TOPIC_ALREADY_EXISTS")
+    assert place.ask("POST", "/topics/other/create", configs={"retention.ms": 1})[0] == 400
+    assert place.ask("POST", "/topics/other/create", configs={"retention": "x"})[1]["code"] == "INVALID_CONFIG"
+    assert place.ask("POST", "/topics/other/create", replicas=9)[1]["code"] == "INVALID_REPLICATION_FACTOR"
 
 
 def test_records_and_topics(place: Place) -> None:

@@ -11,7 +11,9 @@ from kbroker.client.reassignments import alter_reassignments
 from kbroker.client.share_groups import SHARE, describe_any_group, share_offsets
 from kbroker.client.topics import (
     LATEST,
+    NewTopic,
     PartitionDescription,
+    create_topics,
     delete_topics,
     describe_topics,
     list_offsets,
@@ -103,6 +105,13 @@ def partition_of_group(client: Client, group: str) -> int:
     """The partition of ``__consumer_offsets`` that has a group."""
     client.coordinator(group)  # which makes the topic
     return partition_for(group, len(_topic(client, OFFSETS_TOPIC)))
+
+
+def create_topic(client: Client, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> None:
+    """Create a topic; -1 leaves a number to the nodes. ``ResponseError``."""
+    for error in create_topics(client, [NewTopic(topic, partitions, replicas, configs)]).values():
+        if isinstance(error, ResponseError):
+            raise error
 
 
 def delete_all(client: Client) -> ResetDone:

@@ -158,6 +158,10 @@ def value_of(parameter: Parameter, value: Any) -> Any:
         if not isinstance(value, bool):
             raise Wrong(f"{name} is to be true or false")
         return value
+    if get_origin(kind) is dict:
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            raise Wrong(f"{name} is to be an object of texts")
+        return value
     if kind is str:
         if not isinstance(value, str):
             raise Wrong(f"{name} is to be a text")

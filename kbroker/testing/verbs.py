@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, Unpack
 
-from kbroker.testing.parameters import Group, Index, Offset, Patience, Seconds, Times, Topic
+from kbroker.testing.parameters import Count, Group, Index, Offset, Patience, Seconds, Times, Topic
 from kbroker.testing.seen import (
     ClockSeen,
     GroupSeen,
@@ -226,6 +226,24 @@ class Verbs:
         return self.move_leader(OFFSETS_TOPIC, partition, to=to, timeout=timeout)
 
     # --- topics
+
+    def create_topic(
+        self,
+        topic: Topic,
+        *,
+        partitions: Count | None = None,
+        replicas: Count | None = None,
+        configs: dict[str, str] | None = None,
+    ) -> None:
+        """Create a topic, by default with the nodes' own numbers of partitions and replicas; all nodes know it then."""
+        from kbroker.testing.asking import create_topic
+
+        with self.client(WAIT_SECONDS) as client:
+            create_topic(client, topic, partitions or -1, replicas or -1, configs or {})
+        self._await_news(WAIT_SECONDS)
+
+    def _await_news(self, timeout: float) -> None:
+        """Return once all nodes that serve know what any of them knows."""
 
     def empty_topic(self, topic: Topic) -> dict[int, int]:
         """Delete all records of a topic, also of a compacted one; the log start offset of each partition."""

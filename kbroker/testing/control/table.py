@@ -253,6 +253,7 @@ def verbs() -> tuple[Verb, ...]:
         _verb("DELETE", "/faults/{number}", undo_fault),
         _verb("DELETE", "/faults", clear_faults),
         _verb("GET", "/injections", list_injections),
+        _verb("POST", "/topics/{topic}/create", Verbs.create_topic),
         _of_records("/topics/{topic}/delete-records", Faults.delete_records),
         _of_records("/topics/{topic}/expire", Faults.expire),
         _of_records("/topics/{topic}/apply-retention", Faults.apply_retention),
