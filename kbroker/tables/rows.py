@@ -301,7 +301,7 @@ def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
     indexes = sorted(bad)
     dead = [column.take(pyarrow.array(indexes)) for column in known]
     dead.append(pyarrow.array([contents[index] for index in indexes], pyarrow.binary()))
-    dead.append(pyarrow.array([bad[index] for index in indexes], pyarrow.string()))
+    dead.append(pyarrow.array([bad[index].encode(errors="backslashreplace") for index in indexes], pyarrow.string()))
     return Rows(rows.filter(mask), pyarrow.RecordBatch.from_arrays(dead, schema=DEAD_LETTERS))
 
 

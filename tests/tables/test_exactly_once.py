@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
@@ -202,6 +202,7 @@ def _has_content(wanted: object) -> bool:
 
 
 @settings(max_examples=40)
+@example([(0, [b'{"\\ud800":0}'], 0)], [], "json", 1, "delta")
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.lists(VALUES, max_size=30), st.integers(0, 1)), min_size=1, max_size=5),
     st.lists(st.integers(1, 9), max_size=4),
