@@ -168,7 +168,7 @@ def _votes_at_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A voter whose log was damaged votes again as soon as a leader has answered, whatever it still lacks."""
 
     def vote_again(self: RaftState, now_ms: int) -> None:
-        if not self.may_vote and self.leader_high_watermark >= 0:
+        if not self.may_vote and self.first_high_watermark >= 0:
             self.may_vote = self.ready.regained = True
             self.quorum.on_voters_changed(self.is_able_voter, now_ms)
 
