@@ -95,6 +95,22 @@ def test_what_is_too_much_is_taken_away(whole: Path, tmp_path: Path, damage: Dam
     assert topics(damaged(whole, tmp_path, LOG, damage)) == TOPICS
 
 
+def test_the_end_of_a_copy_is_promised(whole: Path, tmp_path: Path) -> None:
+    """A copy that has more than this node ever had: what is lost of it later is missed."""
+    newer = tmp_path / "newer"
+    shutil.copytree(whole, newer)
+    assert topics(newer) == TOPICS  # the node has written its own records at the end
+    copy = damaged(whole, tmp_path, LOG, empty)
+    taken = kbroker("recover-metadata", "--from", str(newer / "kbroker-data"), "--json", cwd=copy)
+    assert taken.returncode == 0, taken.stderr
+    log = copy / "kbroker-data" / LOG
+    assert log.stat().st_size > (whole / "kbroker-data" / LOG).stat().st_size
+    log.write_bytes(log.read_bytes()[:-1])
+    shown = kbroker("recover-metadata", cwd=copy)
+    assert shown.returncode == 1 and shown.stdout.startswith("Lost: "), shown.stdout
+    assert f"had ended at {json.loads(taken.stdout)['end_offset']}," in shown.stdout
+
+
 def test_a_copy_of_another_cluster_is_refused(whole: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

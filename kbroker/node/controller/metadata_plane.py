@@ -213,7 +213,7 @@ class MetadataPlane:
             if leader is not None:
                 self._is_loaded = next_offset > leader.epoch_start_offset
             else:
-                self._is_loaded = 0 <= core.leader_high_watermark <= next_offset
+                self._is_loaded = 0 <= core.first_high_watermark <= next_offset
         return self._is_loaded
 
     def when_loaded(self, callback: Callable[[], None]) -> None:

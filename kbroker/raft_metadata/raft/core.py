@@ -196,9 +196,9 @@ class RaftCore:
         return self._state.high_watermark
 
     @property
-    def leader_high_watermark(self) -> int:
-        """The high watermark that the leader told in this epoch, which the local log may not have reached; or -1."""
-        return self._state.leader_high_watermark
+    def first_high_watermark(self) -> int:
+        """The first high watermark that the leader told, which the local log may not have reached; or -1."""
+        return self._state.first_high_watermark
 
     @property
     def flushed_offset(self) -> int:

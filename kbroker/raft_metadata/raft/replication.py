@@ -69,7 +69,9 @@ class RaftReplication:
             assert state.leader is not None
             state.leader.pending_fetches.append(PendingFetch(token, request, now_ms + request.max_wait_ms, response))
 
-    def _fetch(self, request: Fetch, now_ms: int) -> FetchResult:
+    def _fetch(self, request: Fetch, now_ms: int, *, has_waited: bool = False) -> FetchResult:
+        """The response to a Fetch. One that ``has_waited`` promises nothing again: its sender may have lost what it had
+        then, and have said so by a later Fetch."""
         state = self._state
         error = self._check_leader_request(request.epoch)
         leader = state.leader
@@ -81,7 +83,7 @@ class RaftReplication:
         diverging, snapshot_id = self._validate(request.offset, request.last_epoch)
         records = b""
         if diverging is None and snapshot_id is None:
-            if leader.on_fetch(request.replica, request.offset, log.end_offset, now_ms):
+            if not has_waited and leader.on_fetch(request.replica, request.offset, log.end_offset, now_ms):
                 self.on_leader_high_watermark(now_ms)
             if request.offset < log.end_offset:
                 records = self._read(leader, request)
@@ -165,7 +167,7 @@ class RaftReplication:
         state.advance_high_watermark(leader.high_watermark)
         self._on_commit(leader)
         for pending in leader.take_completed_fetches(state.log.end_offset, everything=True, now_ms=now_ms):
-            state.respond(pending.token, self._fetch(pending.request, now_ms))
+            state.respond(pending.token, self._fetch(pending.request, now_ms, has_waited=True))
 
     def complete_fetches(self, now_ms: int) -> None:
         """Respond to the waiting fetches for which there are records now, or whose time is over."""
@@ -175,7 +177,7 @@ class RaftReplication:
             return
         for pending in leader.take_completed_fetches(state.log.end_offset, everything=False, now_ms=now_ms):
             if pending.request.offset < state.log.end_offset:
-                state.respond(pending.token, self._fetch(pending.request, now_ms))
+                state.respond(pending.token, self._fetch(pending.request, now_ms, has_waited=True))
             else:
                 state.respond(pending.token, pending.response)
 
@@ -206,9 +208,11 @@ class RaftReplication:
                 return False
             quorum.fetching = SnapshotFetch(response.snapshot_id)
         else:
-            if state.leader_high_watermark < 0 <= response.high_watermark and state.high_watermark >= 0:
-                # Whoever waits for all that is committed is told so, even if no more is to come.
-                ready.high_watermark = state.high_watermark
+            if state.first_high_watermark < 0 <= response.high_watermark:
+                state.first_high_watermark = response.high_watermark
+                if state.high_watermark >= 0:
+                    # Whoever waits for all that is committed is told so, even if no more is to come.
+                    ready.high_watermark = state.high_watermark
             state.leader_high_watermark = max(state.leader_high_watermark, response.high_watermark)
             if response.records:
                 ready.records = response.records

@@ -80,6 +80,9 @@ class RaftState:
         """All below is committed, as far as this replica knows."""
         self.leader_high_watermark = -1
         """The high watermark of the leader that this replica follows, which may be above its own log."""
+        self.first_high_watermark = -1
+        """The first high watermark that this leader told: all that was committed before is below. A leader that is
+        never idle is always ahead of a replica that lags, but not of this."""
         self.flushed_offset = 0
         """All below is on this replica's disk."""
         self.may_vote = True
@@ -190,7 +193,7 @@ class RaftState:
         """End what belonged to the role before: requests under way, and those that waited for this leader."""
         self.ready.role_changed = True
         self.requests.reset_all()
-        self.leader_high_watermark = -1
+        self.leader_high_watermark = self.first_high_watermark = -1
         leader, self.leader = self.leader, None
         if leader is not None:
             self.end_voter_change(leader, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -241,13 +244,14 @@ class RaftState:
     def vote_again_if_whole(self, now_ms: int) -> None:
         """Become a voter that votes, once a leader's log has given back what this one had lost.
 
-        The leader has told, since this process began, that all below ``leader_high_watermark`` is committed. That
-        covers the epochs before its own, for a high watermark is known only once it has passed the leader's first
-        record; and what was committed in its own epoch, for it counts this replica with its latest Fetch alone.
+        The leader told ``first_high_watermark`` when it had counted this replica with a Fetch of this process, no more
+        with what it had promised before. All that was committed until then is below: of earlier epochs, for a high
+        watermark is known only once it has passed the leader's first record; and of the leader's own.
         """
-        if self.may_vote or self.role is not QuorumRole.FOLLOWER or self.leader_high_watermark < 0:
+        first = self.first_high_watermark
+        if self.may_vote or self.role is not QuorumRole.FOLLOWER or not 0 <= first <= self.flushed_offset:
             return
-        if self.flushed_offset >= self.leader_high_watermark and self.log.keeps_promises_to(self.flushed_offset):
+        if self.log.keeps_promises_to(self.flushed_offset):
             self.may_vote = self.ready.regained = True
             self.quorum.on_voters_changed(self.is_able_voter, now_ms)
 
