@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.alter_partition_reassignments import (
+from kbroker.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kbroker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kbroker.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kbroker.wire.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
 from tests.node.node_harness import run, running_node
 
 # LITERAL, TOPIC, READ, ALLOW

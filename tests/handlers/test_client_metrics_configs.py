@@ -10,10 +10,7 @@ import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.image import ConfigResource
-from kbroker.wire.messages import alter_configs as alter
-from kbroker.wire.messages import describe_configs as dc
-from kbroker.wire.messages import incremental_alter_configs as inc
-from kbroker.wire.messages import list_config_resources as lst
+from kbroker.wire.messages import configs as wire
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
@@ -29,15 +26,17 @@ def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-def change(name: str, *configs: tuple[str, int, str | None], dry: bool = False) -> inc.IncrementalAlterConfigsRequest:
-    entries = [inc.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
-    resource = inc.AlterConfigsResource(resource_type=METRICS, resource_name=name, configs=entries)
-    return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
+def change(name: str, *configs: tuple[str, int, str | None], dry: bool = False) -> wire.IncrementalAlterConfigsRequest:
+    entries = [
+        wire.IncrementalAlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs
+    ]
+    resource = wire.IncrementalAlterConfigsResource(resource_type=METRICS, resource_name=name, configs=entries)
+    return wire.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
 
 
 async def described(plane: Plane, name: str) -> dict[str, tuple[str | None, int, int, list[tuple[str, str, int]]]]:
-    resource = dc.DescribeConfigsResource(resource_type=METRICS, resource_name=name, configuration_keys=None)
-    request = dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+    resource = wire.DescribeConfigsResource(resource_type=METRICS, resource_name=name, configuration_keys=None)
+    request = wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
     result = (await plane.ask(request)).results[0]
     assert result.error_code == 0
     assert not any(config.read_only or config.is_sensitive for config in result.configs)
@@ -54,7 +53,7 @@ async def described(plane: Plane, name: str) -> dict[str, tuple[str | None, int,
 
 
 async def listed(plane: Plane, version: int = 1) -> list[tuple[str, int]]:
-    request = lst.ListConfigResourcesRequest(resource_types=[METRICS] if version else [])
+    request = wire.ListConfigResourcesRequest(resource_types=[METRICS] if version else [])
     answer = await plane.ask(request, version)
     return [(entry.resource_name, entry.resource_type) for entry in answer.config_resources]
 
@@ -86,10 +85,10 @@ def test_a_subscription_is_set_described_listed_and_removed(tmp_path: Path) -> N
         }
         assert await listed(plane) == [("s", METRICS)]
         assert [name for name, _ in await listed(plane, 0)] == ["s"]
-        resource = alter.AlterConfigsResource(
-            resource_type=METRICS, resource_name="s", configs=[alter.AlterableConfig(name="metrics", value="*")]
+        resource = wire.AlterConfigsResource(
+            resource_type=METRICS, resource_name="s", configs=[wire.AlterableConfig(name="metrics", value="*")]
         )
-        assert (await plane.ask(alter.AlterConfigsRequest(resources=[resource]))).responses[0].error_code == 0
+        assert (await plane.ask(wire.AlterConfigsRequest(resources=[resource]))).responses[0].error_code == 0
         assert await described(plane, "s") == unset | {"metrics": ("*", 7, 7, [("metrics", "*", 7)])}
         assert (await plane.ask(change("s", ("metrics", DELETE, None)))).responses[0].error_code == 0
         assert await listed(plane) == []

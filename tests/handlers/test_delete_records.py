@@ -12,7 +12,7 @@ from kbroker.errors import ErrorCode
 from kbroker.node.replicas.partition import Partition
 from kbroker.node.replicas.partition_events import Progress
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import batch, produce_request, run, running_node
 from tests.patience import SHORT
 

@@ -14,9 +14,7 @@ from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.config_schema import group_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta
 from kbroker.types import OffsetAndEpoch
-from kbroker.wire.messages import describe_configs as dc
-from kbroker.wire.messages import incremental_alter_configs as inc
-from kbroker.wire.messages import list_config_resources as lst
+from kbroker.wire.messages import configs as wire
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 GROUP = 32
@@ -32,14 +30,16 @@ def converse(path: Path, talk: Callable[[Plane], Awaitable[None]], **more: str) 
     trio.run(main)
 
 
-def change(name: str, *configs: tuple[str, str | None], kind: int = GROUP) -> inc.IncrementalAlterConfigsRequest:
-    return inc.IncrementalAlterConfigsRequest(
+def change(name: str, *configs: tuple[str, str | None], kind: int = GROUP) -> wire.IncrementalAlterConfigsRequest:
+    return wire.IncrementalAlterConfigsRequest(
         resources=[
-            inc.AlterConfigsResource(
+            wire.IncrementalAlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    inc.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+                    wire.IncrementalAlterableConfig(
+                        name=key, config_operation=DELETE if value is None else SET, value=value
+                    )
                     for key, value in configs
                 ],
             )
@@ -47,9 +47,9 @@ def change(name: str, *configs: tuple[str, str | None], kind: int = GROUP) -> in
     )
 
 
-def describe(name: str) -> dc.DescribeConfigsRequest:
-    resource = dc.DescribeConfigsResource(resource_type=GROUP, resource_name=name, configuration_keys=None)
-    return dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+def describe(name: str) -> wire.DescribeConfigsRequest:
+    resource = wire.DescribeConfigsResource(resource_type=GROUP, resource_name=name, configuration_keys=None)
+    return wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
 
 
 def in_force(plane: Plane, group_id: str) -> GroupConfig:
@@ -89,14 +89,14 @@ def test_a_groups_configs_are_set_described_listed_and_removed(tmp_path: Path) -
         heartbeat = described["consumer.heartbeat.interval.ms"]
         assert (heartbeat.value, heartbeat.config_source) == ("5000", 5)
 
-        listed = await plane.ask(lst.ListConfigResourcesRequest(resource_types=[GROUP]))
+        listed = await plane.ask(wire.ListConfigResourcesRequest(resource_types=[GROUP]))
         assert [(r.resource_name, r.resource_type) for r in listed.config_resources] == [("g", GROUP)]
-        every = await plane.ask(lst.ListConfigResourcesRequest())
+        every = await plane.ask(wire.ListConfigResourcesRequest())
         assert [r.resource_type for r in every.config_resources] == [GROUP, 8, 4]
 
         await plane.ask(change("g", ("consumer.session.timeout.ms", None)))
         assert in_force(plane, "g") == DEFAULTS
-        assert not (await plane.ask(lst.ListConfigResourcesRequest(resource_types=[GROUP]))).config_resources
+        assert not (await plane.ask(wire.ListConfigResourcesRequest(resource_types=[GROUP]))).config_resources
 
     converse(tmp_path, talk)
 

@@ -11,18 +11,13 @@ import trio
 
 from kbroker.errors import ErrorCode as E
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages import alter_configs as alter
-from kbroker.wire.messages import create_partitions as cp
-from kbroker.wire.messages import create_topics as ct
-from kbroker.wire.messages import delete_topics as dt
+from kbroker.wire.messages import configs as wire
 from kbroker.wire.messages import describe_cluster as dcl
-from kbroker.wire.messages import describe_configs as dc
 from kbroker.wire.messages import describe_quorum as dq
 from kbroker.wire.messages import describe_topic_partitions as dtp
 from kbroker.wire.messages import elect_leaders as el
-from kbroker.wire.messages import incremental_alter_configs as inc
-from kbroker.wire.messages import list_config_resources as lcr
 from kbroker.wire.messages import metadata as md
+from kbroker.wire.messages import topics as ct
 from kbroker.wire.messages import update_features as uf
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
@@ -255,8 +250,8 @@ def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         made = (await plane.ask(create(topic("a"), topic("b", configs=[("retention.ms", "1")]), topic("c")))).topics
         ids = {entry.name: entry.topic_id for entry in made}
-        state = dt.DeleteTopicState
-        request = dt.DeleteTopicsRequest(
+        state = ct.DeleteTopicState
+        request = ct.DeleteTopicsRequest(
             topics=[
                 state(name=None, topic_id=ids["a"]),
                 state(name="b"),
@@ -278,12 +273,12 @@ def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
         }
         assert set(plane.metadata.image.topics.by_name) == {"c"}
         assert set(plane.metadata.image.configs.by_resource) == {(4, "")}
-        again = dt.DeleteTopicsRequest(topics=[state(name="c"), state(name=None, topic_id=ids["c"])])
+        again = ct.DeleteTopicsRequest(topics=[state(name="c"), state(name=None, topic_id=ids["c"])])
         assert [entry.error_code for entry in (await plane.ask(again)).responses] == [E.INVALID_REQUEST]
         assert set(plane.metadata.image.topics.by_name) == {"c"}
-        twice = dt.DeleteTopicsRequest(topic_names=["c", "c"])
+        twice = ct.DeleteTopicsRequest(topic_names=["c", "c"])
         assert [entry.error_code for entry in (await plane.ask(twice, 3)).responses] == [E.INVALID_REQUEST]
-        assert [e.error_code for e in (await plane.ask(dt.DeleteTopicsRequest(topic_names=["c"]), 1)).responses] == [0]
+        assert [e.error_code for e in (await plane.ask(ct.DeleteTopicsRequest(topic_names=["c"]), 1)).responses] == [0]
 
     converse(tmp_path, talk)
 
@@ -291,9 +286,9 @@ def test_delete_topics_by_name_and_id(tmp_path: Path) -> None:
 def test_deletion_can_be_disabled(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         await plane.ask(create(topic("a")))
-        answer = await plane.ask(dt.DeleteTopicsRequest(topic_names=["a"]), 5)
+        answer = await plane.ask(ct.DeleteTopicsRequest(topic_names=["a"]), 5)
         assert answer.responses[0].error_code == E.TOPIC_DELETION_DISABLED
-        answer = await plane.ask(dt.DeleteTopicsRequest(topic_names=["a"]), 2)
+        answer = await plane.ask(ct.DeleteTopicsRequest(topic_names=["a"]), 2)
         assert answer.responses[0].error_code == E.INVALID_REQUEST
 
     converse(tmp_path, talk, delete_topic_enable="false")
@@ -303,13 +298,13 @@ def test_create_partitions(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         await plane.ask(create(topic("a", 3), topic("b", 2), topic("c")))
 
-        def more(name: str, count: int, assign: list[list[int]] | None = None) -> cp.CreatePartitionsTopic:
+        def more(name: str, count: int, assign: list[list[int]] | None = None) -> ct.CreatePartitionsTopic:
             assignments = None
             if assign is not None:
-                assignments = [cp.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assign]
-            return cp.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+                assignments = [ct.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assign]
+            return ct.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
 
-        request = cp.CreatePartitionsRequest(
+        request = ct.CreatePartitionsRequest(
             topics=[more("a", 5), more("b", 1), more("c", 1), more("zz", 2), more("d", 2), more("d", 3)]
         )
         answer = await plane.ask(request)
@@ -322,34 +317,36 @@ def test_create_partitions(tmp_path: Path) -> None:
             "d": (E.INVALID_REQUEST, "Duplicate topic name."),
         }
         assert list(plane.metadata.image.topics.by_name["a"].partitions) == [0, 1, 2, 3, 4]
-        manual = cp.CreatePartitionsRequest(topics=[more("b", 3, [[1]]), more("c", 3, [[1]])])
+        manual = ct.CreatePartitionsRequest(topics=[more("b", 3, [[1]]), more("c", 3, [[1]])])
         codes = [entry.error_code for entry in (await plane.ask(manual)).results]
         assert codes == [0, E.INVALID_REPLICA_ASSIGNMENT]
-        checked = cp.CreatePartitionsRequest(topics=[more("c", 9)], validate_only=True)
+        checked = ct.CreatePartitionsRequest(topics=[more("c", 9)], validate_only=True)
         assert (await plane.ask(checked)).results[0].error_code == 0
         assert len(plane.metadata.image.topics.by_name["c"].partitions) == 1
 
     converse(tmp_path, talk)
 
 
-def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> inc.AlterConfigsResource:
-    return inc.AlterConfigsResource(
+def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> wire.IncrementalAlterConfigsResource:
+    return wire.IncrementalAlterConfigsResource(
         resource_type=kind,
         resource_name=name,
-        configs=[inc.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in configs],
+        configs=[wire.IncrementalAlterableConfig(name=n, config_operation=o, value=v) for n, o, v in configs],
     )
 
 
-def describe(kind: int, name: str, *keys: str) -> dc.DescribeConfigsRequest:
-    resource = dc.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
-    return dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+def describe(kind: int, name: str, *keys: str) -> wire.DescribeConfigsRequest:
+    resource = wire.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
 
 
 def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         await plane.ask(create(topic("a"), topic("b", configs=[("cleanup.policy", "compact")])))
         answer = await plane.ask(
-            inc.IncrementalAlterConfigsRequest(
+            wire.IncrementalAlterConfigsRequest(
                 resources=[
                     change(2, "a", ("retention.ms", 0, "5")),
                     change(2, "b", ("cleanup.policy", 2, "delete")),
@@ -376,7 +373,7 @@ def test_configs_are_changed_and_described_with_their_sources(tmp_path: Path) ->
             ("node.id", "1", 4, True),
         }
         assert all(c.documentation for c in broker)
-        undo = inc.IncrementalAlterConfigsRequest(
+        undo = wire.IncrementalAlterConfigsRequest(
             resources=[change(2, "a", ("retention.ms", 1, None)), change(2, "b", ("cleanup.policy", 3, "compact"))]
         )
         await plane.ask(undo)
@@ -406,11 +403,11 @@ BAD_CHANGES = [
 
 
 @pytest.mark.parametrize(("resource", "code"), BAD_CHANGES)
-def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, code: E) -> None:
+def test_bad_config_changes(tmp_path: Path, resource: wire.IncrementalAlterConfigsResource, code: E) -> None:
     async def talk(plane: Plane) -> None:
         await plane.ask(create(topic("a"), topic("b")))
         good = change(2, "b", ("retention.ms", 0, "5"))
-        answer = await plane.ask(inc.IncrementalAlterConfigsRequest(resources=[resource, good]))
+        answer = await plane.ask(wire.IncrementalAlterConfigsRequest(resources=[resource, good]))
         assert [entry.error_code for entry in answer.responses] == [code, 0]
         assert set(plane.metadata.image.configs.by_resource) == {(2, "b"), (4, "")}
 
@@ -420,12 +417,12 @@ def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, 
 def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
     async def talk(plane: Plane) -> None:
         await plane.ask(create(topic("a", configs=[("retention.ms", "1"), ("segment.ms", "9")])))
-        resource = alter.AlterConfigsResource(
-            resource_type=2, resource_name="a", configs=[alter.AlterableConfig(name="segment.ms", value="55555")]
+        resource = wire.AlterConfigsResource(
+            resource_type=2, resource_name="a", configs=[wire.AlterableConfig(name="segment.ms", value="55555")]
         )
-        answer = await plane.ask(alter.AlterConfigsRequest(resources=[resource], validate_only=True))
+        answer = await plane.ask(wire.AlterConfigsRequest(resources=[resource], validate_only=True))
         assert answer.responses[0].error_code == 0 and len(plane.metadata.image.configs.for_topic("a")) == 2
-        await plane.ask(alter.AlterConfigsRequest(resources=[resource]))
+        await plane.ask(wire.AlterConfigsRequest(resources=[resource]))
         assert dict(plane.metadata.image.configs.for_topic("a")) == {"segment.ms": "55555"}
 
     converse(tmp_path, talk)
@@ -433,11 +430,11 @@ def test_legacy_alter_configs_replaces_everything(tmp_path: Path) -> None:
 
 def test_properties_in_one_answer_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand times the same broker took 400 MB, and nobody else was served for seconds."""
-    monkeypatch.setattr("kbroker.handlers.describe_configs.MOST_ENTRIES", 300)
+    monkeypatch.setattr("kbroker.handlers.configs.MOST_ENTRIES", 300)
 
     async def talk(plane: Plane) -> None:
         request = describe(4, "1")
-        answer = await plane.ask(dc.DescribeConfigsRequest(resources=request.resources * 5))
+        answer = await plane.ask(wire.DescribeConfigsRequest(resources=request.resources * 5))
         codes = [result.error_code for result in answer.results]
         assert codes[0] == 0 and codes[-1] == E.INVALID_REQUEST and codes == sorted(codes)
         told = [result.configs for result in answer.results if not result.error_code]
@@ -503,8 +500,8 @@ def test_quorum_features_and_elections(tmp_path: Path) -> None:
             E.ELECTION_NOT_NEEDED,
             E.UNKNOWN_TOPIC_OR_PARTITION,
         ]
-        listed = await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[2, 4]))
+        listed = await plane.ask(wire.ListConfigResourcesRequest(resource_types=[2, 4]))
         assert [(r.resource_type, r.resource_name) for r in listed.config_resources] == [(4, "1"), (2, "a")]
-        assert (await plane.ask(lcr.ListConfigResourcesRequest(resource_types=[3]))).error_code == 35
+        assert (await plane.ask(wire.ListConfigResourcesRequest(resource_types=[3]))).error_code == 35
 
     converse(tmp_path, talk)

@@ -18,24 +18,13 @@ from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, Resour
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import METADATA_TOPIC, Uuid
 from kbroker.wire.messages import (
+    acls,
     add_raft_voter,
     allocate_producer_ids,
-    alter_client_quotas,
-    alter_configs,
     alter_partition,
-    alter_partition_reassignments,
-    alter_user_scram_credentials,
-    assign_replicas_to_dirs,
     begin_quorum_epoch,
-    broker_heartbeat,
-    broker_registration,
-    controller_registration,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_topics,
-    describe_acls,
+    client_quotas,
+    configs,
     describe_cluster,
     describe_quorum,
     elect_leaders,
@@ -43,15 +32,16 @@ from kbroker.wire.messages import (
     envelope,
     fetch,
     fetch_snapshot,
-    incremental_alter_configs,
-    list_partition_reassignments,
+    log_dirs,
+    nodes,
+    reassignments,
     remove_raft_voter,
-    unregister_broker,
-    unregister_controller,
+    scram_credentials,
     update_features,
     update_raft_voter,
     vote,
 )
+from kbroker.wire.messages import topics as wire
 from tests.handlers.metadata_plane import CLUSTER_ID, Plane, metadata_plane
 
 ALICE = KafkaPrincipal("User", "alice")
@@ -108,11 +98,11 @@ def _fetch(version: int) -> fetch.FetchRequest:
     )
 
 
-def _delete(version: int) -> delete_topics.DeleteTopicsRequest:
+def _delete(version: int) -> wire.DeleteTopicsRequest:
     if version < 6:
-        return delete_topics.DeleteTopicsRequest(topic_names=["t", "none"], timeout_ms=1000)
-    named = [delete_topics.DeleteTopicState(name=name) for name in ("t", "none")]
-    return delete_topics.DeleteTopicsRequest(topics=named, timeout_ms=1000)
+        return wire.DeleteTopicsRequest(topic_names=["t", "none"], timeout_ms=1000)
+    named = [wire.DeleteTopicState(name=name) for name in ("t", "none")]
+    return wire.DeleteTopicsRequest(topics=named, timeout_ms=1000)
 
 
 def _elect(version: int) -> elect_leaders.ElectLeadersRequest:
@@ -120,26 +110,26 @@ def _elect(version: int) -> elect_leaders.ElectLeadersRequest:
     return elect_leaders.ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=1000)
 
 
-def _create(version: int) -> create_topics.CreateTopicsRequest:
-    new = create_topics.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
-    return create_topics.CreateTopicsRequest(topics=[new], timeout_ms=1000)
+def _create(version: int) -> wire.CreateTopicsRequest:
+    new = wire.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    return wire.CreateTopicsRequest(topics=[new], timeout_ms=1000)
 
 
-def _more(version: int) -> create_partitions.CreatePartitionsRequest:
-    topic = create_partitions.CreatePartitionsTopic(name="t", count=2, assignments=None)
-    return create_partitions.CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
+def _more(version: int) -> wire.CreatePartitionsRequest:
+    topic = wire.CreatePartitionsTopic(name="t", count=2, assignments=None)
+    return wire.CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
 
 
-def _loggers(version: int) -> incremental_alter_configs.IncrementalAlterConfigsRequest:
-    level = incremental_alter_configs.AlterableConfig(name="kbroker", config_operation=0, value="INFO")
-    logger = incremental_alter_configs.AlterConfigsResource(resource_type=8, resource_name="1", configs=[level])
-    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[logger], validate_only=True)
+def _loggers(version: int) -> configs.IncrementalAlterConfigsRequest:
+    level = configs.IncrementalAlterableConfig(name="kbroker", config_operation=0, value="INFO")
+    logger = configs.IncrementalAlterConfigsResource(resource_type=8, resource_name="1", configs=[level])
+    return configs.IncrementalAlterConfigsRequest(resources=[logger], validate_only=True)
 
 
-def _reassign(version: int) -> alter_partition_reassignments.AlterPartitionReassignmentsRequest:
-    partition = alter_partition_reassignments.ReassignablePartition(partition_index=0, replicas=[1])
-    topic = alter_partition_reassignments.ReassignableTopic(name="t", partitions=[partition])
-    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=1000)
+def _reassign(version: int) -> reassignments.AlterPartitionReassignmentsRequest:
+    partition = reassignments.ReassignablePartition(partition_index=0, replicas=[1])
+    topic = reassignments.ReassignableTopic(name="t", partitions=[partition])
+    return reassignments.AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=1000)
 
 
 def _describe_quorum(version: int) -> describe_quorum.DescribeQuorumRequest:
@@ -154,59 +144,55 @@ def _features(version: int) -> update_features.UpdateFeaturesRequest:
     return update_features.UpdateFeaturesRequest(feature_updates=[level], timeout_ms=1000)
 
 
-def _registration(version: int) -> broker_registration.BrokerRegistrationRequest:
-    return broker_registration.BrokerRegistrationRequest(broker_id=7, cluster_id=CLUSTER_ID)
+def _registration(version: int) -> nodes.BrokerRegistrationRequest:
+    return nodes.BrokerRegistrationRequest(broker_id=7, cluster_id=CLUSTER_ID)
 
 
-def _listed(version: int) -> list_partition_reassignments.ListPartitionReassignmentsRequest:
-    return list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None, timeout_ms=1000)
+def _listed(version: int) -> reassignments.ListPartitionReassignmentsRequest:
+    return reassignments.ListPartitionReassignmentsRequest(topics=None, timeout_ms=1000)
 
 
 REQUESTS: Mapping[str, Callable[[int], Any]] = {
     "CreateTopics": _create,
     "DeleteTopics": _delete,
     "CreatePartitions": _more,
-    "AlterConfigs": lambda _: alter_configs.AlterConfigsRequest(
-        resources=_resources(alter_configs.AlterConfigsResource)
-    ),
-    "IncrementalAlterConfigs": lambda _: incremental_alter_configs.IncrementalAlterConfigsRequest(
-        resources=_resources(incremental_alter_configs.AlterConfigsResource)
+    "AlterConfigs": lambda _: configs.AlterConfigsRequest(resources=_resources(configs.AlterConfigsResource)),
+    "IncrementalAlterConfigs": lambda _: configs.IncrementalAlterConfigsRequest(
+        resources=_resources(configs.IncrementalAlterConfigsResource)
     ),
     "ElectLeaders": _elect,
     "AlterPartitionReassignments": _reassign,
     "ListPartitionReassignments": _listed,
     "UpdateFeatures": _features,
-    "UnregisterBroker": lambda _: unregister_broker.UnregisterBrokerRequest(broker_id=1),
-    "UnregisterController": lambda _: unregister_controller.UnregisterControllerRequest(controller_id=9),
+    "UnregisterBroker": lambda _: nodes.UnregisterBrokerRequest(broker_id=1),
+    "UnregisterController": lambda _: nodes.UnregisterControllerRequest(controller_id=9),
     "DescribeQuorum": _describe_quorum,
     "AddRaftVoter": lambda _: add_raft_voter.AddRaftVoterRequest(voter_id=9),
     "RemoveRaftVoter": lambda _: remove_raft_voter.RemoveRaftVoterRequest(voter_id=9),
-    "DescribeAcls": lambda _: describe_acls.DescribeAclsRequest(
+    "DescribeAcls": lambda _: acls.DescribeAclsRequest(
         resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
     ),
-    "CreateAcls": lambda _: create_acls.CreateAclsRequest(
+    "CreateAcls": lambda _: acls.CreateAclsRequest(
         creations=[
-            create_acls.AclCreation(
+            acls.AclCreation(
                 resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
             )
         ]
     ),
-    "DeleteAcls": lambda _: delete_acls.DeleteAclsRequest(
-        filters=[
-            delete_acls.DeleteAclsFilter(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
-        ]
+    "DeleteAcls": lambda _: acls.DeleteAclsRequest(
+        filters=[acls.DeleteAclsFilter(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)]
     ),
-    "AlterClientQuotas": lambda _: alter_client_quotas.AlterClientQuotasRequest(
+    "AlterClientQuotas": lambda _: client_quotas.AlterClientQuotasRequest(
         entries=[
-            alter_client_quotas.EntryData(
-                entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="a")],
-                ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1000)],
+            client_quotas.AlteredEntryData(
+                entity=[client_quotas.EntityData(entity_type="user", entity_name="a")],
+                ops=[client_quotas.OpData(key="producer_byte_rate", value=1000)],
             )
         ]
     ),
-    "AlterUserScramCredentials": lambda _: alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+    "AlterUserScramCredentials": lambda _: scram_credentials.AlterUserScramCredentialsRequest(
         upsertions=[
-            alter_user_scram_credentials.ScramCredentialUpsertion(
+            scram_credentials.ScramCredentialUpsertion(
                 name="a", mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32)
             )
         ]
@@ -221,10 +207,10 @@ REQUESTS: Mapping[str, Callable[[int], Any]] = {
         request_data=b"?", request_principal=principal_bytes(ANONYMOUS), client_host_address=bytes(4)
     ),
     "BrokerRegistration": _registration,
-    "BrokerHeartbeat": lambda _: broker_heartbeat.BrokerHeartbeatRequest(broker_id=1, broker_epoch=-2),
+    "BrokerHeartbeat": lambda _: nodes.BrokerHeartbeatRequest(broker_id=1, broker_epoch=-2),
     "AllocateProducerIds": lambda _: allocate_producer_ids.AllocateProducerIdsRequest(broker_id=1, broker_epoch=-2),
-    "ControllerRegistration": lambda _: controller_registration.ControllerRegistrationRequest(controller_id=9),
-    "AssignReplicasToDirs": lambda _: assign_replicas_to_dirs.AssignReplicasToDirsRequest(broker_id=1),
+    "ControllerRegistration": lambda _: nodes.ControllerRegistrationRequest(controller_id=9),
+    "AssignReplicasToDirs": lambda _: log_dirs.AssignReplicasToDirsRequest(broker_id=1),
     "Fetch": _fetch,
     "DescribeCluster": lambda version: describe_cluster.DescribeClusterRequest(endpoint_type=2 if version else 1),
 }
@@ -276,8 +262,8 @@ def state(plane: Plane) -> list[Any]:
 
 async def prepared(plane: Plane) -> None:
     """Have the topic ``t``."""
-    new = create_topics.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-    made = await plane.ask(create_topics.CreateTopicsRequest(topics=[new], timeout_ms=1000))
+    new = wire.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    made = await plane.ask(wire.CreateTopicsRequest(topics=[new], timeout_ms=1000))
     assert not made.topics[0].error_code
 
 
@@ -456,11 +442,9 @@ def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path) -> N
         async with metadata_plane(tmp_path) as plane:
             plane.services.check_own_configs = look
             name = "listener.name.plaintext.ssl.keystore.location"
-            config = incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value="/etc/shadow")
-            broker = incremental_alter_configs.AlterConfigsResource(
-                resource_type=4, resource_name="1", configs=[config]
-            )
-            request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
+            config = configs.IncrementalAlterableConfig(name=name, config_operation=0, value="/etc/shadow")
+            broker = configs.IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+            request = configs.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
             plane.services.authorizer = Rules()
             answer = await plane.ask(request, principal=ALICE)
             assert answer.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not looked

@@ -11,13 +11,10 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
-from kbroker.wire.messages import alter_share_group_offsets as alter
-from kbroker.wire.messages import delete_share_group_offsets as delete
-from kbroker.wire.messages import describe_share_group_offsets as describe
-from kbroker.wire.messages import share_acknowledge
+from kbroker.wire.messages import share_fetch as share_messages
+from kbroker.wire.messages import share_group_offsets
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 from tests.handlers.principals import connect_as, under
 from tests.node.node_harness import Node, batch, produce_request, run, running_node
 from tests.node.share_member import share_fetch
@@ -28,10 +25,10 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 FEW = {"share_coordinator_state_topic_num_partitions": "1", "offsets_topic_num_partitions": "1"}
 
 
-def altered(offset: int = 0) -> alter.AlterShareGroupOffsetsRequest:
-    part = alter.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=offset)
-    topic = alter.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[part])
-    return alter.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+def altered(offset: int = 0) -> share_group_offsets.AlterShareGroupOffsetsRequest:
+    part = share_group_offsets.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=offset)
+    topic = share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[part])
+    return share_group_offsets.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
 
 
 async def prepared(node: Node) -> Uuid:
@@ -64,26 +61,26 @@ def test_topics_that_a_principal_may_not_see_or_read(tmp_path: Path) -> None:
                 authorizer.deny(user, (operation, ResourceType.TOPIC))
             blind, deaf = await connect_as(node, "blind"), await connect_as(node, "deaf")
 
-            everything = describe.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
-            asked = describe.DescribeShareGroupOffsetsRequest(groups=[everything])
+            everything = share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
+            asked = share_group_offsets.DescribeShareGroupOffsetsRequest(groups=[everything])
             seen = await connect_as(node, "anybody")
             assert [topic.topic_name for topic in (await seen.ask(asked)).groups[0].topics] == ["t"]
             assert (await blind.ask(asked)).groups[0].topics == []
 
             answer = (await deaf.ask(altered(5))).responses[0].partitions[0]
             assert answer.error_code == DENIED
-            topics = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
-            answer = await deaf.ask(delete.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics))
+            topics = [share_group_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
+            answer = await deaf.ask(share_group_offsets.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics))
             assert answer.responses[0].error_code == DENIED
 
             assert (await deaf.ask(share_fetch(topic_id))).responses[0].partitions[0].error_code == DENIED
-            batch = share_acknowledge.AcknowledgementBatch(acknowledge_types=[1])
-            told = share_acknowledge.AcknowledgePartition(acknowledgement_batches=[batch])
-            word = share_acknowledge.ShareAcknowledgeRequest(
+            batch = share_messages.AcknowledgementBatch(acknowledge_types=[1])
+            told = share_messages.AcknowledgePartition(acknowledgement_batches=[batch])
+            word = share_messages.ShareAcknowledgeRequest(
                 group_id=GROUP,
                 member_id="member",
                 share_session_epoch=1,
-                topics=[share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[told])],
+                topics=[share_messages.AcknowledgeTopic(topic_id=topic_id, partitions=[told])],
             )
             assert (await deaf.ask(word)).responses[0].partitions[0].error_code == DENIED
 

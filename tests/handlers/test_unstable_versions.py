@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kbroker.handlers.registration import BROKER, registrations
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Client, run, running_node
 
 KEY = 22

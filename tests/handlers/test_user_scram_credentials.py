@@ -9,8 +9,7 @@ from typing import Any
 import trio
 
 from kbroker.errors import ErrorCode as E
-from kbroker.wire.messages import alter_user_scram_credentials as alter
-from kbroker.wire.messages import describe_user_scram_credentials as describe
+from kbroker.wire.messages import scram_credentials
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 
@@ -22,10 +21,10 @@ def converse(path: Path, talk: Callable[[Plane], Awaitable[None]]) -> None:
     trio.run(main)
 
 
-def of(*users: tuple[str, int]) -> alter.AlterUserScramCredentialsRequest:
-    return alter.AlterUserScramCredentialsRequest(
+def of(*users: tuple[str, int]) -> scram_credentials.AlterUserScramCredentialsRequest:
+    return scram_credentials.AlterUserScramCredentialsRequest(
         upsertions=[
-            alter.ScramCredentialUpsertion(
+            scram_credentials.ScramCredentialUpsertion(
                 name=name, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=b"salted"
             )
             for name, mechanism in users
@@ -34,7 +33,9 @@ def of(*users: tuple[str, int]) -> alter.AlterUserScramCredentialsRequest:
 
 
 async def described(plane: Plane, *users: str) -> list[Any]:
-    request = describe.DescribeUserScramCredentialsRequest(users=[describe.UserName(name=name) for name in users])
+    request = scram_credentials.DescribeUserScramCredentialsRequest(
+        users=[scram_credentials.UserName(name=name) for name in users]
+    )
     response = await plane.ask(request)
     assert response.error_code == 0 and response.error_message == ""
     return [
@@ -54,7 +55,7 @@ def test_what_is_set_is_described(tmp_path: Path) -> None:
             ]
         everybody = [("alice", [(1, 4096), (2, 4096)]), ("bob", [(2, 4096)])]
         assert await described(plane) == everybody
-        everything = await plane.ask(describe.DescribeUserScramCredentialsRequest(users=None))
+        everything = await plane.ask(scram_credentials.DescribeUserScramCredentialsRequest(users=None))
         assert [result.user for result in everything.results] == ["alice", "bob"]
         assert await described(plane, "bob", "eve", "alice", "alice") == [
             everybody[1],

@@ -20,8 +20,8 @@ from kbroker.node.share import dead_letters
 from kbroker.node.share.dead_letter_producers import DeadLetterProducers
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Node, run, running_node
 
 DLQ = "dlq.jobs"

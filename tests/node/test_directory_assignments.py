@@ -14,7 +14,7 @@ from kbroker.node.replicas.directory_assignments import DirectoryAssignments
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from kbroker.wire.messages.log_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 TOPIC = Uuid(b"t" * 16)
 FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))

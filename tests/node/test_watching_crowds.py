@@ -13,11 +13,11 @@ from kbroker.node.explorer.budget import Budget
 from kbroker.node.explorer.tap import Tap
 from kbroker.node.explorer.watcher import Watcher
 from kbroker.observe.explorer.exchange import Exchange
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.produce import ProduceRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
 from tests.node.quorum_harness import Quorum, three_nodes
 from tests.node.tls_harness import AUTHORITY, properties
