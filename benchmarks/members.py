@@ -30,8 +30,8 @@ from kbroker.sim.classic_group_clients import (
 from kbroker.types import Uuid
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import FrameReader
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kbroker.wire.messages.leave_group import LeaveGroupRequest
+from kbroker.wire.messages.classic_groups import LeaveGroupRequest
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 
 HEARTBEAT_SECONDS = 0.05
 NOT_READY = frozenset({14, 15, 16})
@@ -297,7 +297,7 @@ class ConsumerMember(Member):
         owned = None
         if self._said != self.owned:
             self._said = set(self.owned)
-            one = TopicPartitions(topic_id=self._group.topic_id, partitions=sorted(self.owned))
+            one = HeartbeatTopicPartitions(topic_id=self._group.topic_id, partitions=sorted(self.owned))
             owned = [one] if self.owned else []
         self.wire.ask(
             ConsumerGroupHeartbeatRequest(

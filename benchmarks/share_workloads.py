@@ -16,14 +16,16 @@ from benchmarks.members import NOT_READY, Loop, Wire
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
 from kbroker.types import Uuid
-from kbroker.wire.messages.share_acknowledge import (
+from kbroker.wire.messages.share_fetch import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
+    FetchPartition,
+    FetchTopic,
     ShareAcknowledgeRequest,
+    ShareFetchRequest,
 )
-from kbroker.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.messages.share_groups import ShareGroupHeartbeatRequest
 
 SIZE, PARTITIONS, GROUPS = 1_000, 6, 1_000
 

@@ -15,10 +15,9 @@ from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
 from kbroker.client.transactions import list_transactions
 from kbroker.cores.coordinator.partitioner import partition_for
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, InitProducerIdRequest
 
 IDS = 10_000
 UNDER_WAY = 32

@@ -13,10 +13,9 @@ from benchmarks.clients import LoadError
 from benchmarks.group_workloads import Talk, summed_up
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, InitProducerIdRequest
 
 RECORDS, SIZE = 100, 100
 """Of one transaction."""

@@ -16,7 +16,7 @@ from kbroker.client import Client as BrokerClient
 from kbroker.client import ClientError as BrokerClientError
 from kbroker.client.connection import Connection
 from kbroker.client.transactions import describe_transaction
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.metadata import MetadataResponseTopic
 from tests.patience import LONG, SHORT, Late, eventually
 

@@ -14,10 +14,10 @@ from kbroker.client import ClientError
 from kbroker.client.connection import Connection
 from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.types import Uuid, uuid_to_str
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.read_share_group_state_summary import (
+from kbroker.wire.messages.groups import DescribeGroupsRequest
+from kbroker.wire.messages.share_group_state import (
     PartitionData,
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kbroker.client import Client
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.record_batch import Record, build_batch
 
 

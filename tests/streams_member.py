@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbroker.client import Client
-from kbroker.wire.messages.streams_group_heartbeat import (
+from kbroker.wire.messages.streams_groups import (
+    HeartbeatSubtopology,
+    HeartbeatTopology,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
-    Subtopology,
     TopicInfo,
-    Topology,
 )
 
 _ID = "m"
@@ -23,7 +23,7 @@ class StreamsMember:
         self._client = client
         self._group_id = group_id
         self._parts = [
-            Subtopology(
+            HeartbeatSubtopology(
                 subtopology_id="0",
                 source_topics=list(sources),
                 state_changelog_topics=[TopicInfo(name=name) for name in changelogs],
@@ -39,7 +39,7 @@ class StreamsMember:
                 member_id=_ID,
                 process_id="p",
                 rebalance_timeout_ms=60_000,
-                topology=Topology(epoch=1, subtopologies=self._parts),
+                topology=HeartbeatTopology(epoch=1, subtopologies=self._parts),
                 active_tasks=[],
                 standby_tasks=[],
                 warmup_tasks=[],

@@ -14,7 +14,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import ClusterNode, RunningCluster, cluster_faults, running_cluster
 from kbroker.testing.link import LinkClosed
 from kbroker.testing.script import FaultScript
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.every_node import await_topics
 from tests.first_requests import EarlyClients

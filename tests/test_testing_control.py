@@ -13,7 +13,7 @@ from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.errors import ErrorCode
 from kbroker.testing import RunningCluster, running_broker, running_cluster
 from kbroker.testing.control.server import ControlServer
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import ListGroupsRequest
 from tests.control_client import Control, Place
 from tests.patience import LONG
 

@@ -14,15 +14,15 @@ from kbroker.client.topics import delete_topics, describe_topics
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import RunningBroker, broker_actions, running_broker
 from kbroker.tools.cli.port_claims import OWN, listening_ports
-from kbroker.wire.messages.alter_replica_log_dirs import (
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.groups import ListGroupsRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
 )
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kbroker.wire.messages.list_groups import ListGroupsRequest
-from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.first_requests import EarlyClients

@@ -18,8 +18,8 @@ from kbroker.client.topics import describe_topics
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import RunningBroker
 from kbroker.testing.script import WORDS, FaultScript, summary
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import ListGroupsRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]

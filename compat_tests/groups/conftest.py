@@ -19,10 +19,10 @@ from compat_tests.coordinators import await_group_coordinators
 from compat_tests.groups import hosts
 from compat_tests.groups.hosts import KINDS, Host, Kind, Member
 from compat_tests.groups.wire_world import Connection
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from tests.patience import LONG
 
@@ -204,8 +204,8 @@ def deadly_group(bootstrap: str, has_modern_groups: bool, rdkafka_members: bool,
 def _configure(bootstrap: str, group: str, **values: int) -> None:
     """Set properties of a group, whose names begin with ``consumer.``, and wait until each node knows them."""
     wanted = {f"consumer.{name.replace('_', '.')}": str(value) for name, value in values.items()}
-    configs = [AlterableConfig(name=name, value=value) for name, value in wanted.items()]
-    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=configs)
+    configs = [IncrementalAlterableConfig(name=name, value=value) for name, value in wanted.items()]
+    resource = IncrementalAlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=configs)
     connection = Connection(bootstrap.split(",")[0])
     changed = connection.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
     connection.close()

@@ -7,14 +7,16 @@ from typing import Any
 
 from compat_tests.groups.wire_cases import AtVersion, Make, cases_of
 from compat_tests.groups.wire_world import EMPTY_ASSIGNMENT, Classic, World
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequestProtocol
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kbroker.wire.messages.list_groups import ListGroupsRequest
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 
 LONG = "g" * 300
 LONGEST = "g" * 32_767

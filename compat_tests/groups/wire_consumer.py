@@ -9,14 +9,13 @@ from compat_tests.groups.wire_cases import CLASSIC_ON_MODERN, AtVersion, Make, c
 from compat_tests.groups.wire_classic import LONG, leave_request
 from compat_tests.groups.wire_offsets import UNKNOWN_ID, Offsets
 from compat_tests.groups.wire_world import Modern, World
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequestProtocol
-from kbroker.wire.messages.list_groups import ListGroupsRequest
-from kbroker.wire.messages.sync_group import SyncGroupRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, JoinGroupRequestProtocol, SyncGroupRequest
+from kbroker.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatTopicPartitions,
+)
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kbroker.wire.registry import API_KEYS
 
 
@@ -48,7 +47,7 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "join: empty topic name", join(subscribed_topic_names=[""])
     yield "join: topic named twice", join(subscribed_topic_names=[world.topic, world.topic])
     yield "join: no partitions told", join(topic_partitions=None)
-    owned = [TopicPartitions(topic_id=world.topic_id, partitions=[0])]
+    owned = [HeartbeatTopicPartitions(topic_id=world.topic_id, partitions=[0])]
     yield "join: with partitions", join(topic_partitions=owned)
     yield "join: unknown assignor", join(server_assignor="nonsense")
     yield "join: empty assignor", join(server_assignor="")
@@ -136,15 +135,18 @@ def heartbeat_cases(world: World) -> Iterator[tuple[str, Make]]:
     yield "beat: range", own(server_assignor="range")
     yield "beat: rebalance timeout negative", own(rebalance_timeout_ms=-5)
     yield "beat: empty rack", own(rack_id="")
-    yield "beat: partitions it has", own(topic_partitions=[TopicPartitions(topic_id=world.topic_id, partitions=[0, 1])])
+    yield (
+        "beat: partitions it has",
+        own(topic_partitions=[HeartbeatTopicPartitions(topic_id=world.topic_id, partitions=[0, 1])]),
+    )
     yield "beat: fewer partitions than it has", own(topic_partitions=owned)
     yield (
         "beat: a partition that there is not",
-        own(topic_partitions=[TopicPartitions(topic_id=world.topic_id, partitions=[0, 1, 7])]),
+        own(topic_partitions=[HeartbeatTopicPartitions(topic_id=world.topic_id, partitions=[0, 1, 7])]),
     )
     yield (
         "beat: a topic that there is not",
-        own(topic_partitions=[TopicPartitions(topic_id=UNKNOWN_ID, partitions=[0])]),
+        own(topic_partitions=[HeartbeatTopicPartitions(topic_id=UNKNOWN_ID, partitions=[0])]),
     )
     yield "beat: instance of a dynamic member", lambda version: beat(one, instance_id="inst")
     yield "beat: static", lambda version: beat(static)

@@ -13,26 +13,32 @@ from compat_tests.coordinators import await_group_coordinators
 from compat_tests.raw_socket import RawSocket
 from kbroker.sim.classic_group_clients import subscription
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
+from kbroker.wire.messages.classic_groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.list_groups import ListGroupsResponse
+from kbroker.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from kbroker.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatTopicPartitions,
+)
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.patience import LONG, SHORT, eventually
 
 CLOSED, SILENT = "closed", f"no answer within {SHORT} s"
@@ -243,8 +249,8 @@ class World:
 
     def _configure(self, group: str, wanted: dict[str, str]) -> None:
         """Set properties of a group, and wait until they are told."""
-        configs = [AlterableConfig(name=name, value=value) for name, value in wanted.items()]
-        resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
+        configs = [IncrementalAlterableConfig(name=name, value=value) for name, value in wanted.items()]
+        resource = IncrementalAlterConfigsResource(resource_type=GROUP, resource_name=group, configs=configs)
         changed = self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         assert changed.responses[0].error_code == 0, changed
         named = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=list(wanted))
@@ -262,13 +268,13 @@ class World:
             told = self.ask(asked, 1)
         assert told.error_code == 0, told
         one = Modern(group, told.member_id, told.member_epoch, instance)
-        owned: list[TopicPartitions] = []
+        owned: list[HeartbeatTopicPartitions] = []
 
         def settled() -> bool:
             nonlocal told, owned
             if told.assignment is not None:
                 owned = [
-                    TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                    HeartbeatTopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
                     for each in told.assignment.topic_partitions
                 ]
             one.epoch = told.member_epoch

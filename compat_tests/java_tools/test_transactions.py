@@ -13,7 +13,7 @@ from compat_tests.java_tools.comparison import Comparison, Side
 from kbroker.client import Client
 from kbroker.client.transactions import describe_producers
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.init_producer_id import InitProducerIdResponse
+from kbroker.wire.messages.transactions import InitProducerIdResponse
 from tests.hanging_transactions import init_unknown, write_unknown
 from tests.patience import LONG, eventually
 

@@ -20,7 +20,7 @@ from compat_tests.kafka_streams.test_kafka_streams import coordinator
 from kbroker.client import Client
 from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
 from kbroker.client.errors import ResponseError
-from kbroker.wire.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeRequest
+from kbroker.wire.messages.streams_groups import DescribedGroup, StreamsGroupDescribeRequest
 from tests.patience import LONG, eventually
 
 pytestmark = [

@@ -17,16 +17,15 @@ from kbroker.errors import ErrorCode
 from kbroker.security.tls.authority import Authority
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import FrameReader
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.acls import AclCreation, CreateAclsRequest
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.patience import LONG, eventually
 
 PASSWORDS = {"node": "n0de-pw", "admin": "adm1n-pw", "alice": "al1ce-pw"}
@@ -177,8 +176,8 @@ def test_a_client_is_judged_by_its_own_name_by_way_of_each(secure: SecureCluster
 def test_configs_are_changed_by_admin_alone(secure: SecureCluster) -> None:
     assert not secure.client(1, "admin").ask(creation("configured"), 7).topics[0].error_code
     for number in (1, 2):
-        config = AlterableConfig(name="retention.ms", config_operation=0, value=str(1000 + number))
-        topic = AlterConfigsResource(resource_type=2, resource_name="configured", configs=[config])
+        config = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value=str(1000 + number))
+        topic = IncrementalAlterConfigsResource(resource_type=2, resource_name="configured", configs=[config])
         request = IncrementalAlterConfigsRequest(resources=[topic])
         for user, code in (("alice", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("admin", ErrorCode.NONE)):
             assert secure.client(number, user).ask(request, 1).responses[0].error_code == code

@@ -11,22 +11,24 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from compat_tests.coordinators import COORDINATOR_ELSEWHERE
 from compat_tests.mixed_cluster.nodes import Node
 from kbroker.client.connection import Connection
-from kbroker.wire.messages.create_topics import (
+from kbroker.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.patience import LONG, LONG_MS, eventually
 
 TOPIC_RESOURCE = 2
@@ -140,10 +142,10 @@ def set_config(node: Node, topic: str, name: str, value: str) -> None:
     """Set a property of a topic by way of this node."""
     request = IncrementalAlterConfigsRequest(
         resources=[
-            AlterConfigsResource(
+            IncrementalAlterConfigsResource(
                 resource_type=TOPIC_RESOURCE,
                 resource_name=topic,
-                configs=[AlterableConfig(name=name, config_operation=0, value=value)],
+                configs=[IncrementalAlterableConfig(name=name, config_operation=0, value=value)],
             )
         ]
     )

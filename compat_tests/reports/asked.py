@@ -14,17 +14,16 @@ from compat_tests.transactions.wire_world import World
 from kbroker.client.connection import Connection as Admin
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import BatchHeader, walk_headers
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.patience import SHORT, eventually
 
@@ -74,8 +73,10 @@ class Asked(World):
 
     def configure(self, topic: str, **configs: str) -> None:
         """Change properties of a topic."""
-        changes = [AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
-        resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=changes)
+        changes = [
+            IncrementalAlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+        ]
+        resource = IncrementalAlterConfigsResource(resource_type=_TOPIC, resource_name=topic, configs=changes)
         answer = self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         assert answer.responses[0].error_code == 0, answer
 

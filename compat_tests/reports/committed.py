@@ -7,8 +7,7 @@ from typing import Any
 
 from compat_tests.reports.asked import Asked
 from compat_tests.transactions.wire_world import Producer
-from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.groups import DescribeGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,6 +19,7 @@ from kbroker.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kbroker.wire.messages.transactions import AddOffsetsToTxnRequest
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

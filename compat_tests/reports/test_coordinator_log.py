@@ -10,18 +10,21 @@ from compat_tests.reports.asked import LATEST, Asked
 from compat_tests.reports.committed import commit, delete, fetched, new_group
 from kbroker.sim.classic_group_clients import subscription
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.classic_groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import ListGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kbroker.wire.records import consumer_group as stored
 from kbroker.wire.records import streams_group
 from kbroker.wire.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue

@@ -10,13 +10,19 @@ import pytest
 from compat_tests.reports.asked import Asked
 from compat_tests.reports.committed import commit, fetched, new_group, stage
 from kbroker.sim.classic_group_clients import subscription
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from kbroker.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatTopicPartitions,
+)
+from kbroker.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from tests.patience import eventually
 
 FENCED_EPOCH, UNRELEASED, FENCED_INSTANCE, MAX_SIZE, INCONSISTENT, UNKNOWN_MEMBER = 110, 111, 82, 81, 23, 25
@@ -38,7 +44,7 @@ class Member:
         values: dict[str, Any] = {"instance_id": self.instance, **fields}
         if self.epoch == 0:
             values = {"rebalance_timeout_ms": 600_000, **values}
-        owned = [TopicPartitions(topic_id=topic, partitions=mine) for topic, mine in self.owned.items()]
+        owned = [HeartbeatTopicPartitions(topic_id=topic, partitions=mine) for topic, mine in self.owned.items()]
         answer = self.asked.ask(
             ConsumerGroupHeartbeatRequest(
                 **{

@@ -18,7 +18,7 @@ from compat_tests.reports.committed import (
     new_group,
     stage,
 )
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
+from kbroker.wire.messages.groups import DeleteGroupsRequest
 from tests.patience import eventually
 
 OFFSETS = "__consumer_offsets"

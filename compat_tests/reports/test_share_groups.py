@@ -10,14 +10,13 @@ from compat_tests.coordinators import await_share_coordinators
 from compat_tests.reports.asked import Asked
 from compat_tests.reports.committed import new_group
 from kbroker.types import uuid_to_str
-from kbroker.wire.messages import share_acknowledge as ack
-from kbroker.wire.messages import share_fetch as wire
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages import share_fetch
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.messages.share_groups import ShareGroupHeartbeatRequest
 from tests.patience import eventually
 
 ACCEPT, RELEASE = 1, 2
@@ -32,8 +31,8 @@ class ShareMember:
         self.asked, self.topic, self.group = asked, topic, group
         self.name = uuid_to_str(asked.topic_ids[topic])
         self._session = 0
-        change = AlterableConfig(name="share.auto.offset.reset", value="earliest")
-        resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
+        change = IncrementalAlterableConfig(name="share.auto.offset.reset", value="earliest")
+        resource = IncrementalAlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
         assert asked.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
         self._epoch = 0
         eventually(self._has_partition)
@@ -53,9 +52,9 @@ class ShareMember:
 
     def fetch(self, max_records: int = 500, max_bytes: int = 1 << 20, **fields: Any) -> Any:
         """The answer of ShareFetch about the partition; None if it has nothing to say of it."""
-        partition = wire.FetchPartition(partition_index=0)
-        topic = wire.FetchTopic(topic_id=self.asked.topic_ids[self.topic], partitions=[partition])
-        request = wire.ShareFetchRequest(
+        partition = share_fetch.FetchPartition(partition_index=0)
+        topic = share_fetch.FetchTopic(topic_id=self.asked.topic_ids[self.topic], partitions=[partition])
+        request = share_fetch.ShareFetchRequest(
             group_id=self.group,
             member_id=self.name,
             share_session_epoch=self._session,
@@ -87,10 +86,10 @@ class ShareMember:
 
     def acknowledge(self, first: int, last: int, kind: int = ACCEPT) -> int:
         """Say what became of records; the error."""
-        batch = ack.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-        partition = ack.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
-        topic = ack.AcknowledgeTopic(topic_id=self.asked.topic_ids[self.topic], partitions=[partition])
-        request = ack.ShareAcknowledgeRequest(
+        batch = share_fetch.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+        partition = share_fetch.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        topic = share_fetch.AcknowledgeTopic(topic_id=self.asked.topic_ids[self.topic], partitions=[partition])
+        request = share_fetch.ShareAcknowledgeRequest(
             group_id=self.group, member_id=self.name, share_session_epoch=self._session, topics=[topic]
         )
         answer = self.asked.ask(request, 2)
@@ -164,8 +163,8 @@ def test_aborted_records_are_passed_over(asked: Asked) -> None:
         asked.produce(producer, topic, 0)
         asked.end(producer, commit, version=5)
     group = new_group(asked)
-    change = AlterableConfig(name="share.isolation.level", value="read_committed")
-    resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
+    change = IncrementalAlterableConfig(name="share.isolation.level", value="read_committed")
+    resource = IncrementalAlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
     assert asked.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
     member = new_member(asked, topic, group)
     got: list[tuple[int, int, int]] = []

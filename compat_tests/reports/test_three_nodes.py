@@ -13,18 +13,18 @@ from compat_tests.coordinators import await_group_coordinators
 from compat_tests.reports.conftest import OPTIONS
 from kbroker.client import Client
 from kbroker.client.connection import Connection
-from kbroker.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.groups import DescribeGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kbroker.wire.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests.patience import LONG, SHORT
 
 OFFSETS = "__consumer_offsets"

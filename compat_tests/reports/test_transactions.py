@@ -10,8 +10,7 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.reports.asked import LATEST, Asked
 from compat_tests.transactions.wire_world import UNHURRIED_MS, Producer
-from kbroker.wire.messages.end_txn import EndTxnRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from kbroker.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kbroker.wire.records.transaction_state import TransactionLogKey, TransactionLogValue
 from kbroker.wire.records.versioned import encode_coordinator_key, encode_versioned

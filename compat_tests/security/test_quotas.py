@@ -20,7 +20,7 @@ from compat_tests.security.kept import kept_producer
 from compat_tests.security.world import CLIENTS, SENDS_NONCE_TWICE, World, feature, own_client
 from kbroker.client import Client as OwnClient
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import ListGroupsRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kbroker.wire.record_batch import Record as BatchRecord
 from kbroker.wire.record_batch import build_batch

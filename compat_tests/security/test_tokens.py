@@ -12,8 +12,7 @@ import pytest
 from compat_tests.security.world import World
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.patience import LONG
 
 INVALID = b'{"status":"invalid_token"}'

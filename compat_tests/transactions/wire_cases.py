@@ -14,21 +14,24 @@ from typing import Any
 from compat_tests.transactions.wire_world import UNHURRIED_MS, Producer, World
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kbroker.wire.messages.add_partitions_to_txn import (
+from kbroker.wire.messages.described_transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TopicRequest,
+)
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kbroker.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    InitProducerIdRequest,
 )
-from kbroker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.end_txn import EndTxnRequest
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kbroker.wire.messages.list_transactions import ListTransactionsRequest
-from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

@@ -11,14 +11,17 @@ from typing import Any
 from compat_tests.coordinators import await_group_coordinators, await_transaction_coordinators
 from compat_tests.groups.wire_world import Connection, plain
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.end_txn import EndTxnRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from kbroker.wire.record_batch import Record, build_batch
 from tests.patience import LONG, eventually
 

@@ -16,9 +16,8 @@ from compat_tests.wire_differential.dialogue import Dialogue
 from compat_tests.wire_differential.judged import UNHURRIED
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.types import METADATA_TOPIC
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.acls import AclCreation, CreateAclsRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kbroker.wire.registry import API_KEYS
 from tests.handlers.permission_cases import ABSENT, GROUP, KEYS, TOPIC, Told, World
 from tests.handlers.principals import NOBODY, Asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compat_tests.case import await_group_configs
 from compat_tests.wire_differential.dialogue import Dialogue
-from kbroker.wire.messages import incremental_alter_configs as configs
+from kbroker.wire.messages import configs
 
 GROUP = 32
 """The type of a resource."""
@@ -12,8 +12,10 @@ GROUP = 32
 
 def configure(kind: int, name: str, **values: str) -> configs.IncrementalAlterConfigsRequest:
     """A request that sets properties of a resource; ``_`` stands for the dots of their names."""
-    pairs = [configs.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in values.items()]
-    resource = configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=pairs)
+    pairs = [
+        configs.IncrementalAlterableConfig(name=key.replace("_", "."), value=value) for key, value in values.items()
+    ]
+    resource = configs.IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=pairs)
     return configs.IncrementalAlterConfigsRequest(resources=[resource])
 
 

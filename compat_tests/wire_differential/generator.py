@@ -11,7 +11,7 @@ from typing import Any
 
 from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
+from kbroker.wire.messages.transactions import AddPartitionsToTxnTransaction
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import MISSING, FieldSpec, TypeSpec, is_own, struct_spec

@@ -12,15 +12,15 @@ from typing import Any
 from compat_tests.wire_differential.configured import GROUP, configure
 from compat_tests.wire_differential.dialogue import Dialogue
 from kbroker.types import Uuid
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec
 from tests.node.api_cases import build

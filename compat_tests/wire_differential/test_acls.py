@@ -16,9 +16,13 @@ import pytest
 from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
 from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import CLOSED, Dialogue, differences
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kbroker.wire.messages.describe_acls import DescribeAclsRequest
+from kbroker.wire.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 from tests.patience import SHORT
 
 VERSIONS = (1, 2, 3)

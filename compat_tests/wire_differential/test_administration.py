@@ -16,13 +16,9 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.judged import beside_apache_kafka
-from kbroker.wire.messages import alter_configs as alter
-from kbroker.wire.messages import alter_partition_reassignments as reassign
-from kbroker.wire.messages import create_topics as create
-from kbroker.wire.messages import describe_configs as describe
-from kbroker.wire.messages import incremental_alter_configs as incremental
-from kbroker.wire.messages import list_config_resources as resources
-from kbroker.wire.messages import list_partition_reassignments as ongoing
+from kbroker.wire.messages import configs as wire
+from kbroker.wire.messages import reassignments
+from kbroker.wire.messages import topics as create
 from kbroker.wire.messages import update_features as features
 from tests.patience import SHORT
 from tests.test_config_dynamic import CLASSES, MODES, WRONG_PLACE, other_value
@@ -70,9 +66,9 @@ def compare(pair: Pair, request: Any, version: int) -> Any:
 
 WRITES = (
     features.UpdateFeaturesRequest,
-    incremental.IncrementalAlterConfigsRequest,
-    alter.AlterConfigsRequest,
-    reassign.AlterPartitionReassignmentsRequest,
+    wire.IncrementalAlterConfigsRequest,
+    wire.AlterConfigsRequest,
+    reassignments.AlterPartitionReassignmentsRequest,
 )
 
 
@@ -86,23 +82,25 @@ def update(*wanted: tuple[str, int, int], validate_only: bool = False) -> featur
     )
 
 
-def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> incremental.IncrementalAlterConfigsRequest:
-    entries = [incremental.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
-    resource = incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
-    return incremental.IncrementalAlterConfigsRequest(resources=[resource])
+def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> wire.IncrementalAlterConfigsRequest:
+    entries = [
+        wire.IncrementalAlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs
+    ]
+    resource = wire.IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
+    return wire.IncrementalAlterConfigsRequest(resources=[resource])
 
 
-def replace(kind: int, name: str, **configs: str) -> alter.AlterConfigsRequest:
-    entries = [alter.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
-    resource = alter.AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
-    return alter.AlterConfigsRequest(resources=[resource])
+def replace(kind: int, name: str, **configs: str) -> wire.AlterConfigsRequest:
+    entries = [wire.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    resource = wire.AlterConfigsResource(resource_type=kind, resource_name=name, configs=entries)
+    return wire.AlterConfigsRequest(resources=[resource])
 
 
-def show(kind: int, name: str, *keys: str) -> describe.DescribeConfigsRequest:
-    resource = describe.DescribeConfigsResource(
+def show(kind: int, name: str, *keys: str) -> wire.DescribeConfigsRequest:
+    resource = wire.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    return describe.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    return wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
 
 
 feature = pytest.mark.feature
@@ -180,7 +178,7 @@ def test_min_insync_replicas(pair: Pair) -> None:
 def test_group_configs(pair: Pair) -> None:
     def look() -> None:
         compare(pair, show(GROUP, "g"), 4)
-        compare(pair, resources.ListConfigResourcesRequest(resource_types=[GROUP]), 1)
+        compare(pair, wire.ListConfigResourcesRequest(resource_types=[GROUP]), 1)
 
     look()
     compare(pair, change(GROUP, "g", (SESSION, SET, "50000")), 1)
@@ -308,7 +306,7 @@ def test_broker_loggers(pair: Pair) -> None:
     compare(pair, replace(BROKER_LOGGER, "1", root="WARN"), 2)
     for version in (1, 2, 3, 4):
         compare(pair, show(BROKER_LOGGER, "1", "root", "no.such.Logger"), version)
-    compare(pair, resources.ListConfigResourcesRequest(resource_types=[BROKER_LOGGER]), 1)
+    compare(pair, wire.ListConfigResourcesRequest(resource_types=[BROKER_LOGGER]), 1)
 
 
 @feature("wire", "Answers equal to Apache Kafka's", "subscriptions to clients' metrics")
@@ -316,8 +314,8 @@ def test_client_metrics(pair: Pair) -> None:
     def look() -> None:
         for version in (1, 4):
             compare(pair, show(CLIENT_METRICS, "s"), version)
-        compare(pair, resources.ListConfigResourcesRequest(), 0)
-        compare(pair, resources.ListConfigResourcesRequest(resource_types=[CLIENT_METRICS]), 1)
+        compare(pair, wire.ListConfigResourcesRequest(), 0)
+        compare(pair, wire.ListConfigResourcesRequest(resource_types=[CLIENT_METRICS]), 1)
 
     look()
     compare(pair, change(CLIENT_METRICS, "s", ("interval.ms", SET, "1000"), ("metrics", SET, "a., b.")), 1)
@@ -378,13 +376,15 @@ def test_reassignments(pair: Pair) -> None:
         ("", 0, [1]),
     ]
     topics = [
-        reassign.ReassignableTopic(
-            name=name, partitions=[reassign.ReassignablePartition(partition_index=index, replicas=replicas)]
+        reassignments.ReassignableTopic(
+            name=name, partitions=[reassignments.ReassignablePartition(partition_index=index, replicas=replicas)]
         )
         for name, index, replicas in wishes
     ]
     for version in (0, 1):
-        compare(pair, reassign.AlterPartitionReassignmentsRequest(), version)
-        compare(pair, reassign.AlterPartitionReassignmentsRequest(topics=topics), version)
-    compare(pair, reassign.AlterPartitionReassignmentsRequest(topics=topics, allow_replication_factor_change=False), 1)
-    compare(pair, ongoing.ListPartitionReassignmentsRequest(topics=None), 0)
+        compare(pair, reassignments.AlterPartitionReassignmentsRequest(), version)
+        compare(pair, reassignments.AlterPartitionReassignmentsRequest(topics=topics), version)
+    compare(
+        pair, reassignments.AlterPartitionReassignmentsRequest(topics=topics, allow_replication_factor_change=False), 1
+    )
+    compare(pair, reassignments.ListPartitionReassignmentsRequest(topics=None), 0)

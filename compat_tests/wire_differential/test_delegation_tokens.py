@@ -22,13 +22,16 @@ from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
-from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.acls import AclCreation, CreateAclsRequest
+from kbroker.wire.messages.delegation_tokens import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.node_harness import Client, running_node
 from tests.node.token_harness import try_login
 from tests.patience import LONG, SHORT

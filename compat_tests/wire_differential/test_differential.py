@@ -24,11 +24,11 @@ from compat_tests.wire_differential.allowed import ALLOWED
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.generator import EXCLUDED, GROUP_APIS, SOME_TIME, TOPICS, Generator
 from compat_tests.wire_differential.judged import beside_apache_kafka
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 from tests.patience import eventually

@@ -18,9 +18,9 @@ from compat_tests.brokers import Broker
 from compat_tests.wire_differential.dialogue import Dialogue
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.record_batch import Record, build_batch
 from tests.patience import eventually
 

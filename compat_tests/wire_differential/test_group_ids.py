@@ -14,18 +14,17 @@ from compat_tests.brokers import ApacheBroker, Broker, KbrokerBroker
 from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,7 +42,8 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kbroker.wire.messages.sync_group import SyncGroupRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.transactions import AddOffsetsToTxnRequest, InitProducerIdRequest
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

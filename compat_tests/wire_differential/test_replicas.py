@@ -11,14 +11,14 @@ import pytest
 from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNodes
 from compat_tests.clients import skip_without
 from compat_tests.wire_differential.dialogue import Dialogue, differences
-from kbroker.wire.messages.alter_replica_log_dirs import (
+from kbroker.wire.messages.described_transactions import DescribeProducersRequest, TopicRequest
+from kbroker.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
 )
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from kbroker.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.patience import eventually
 
 Pair = tuple[Dialogue, Dialogue]

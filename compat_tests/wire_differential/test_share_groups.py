@@ -19,27 +19,20 @@ from compat_tests.wire_differential.generator import id_marker
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages import alter_share_group_offsets as alter_offsets
-from kbroker.wire.messages import delete_share_group_offsets as delete_offsets
-from kbroker.wire.messages import delete_share_group_state as delete_state
-from kbroker.wire.messages import describe_share_group_offsets as offsets
-from kbroker.wire.messages import initialize_share_group_state as initialize
-from kbroker.wire.messages import read_share_group_state as read_state
-from kbroker.wire.messages import read_share_group_state_summary as read_summary
-from kbroker.wire.messages import share_acknowledge as acknowledge
-from kbroker.wire.messages import share_fetch as fetch
+from kbroker.wire.messages import share_fetch, share_group_offsets
+from kbroker.wire.messages import share_group_state as wire
 from kbroker.wire.messages import update_features as features
-from kbroker.wire.messages import write_share_group_state as write_state
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kbroker.wire.messages.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.patience import eventually
 
@@ -121,20 +114,20 @@ def done(answer: Any) -> int:
     return int(first(answer).start_offset + first(answer).delivery_complete_count)
 
 
-_STATE_REQUESTS: dict[Any, tuple[Any, Any]] = {
-    initialize: (initialize.InitializeShareGroupStateRequest, initialize.InitializeStateData),
-    read_state: (read_state.ReadShareGroupStateRequest, read_state.ReadStateData),
-    write_state: (write_state.WriteShareGroupStateRequest, write_state.WriteStateData),
-    delete_state: (delete_state.DeleteShareGroupStateRequest, delete_state.DeleteStateData),
-    read_summary: (read_summary.ReadShareGroupStateSummaryRequest, read_summary.ReadStateSummaryData),
+_STATE_REQUESTS: dict[str, tuple[Any, Any, Any]] = {
+    "initialize": (wire.InitializeShareGroupStateRequest, wire.InitializeStateData, wire.InitializePartitionData),
+    "read": (wire.ReadShareGroupStateRequest, wire.ReadStateData, wire.PartitionData),
+    "write": (wire.WriteShareGroupStateRequest, wire.WriteStateData, wire.WritePartitionData),
+    "delete": (wire.DeleteShareGroupStateRequest, wire.DeleteStateData, wire.DeletePartitionData),
+    "read summary": (wire.ReadShareGroupStateSummaryRequest, wire.ReadStateSummaryData, wire.PartitionData),
 }
 
 
-def state(messages: Any, group: str, partition: int = 0, topic_id: Uuid | None = None, **fields: Any) -> Any:
+def state(doing: str, group: str, partition: int = 0, topic_id: Uuid | None = None, **fields: Any) -> Any:
     """A request to the share coordinator about one share partition."""
-    request, data = _STATE_REQUESTS[messages]
-    part = messages.PartitionData(partition=partition, **fields)
-    topic = data(topic_id=id_marker(TOPIC) if topic_id is None else topic_id, partitions=[part])
+    request, data, part = _STATE_REQUESTS[doing]
+    parts = [part(partition=partition, **fields)]
+    topic = data(topic_id=id_marker(TOPIC) if topic_id is None else topic_id, partitions=parts)
     return request(group_id=group, topics=[topic])
 
 
@@ -215,24 +208,30 @@ def test_a_share_group(pair: Pair) -> None:
     talk.ask("listed", ListGroupsRequest(types_filter=["share"], states_filter=["stable"]), 5)
     talk.ask("described as a classic group", DescribeGroupsRequest(groups=[GROUP]), 6)
     talk.ask("deleted with members", DeleteGroupsRequest(groups_names=[GROUP]), 3)
-    topic = alter_offsets.AlterShareGroupOffsetsRequestTopic(
+    topic = share_group_offsets.AlterShareGroupOffsetsRequestTopic(
         topic_name=TOPIC,
-        partitions=[alter_offsets.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)],
+        partitions=[share_group_offsets.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)],
     )
-    talk.ask("altered with members", alter_offsets.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic]), 0)
-    topics = [delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
     talk.ask(
-        "offsets deleted with members", delete_offsets.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics), 0
+        "altered with members", share_group_offsets.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic]), 0
+    )
+    topics = [share_group_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
+    talk.ask(
+        "offsets deleted with members",
+        share_group_offsets.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics),
+        0,
     )
     talk.ask("an epoch ahead", beat(epoch=99), 1)
     talk.ask("the first member leaves", beat(epoch=-1), 1)
     talk.ask("it leaves once more", beat(epoch=-1), 1)
     talk.ask("described when empty", asked, 1)
     for name, partition, offset in ((TOPIC, 0, 3), (TOPIC, 9, 0), ("wd-missing", 0, 0), (TOPIC, 1, -5)):
-        part = alter_offsets.AlterShareGroupOffsetsRequestPartition(partition_index=partition, start_offset=offset)
-        topic = alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=[part])
+        part = share_group_offsets.AlterShareGroupOffsetsRequestPartition(
+            partition_index=partition, start_offset=offset
+        )
+        topic = share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=[part])
         for group in (GROUP, "another-share", ""):
-            request = alter_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=[topic])
+            request = share_group_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=[topic])
             talk.ask(f"{name}-{partition} of {group!r} altered to {offset}", request, 0)
     for version in (0, 1):
         for group in (GROUP, "nobody"):
@@ -241,17 +240,19 @@ def test_a_share_group(pair: Pair) -> None:
                     None
                     if names is None
                     else [
-                        offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=parts)
+                        share_group_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=parts)
                         for name, parts in names
                     ]
                 )
-                one = offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=wanted)
+                one = share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=wanted)
                 talk.ask(
-                    f"offsets of {group!r}: {names}", offsets.DescribeShareGroupOffsetsRequest(groups=[one]), version
+                    f"offsets of {group!r}: {names}",
+                    share_group_offsets.DescribeShareGroupOffsetsRequest(groups=[one]),
+                    version,
                 )
     for group, names_to_delete in ((GROUP, [TOPIC, "wd-missing"]), ("nobody", [TOPIC]), ("", [TOPIC])):
-        topics = [delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names_to_delete]
-        deletion = delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=topics)
+        topics = [share_group_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names_to_delete]
+        deletion = share_group_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=topics)
         talk.ask(f"offsets of {group!r} deleted", deletion, 0)
     talk.ask("deleted", DeleteGroupsRequest(groups_names=[GROUP, "another-share"]), 3)
     talk.ask("described when gone", asked, 1)
@@ -264,38 +265,35 @@ def test_the_states_of_a_share_coordinator(pair: Pair) -> None:
     group = "states"
     unknown = Uuid(b"no topic has me!")
     batches = [
-        write_state.StateBatch(first_offset=first, last_offset=last, delivery_state=kind, delivery_count=count)
+        wire.StateBatch(first_offset=first, last_offset=last, delivery_state=kind, delivery_count=count)
         for first, last, kind, count in ((0, 4, 0, 1), (5, 9, 2, 1), (10, 10, 3, 2))
     ]
-    nothing = read_state.ReadShareGroupStateRequest(group_id=group, topics=[])
+    nothing = wire.ReadShareGroupStateRequest(group_id=group, topics=[])
     for what, request in {
-        "read before it is there": state(read_state, group, leader_epoch=0),
-        "a summary before it is there": state(read_summary, group, leader_epoch=0),
-        "written before it is there": state(write_state, group, state_epoch=1, start_offset=0),
-        "an unknown topic": state(initialize, group, topic_id=unknown, state_epoch=1),
-        "an unknown partition": state(initialize, group, 9, state_epoch=1),
-        "no group": state(initialize, "", state_epoch=1),
+        "read before it is there": state("read", group, leader_epoch=0),
+        "a summary before it is there": state("read summary", group, leader_epoch=0),
+        "written before it is there": state("write", group, state_epoch=1, start_offset=0),
+        "an unknown topic": state("initialize", group, topic_id=unknown, state_epoch=1),
+        "an unknown partition": state("initialize", group, 9, state_epoch=1),
+        "no group": state("initialize", "", state_epoch=1),
         "no topics": nothing,
-        "begun": state(initialize, group, state_epoch=2, start_offset=0),
-        "begun with an earlier epoch": state(initialize, group, state_epoch=1, start_offset=5),
-        "written": state(write_state, group, state_epoch=2, leader_epoch=1, start_offset=0, state_batches=batches),
-        "read": state(read_state, group, leader_epoch=2),
-        "read by an earlier leader": state(read_state, group, leader_epoch=1),
-        "written by an earlier leader": state(write_state, group, state_epoch=2, leader_epoch=1),
-        "written in another epoch": state(write_state, group, state_epoch=1, leader_epoch=2),
-        "its start moves": state(write_state, group, state_epoch=2, leader_epoch=2, start_offset=3),
-        "read again": state(read_state, group, leader_epoch=2),
-        "a summary": state(read_summary, group, leader_epoch=2),
-        "a summary of another leader": state(read_summary, group, leader_epoch=0),
-        "deleted": state(delete_state, group),
-        "deleted twice": state(delete_state, group),
-        "read when it is gone": state(read_state, group, leader_epoch=3),
+        "begun": state("initialize", group, state_epoch=2, start_offset=0),
+        "begun with an earlier epoch": state("initialize", group, state_epoch=1, start_offset=5),
+        "written": state("write", group, state_epoch=2, leader_epoch=1, start_offset=0, state_batches=batches),
+        "read": state("read", group, leader_epoch=2),
+        "read by an earlier leader": state("read", group, leader_epoch=1),
+        "written by an earlier leader": state("write", group, state_epoch=2, leader_epoch=1),
+        "written in another epoch": state("write", group, state_epoch=1, leader_epoch=2),
+        "its start moves": state("write", group, state_epoch=2, leader_epoch=2, start_offset=3),
+        "read again": state("read", group, leader_epoch=2),
+        "a summary": state("read summary", group, leader_epoch=2),
+        "a summary of another leader": state("read summary", group, leader_epoch=0),
+        "deleted": state("delete", group),
+        "deleted twice": state("delete", group),
+        "read when it is gone": state("read", group, leader_epoch=3),
     }.items():
         highest = (
-            1
-            if type(request)
-            in (write_state.WriteShareGroupStateRequest, read_summary.ReadShareGroupStateSummaryRequest)
-            else 0
+            1 if type(request) in (wire.WriteShareGroupStateRequest, wire.ReadShareGroupStateSummaryRequest) else 0
         )
         for version in range(highest + 1):
             talk.ask(what, request, version)
@@ -322,28 +320,27 @@ class Session:
             "max_records": 100,
             "batch_size": 100,
             "share_acquire_mode": 1,
-            "topics": [self._topic(fetch, acks)],
+            "topics": [self._topic(acks)],
         }
         self.epoch += 1
-        return self.talk.ask(what, fetch.ShareFetchRequest(**(values | fields)), version)
+        return self.talk.ask(what, share_fetch.ShareFetchRequest(**(values | fields)), version)
 
     def acknowledge(self, what: str, *acks: tuple[int, int, int], version: int = 2, **fields: Any) -> list[Any]:
         values: dict[str, Any] = {
             "group_id": self.group,
             "member_id": self.member,
             "share_session_epoch": self.epoch,
-            "topics": [self._topic(acknowledge, acks)],
+            "topics": [self._topic(acks, of="Acknowledge")],
         }
         self.epoch += 1
-        return self.talk.ask(what, acknowledge.ShareAcknowledgeRequest(**(values | fields)), version)
+        return self.talk.ask(what, share_fetch.ShareAcknowledgeRequest(**(values | fields)), version)
 
-    def _topic(self, messages: Any, acks: tuple[tuple[int, int, int], ...], index: int = 0) -> Any:
+    def _topic(self, acks: tuple[tuple[int, int, int], ...], index: int = 0, of: str = "Fetch") -> Any:
         batches: list[Any] = [
-            messages.AcknowledgementBatch(first_offset=begin, last_offset=end, acknowledge_types=[kind])
+            share_fetch.AcknowledgementBatch(first_offset=begin, last_offset=end, acknowledge_types=[kind])
             for begin, end, kind in acks
         ]
-        partition: Any = fetch.FetchPartition if messages is fetch else acknowledge.AcknowledgePartition
-        topic: Any = fetch.FetchTopic if messages is fetch else acknowledge.AcknowledgeTopic
+        partition, topic = getattr(share_fetch, f"{of}Partition"), getattr(share_fetch, f"{of}Topic")
         part = partition(partition_index=index, acknowledgement_batches=batches)
         return topic(topic_id=id_marker(TOPIC), partitions=[part])
 
@@ -353,7 +350,7 @@ class Session:
         self.epoch = 1
 
     def _acquired(self, each: Dialogue, count: int) -> bool:
-        request = fetch.ShareFetchRequest(
+        request = share_fetch.ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
             max_wait_ms=8000,
@@ -361,7 +358,7 @@ class Session:
             max_records=count,
             batch_size=count,
             share_acquire_mode=1,
-            topics=[self._topic(fetch, ())],
+            topics=[self._topic(())],
         )
         answer = each.ask(request, 2)
         return any(part.acquired_records for topic in answer.responses for part in topic.partitions)
@@ -373,7 +370,7 @@ def begin(talk: Conversation, group: str, **values: str) -> Session:
     for each in talk.pair:
         if values:
             configured(each, group, **values)
-        assert not first(each.ask(state(initialize, group, state_epoch=1, start_offset=0), 0)).error_code
+        assert not first(each.ask(state("initialize", group, state_epoch=1, start_offset=0), 0)).error_code
         session.first(each, 5)
     return session
 
@@ -391,11 +388,15 @@ def test_sessions_and_acknowledgements(pair: Pair) -> None:
             "a long member": {"member_id": "m" * 37},
             "an epoch without a session": {"share_session_epoch": 3},
             "the end of no session": {"share_session_epoch": -1},
-            "acknowledgements at the beginning": {"topics": [wrong._topic(fetch, ((0, 0, 1),))]},
+            "acknowledgements at the beginning": {"topics": [wrong._topic(((0, 0, 1),))]},
             "an unknown topic": {
-                "topics": [fetch.FetchTopic(topic_id=Uuid(b"no topic has me!"), partitions=[fetch.FetchPartition()])]
+                "topics": [
+                    share_fetch.FetchTopic(
+                        topic_id=Uuid(b"no topic has me!"), partitions=[share_fetch.FetchPartition()]
+                    )
+                ]
             },
-            "an unknown partition": {"topics": [wrong._topic(fetch, (), 9)]},
+            "an unknown partition": {"topics": [wrong._topic((), 9)]},
             "no topics": {"topics": []},
         }
         for what, fields in cases.items():
@@ -437,7 +438,7 @@ def test_sessions_and_acknowledgements(pair: Pair) -> None:
     again.epoch = 1
     again.acknowledge("more than it holds", (4, 9, 1))
     again.acknowledge("a part of what it holds", (5, 5, 1))
-    talk.ask("the state", state(read_summary, "sessions", leader_epoch=0), 1)
+    talk.ask("the state", state("read summary", "sessions", leader_epoch=0), 1)
     assert not talk.found, "\n".join(talk.found)
 
 
@@ -473,11 +474,11 @@ def test_dead_letters(pair: Pair, copy: str) -> None:
     session.acknowledge("released once more", (1, 1, 2))
     for each, count in zip(pair, before, strict=True):
         eventually(lambda each=each, count=count: len(letters(each)) == count + 3, "three dead letters")  # type: ignore[misc]
-    asked = state(read_summary, group, leader_epoch=0)
+    asked = state("read summary", group, leader_epoch=0)
     talk.wait("the records to be archived", asked, 1, lambda answer: done(answer) == 3)
     ours, theirs = (letters(each) for each in pair)
     assert ours == theirs
-    talk.ask("the state", state(read_summary, group, leader_epoch=0), 1)
+    talk.ask("the state", state("read summary", group, leader_epoch=0), 1)
     assert not talk.found, "\n".join(talk.found)
 
 
@@ -508,18 +509,18 @@ def test_share_groups_that_are_off(pair: Pair) -> None:
     talk.wait("it to be off", describe, 1, lambda answer: answer.groups[0].error_code == UNSUPPORTED_VERSION)
     ours, theirs = (served_apis(each.bootstrap) for each in pair)
     assert {key: ours.get(key) for key in SHARE_APIS} == {key: theirs[key] for key in SHARE_APIS}
-    topics = [delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
-    altered = alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC)
+    topics = [share_group_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
+    altered = share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC)
     talk.ask("described", describe, 1)
     talk.ask("a heartbeat", beat(), 1)
-    talk.ask("offsets deleted", delete_offsets.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics), 0)
-    talk.ask("offsets altered", alter_offsets.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[altered]), 0)
-    one = offsets.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
-    talk.ask("offsets described", offsets.DescribeShareGroupOffsetsRequest(groups=[one]), 1)
+    talk.ask("offsets deleted", share_group_offsets.DeleteShareGroupOffsetsRequest(group_id=GROUP, topics=topics), 0)
+    talk.ask("offsets altered", share_group_offsets.AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[altered]), 0)
+    one = share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
+    talk.ask("offsets described", share_group_offsets.DescribeShareGroupOffsetsRequest(groups=[one]), 1)
     session = Session(talk, "off")
     session.fetch("fetched")
     session.acknowledge("acknowledged", (0, 0, 1))
-    talk.ask("a state", state(initialize, "off", state_epoch=1), 0)
+    talk.ask("a state", state("initialize", "off", state_epoch=1), 0)
     finding = FindCoordinatorRequest(key_type=2, coordinator_keys=["off"])
     talk.ask("the coordinator", finding, 6)
     level(3, 1)

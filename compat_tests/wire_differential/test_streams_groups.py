@@ -17,20 +17,20 @@ from compat_tests.wire_differential.dialogue import Dialogue, differences
 from compat_tests.wire_differential.judged import beside_apache_kafka
 from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.cores.groups.records import STREAMS_GROUP_RECORD_TYPES
-from kbroker.wire.messages import streams_group_heartbeat as hb
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages import streams_groups as hb
+from kbroker.wire.messages.classic_groups import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kbroker.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from kbroker.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
+from kbroker.wire.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.records.versioned import decode_group_key, decode_versioned, group_record_classes, read_version
 from tests.patience import SHORT, eventually
 
@@ -45,17 +45,17 @@ def topic(name: str, partitions: int = 0, *, policy: str = "") -> hb.TopicInfo:
     return hb.TopicInfo(name=name, partitions=partitions, topic_configs=pairs)
 
 
-def topology(epoch: int = 1, **second: Any) -> hb.Topology:
+def topology(epoch: int = 1, **second: Any) -> hb.HeartbeatTopology:
     """A repartition of a topic of four partitions, whose reader has a store."""
     values: dict[str, Any] = {
         "repartition_source_topics": [topic("sw-r")],
         "state_changelog_topics": [topic("sw-c", policy="compact")],
     }
-    return hb.Topology(
+    return hb.HeartbeatTopology(
         epoch=epoch,
         subtopologies=[
-            hb.Subtopology(subtopology_id="0", source_topics=["sw-in"], repartition_sink_topics=["sw-r"]),
-            hb.Subtopology(subtopology_id="1", **(values | second)),
+            hb.HeartbeatSubtopology(subtopology_id="0", source_topics=["sw-in"], repartition_sink_topics=["sw-r"]),
+            hb.HeartbeatSubtopology(subtopology_id="1", **(values | second)),
         ],
     )
 

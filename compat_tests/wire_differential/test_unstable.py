@@ -14,8 +14,8 @@ from compat_tests.brokers import ApacheBroker, Broker, ExternalBroker, KbrokerNo
 from compat_tests.clients import skip_without
 from compat_tests.coordinators import await_transaction_coordinators
 from compat_tests.wire_differential.dialogue import Dialogue, differences
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.patience import eventually
 
 UNSTABLE = "unstable.api.versions.enable=true"

@@ -9,14 +9,18 @@ from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
 from kbroker.security.authorizer.acls import Acl, AclFilter, word
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from kbroker.wire.messages.delete_acls import (
+from kbroker.wire.messages.acls import (
+    AclCreation,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
     DeleteAclsFilter,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResource,
 )
-from kbroker.wire.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
 
 _CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kbroker.client.cluster import Client, refuse
-from kbroker.wire.messages.describe_configs import (
+from kbroker.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
-)
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 
@@ -187,11 +185,11 @@ def alter_configs(
     """Change some configs of one resource, all or none; ``ResponseError`` says why they cannot be."""
     request = IncrementalAlterConfigsRequest(
         resources=[
-            AlterConfigsResource(
+            IncrementalAlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    AlterableConfig(
+                    IncrementalAlterableConfig(
                         name=change.name,
                         config_operation=change.operation,
                         value=None if change.operation is Operation.DELETE else change.value,

@@ -13,10 +13,15 @@ from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, Member
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kbroker.wire.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest
-from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, Member
+from kbroker.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -10,13 +10,13 @@ from kbroker.security.authorizer.types import AclOperation
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.messages.api_versions import ApiVersionsResponse
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, Scrub
 from kbroker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     PartitionData,
     TopicData,
 )
+from kbroker.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, Scrub
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from kbroker.client.pending_batches import RECORD_OVERHEAD, Batch, PendingBatche
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,6 +33,7 @@ from kbroker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from kbroker.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.record_batch import Record, build_batch
 
 DEFAULT_BATCH_BYTES: Final = 512 << 10

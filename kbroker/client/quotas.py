@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.client.cluster import Client, refuse
-from kbroker.wire.messages.alter_client_quotas import (
+from kbroker.wire.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
+    AlteredEntryData,
+    ComponentData,
+    DescribeClientQuotasRequest,
     EntityData,
-    EntryData,
     OpData,
 )
-from kbroker.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
 _EXACT = 0
 _DEFAULT = 1
@@ -60,7 +61,7 @@ def alter_quotas(client: Client, entity: Entity, changes: Mapping[str, float | N
     client.ask_controller(
         AlterClientQuotasRequest(
             entries=[
-                EntryData(
+                AlteredEntryData(
                     entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
                     ops=[
                         OpData(key=key, value=0.0 if value is None else value, remove=value is None)

@@ -11,17 +11,15 @@ from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.alter_partition_reassignments import (
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from kbroker.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from kbroker.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 
 

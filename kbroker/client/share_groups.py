@@ -21,20 +21,18 @@ from kbroker.client.streams_groups import describe_streams_group
 from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.alter_share_group_offsets import (
+from kbroker.wire.messages.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
-)
-from kbroker.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponsePartition,
 )
-from kbroker.wire.messages.share_group_describe import Member, ShareGroupDescribeRequest
+from kbroker.wire.messages.share_groups import Member, ShareGroupDescribeRequest
 
 SHARE: Final = "Share"
 

@@ -10,7 +10,7 @@ from typing import Final
 from kbroker.client.cluster import Client
 from kbroker.client.groups import GroupDescription, GroupMember, ask_about_group, description_of
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.streams_group_describe import Member, StreamsGroupDescribeRequest, TaskIds
+from kbroker.wire.messages.streams_groups import Member, StreamsGroupDescribeRequest, TaskIds
 
 STREAMS: Final = "Streams"
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from kbroker.client.cluster import Client, refuse
 from kbroker.security.principal import KafkaPrincipal
-from kbroker.wire.messages.create_delegation_token import (
+from kbroker.wire.messages.delegation_tokens import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
-)
-from kbroker.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
 )
-from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from kbroker.wire.schema import Request
 
 _BROKERS_CHOICE = -1

@@ -12,14 +12,17 @@ from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, R
 from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest
-from kbroker.wire.messages.describe_transactions import (
+from kbroker.wire.messages.described_transactions import (
+    DescribedTransactionState,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TransactionState,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TopicRequest,
 )
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kbroker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kbroker.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -177,7 +180,7 @@ def describe_transactions_of_node(
     }
 
 
-def _description(state: TransactionState, coordinator: int) -> TransactionDescription:
+def _description(state: DescribedTransactionState, coordinator: int) -> TransactionDescription:
     return TransactionDescription(
         transactional_id=state.transactional_id,
         coordinator=coordinator,

@@ -10,13 +10,14 @@ from kbroker.client.cluster import Client, refuse
 from kbroker.client.errors import ResponseError
 from kbroker.errors import ErrorCode
 from kbroker.security.sasl.scram import ScramMechanism
-from kbroker.wire.messages.alter_user_scram_credentials import (
+from kbroker.wire.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
+    UserName,
 )
-from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
 DEFAULT_ITERATIONS: Final = 8192
 """As in the examples of Kafka's documentation; a broker takes 4096 to 16384."""

@@ -1,8 +1,8 @@
-"""A module for each API (for the quorum's APIs one together), and what handlers share.
+"""A module for each API, or for several of one subject (`acls`, `quorum`), and what handlers share.
 
 A handler looks up, calls a core, and shapes the reply; the connection that brings the request is in
 `kbroker.node.serving`, and `services` has what handlers may ask of the node. A handler's module is imported when its
-API is first asked for; ``load_handlers`` imports all modules. Begin with `registration`, then with `list_groups`.
+API is first asked for; ``load_handlers`` imports all modules. Begin with `registration`, then with `groups`.
 """
 
 from __future__ import annotations

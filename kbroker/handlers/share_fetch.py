@@ -1,8 +1,12 @@
-"""ShareFetch (key 78): hand records to a member of a share group, and take its word for those it had (KIP-932).
+"""Records of share partitions: fetched, locked and acknowledged (KIP-932).
 
+ShareFetch (key 78): hand records to a member of a share group, and take its word for those it had (KIP-932).
 Served: 1 to 2. 2: renewal of locks (KIP-1222), share_acquire_mode (KIP-1206).
 
 Stored batches go out as they are. ``acquired_records`` says which of their offsets are the member's; it ignores others.
+
+ShareAcknowledge (key 79): a share group's member says what became of records that it holds (KIP-932).
+Served: 1 to 2. 2: renewal of locks, and the time that they last, in the answer (KIP-1222).
 """
 
 from __future__ import annotations
@@ -31,8 +35,12 @@ from kbroker.wire.compiler import encode_parts
 from kbroker.wire.messages.share_fetch import (
     AcquiredRecords,
     NodeEndpoint,
-    PartitionData,
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
     ShareFetchableTopicResponse,
+    ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
 )
@@ -42,7 +50,7 @@ RECORD_LIMIT = 1
 
 
 @handler(ShareFetchRequest)
-async def handle(request: ShareFetchRequest, ctx: RequestContext) -> ShareFetchResponse:
+async def handle_share_fetch(request: ShareFetchRequest, ctx: RequestContext) -> ShareFetchResponse:
     """Take acknowledgements first, then read, then wait for records if there are none."""
     try:
         group_id, member_id = check_member(request.group_id, request.member_id, ctx)
@@ -226,13 +234,69 @@ class _Fetch:
         )
 
 
-def _partition(wanted: TopicIdPartition, part: ShareFetched) -> PartitionData:
-    return PartitionData(
+def _partition(wanted: TopicIdPartition, part: ShareFetched) -> ShareFetchPartitionData:
+    return ShareFetchPartitionData(
         partition_index=wanted.partition,
         error_code=ErrorCode.NONE if part.error is None else part.error,
         records=part.records,
         acquired_records=[
             AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
             for first, last, count in part.acquired
+        ],
+    )
+
+
+@handler(ShareAcknowledgeRequest)
+async def handle_share_acknowledge(request: ShareAcknowledgeRequest, ctx: RequestContext) -> ShareAcknowledgeResponse:
+    """Have each decision kept by the share coordinator, then answer. The final epoch ends the session as well."""
+    try:
+        group_id, member_id = check_member(request.group_id, request.member_id, ctx)
+        shares = share_partitions(ctx)
+        _take_up(request.share_session_epoch, group_id, member_id, ctx)
+        told: Told = {
+            TopicIdPartition(Uuid(topic.topic_id), each.partition_index): list(each.acknowledgement_batches)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        answers = await acknowledge(
+            group_id, member_id, told, is_renewal=request.is_renew_ack, access=TopicAccess(ctx), ctx=ctx
+        )
+        if request.share_session_epoch == FINAL_EPOCH:
+            shares.close_session(group_id, member_id)
+    except ApiError as error:
+        return ShareAcknowledgeResponse(error_code=error.code)
+    lock_ms = shares.settings(group_id).delivery.record_lock_duration_ms
+    return _response(answers, lock_ms, ctx)
+
+
+def _take_up(epoch: int, group_id: str, member_id: str, ctx: RequestContext) -> None:
+    """Take up a request of a session. ``ApiError`` without one, or for another epoch than the next."""
+    if epoch == INITIAL_EPOCH:
+        raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+    session = share_partitions(ctx).sessions.find(group_id, member_id)
+    if epoch != FINAL_EPOCH:
+        session.advance(epoch)
+
+
+def _response(
+    answers: dict[TopicIdPartition, ApiError | None], lock_ms: int, ctx: RequestContext
+) -> ShareAcknowledgeResponse:
+    leaders = Leaders(ctx)
+    topics: dict[Uuid, ShareAcknowledgeTopicResponse] = {}
+    for wanted, error in answers.items():
+        data = ShareAcknowledgePartitionData(partition_index=wanted.partition)
+        if error is not None:
+            data.error_code, data.error_message = error.code, error.message
+            leaders.tell(data.current_leader, wanted, error.code)
+        topic = topics.get(wanted.topic_id)
+        if topic is None:
+            topic = topics[wanted.topic_id] = ShareAcknowledgeTopicResponse(topic_id=wanted.topic_id, partitions=[])
+        topic.partitions.append(data)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=lock_ms,
+        responses=list(topics.values()),
+        node_endpoints=[
+            NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
+            for node, (host, port, rack) in leaders.endpoints.items()
         ],
     )

@@ -12,10 +12,16 @@ from kbroker.sim.group_clients import GroupHistory, SimGroupMember
 from kbroker.sim.transaction_clients import TRY_AGAIN
 from kbroker.sim.world import Violation
 from kbroker.wire.compiler import decode, encode
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from kbroker.wire.records.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,

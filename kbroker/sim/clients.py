@@ -19,20 +19,20 @@ from kbroker.wire.batch_header import BatchHeader, check_crc, walk_headers
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.alter_partition_reassignments import (
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from kbroker.wire.messages.create_topics import (
+from kbroker.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kbroker.wire.record_batch import iter_records
 
 if TYPE_CHECKING:

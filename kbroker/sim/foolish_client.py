@@ -12,8 +12,8 @@ from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT, ClusterClient
 from kbroker.types import METADATA_TOPIC
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.framing import request_bytes
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.registry import API_KEYS
 
 AT_ONCE = 12

@@ -14,7 +14,7 @@ from kbroker.sim.clients import ClusterClient
 from kbroker.sim.transaction_clients import GROUP, OFFSETS_TOPIC, TRY_AGAIN, Coordinated, fetched_offset
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest, HeartbeatTopicPartitions
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -176,7 +176,7 @@ class SimGroupMember:
     async def _heartbeat(self) -> None:
         history = self._history
         joining = self._epoch == 0
-        owned = TopicPartitions(topic_id=self._topic_id, partitions=sorted(self.owned))
+        owned = HeartbeatTopicPartitions(topic_id=self._topic_id, partitions=sorted(self.owned))
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group,
             member_id=self.id,

@@ -12,8 +12,8 @@ from kbroker.sim.produce_stream import PRODUCE_VERSION, make_batch, produce_requ
 from kbroker.sim.sender import Sender
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceResponse
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 
 
 async def new_producer_id(client: ClusterClient) -> tuple[int, int] | None:

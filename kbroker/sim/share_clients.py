@@ -16,10 +16,9 @@ from kbroker.sim.transaction_clients import GROUP, TRY_AGAIN, Coordinated
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages import share_acknowledge, share_fetch
-from kbroker.wire.messages.share_acknowledge import ShareAcknowledgeRequest
-from kbroker.wire.messages.share_fetch import ShareFetchRequest
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.messages import share_fetch as message
+from kbroker.wire.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from kbroker.wire.messages.share_groups import ShareGroupHeartbeatRequest
 from kbroker.wire.record_batch import iter_records
 
 _HEARTBEAT_SECONDS = 2.0
@@ -184,7 +183,6 @@ class SimShareMember:
     # Requests
 
     async def _acknowledge(self, node_id: int, session: _Session, words: Mapping[Record, AcknowledgeType]) -> None:
-        message = share_acknowledge
         partitions = [
             message.AcknowledgePartition(
                 partition_index=tp.partition,
@@ -207,7 +205,7 @@ class SimShareMember:
     async def _fetch(
         self, node_id: int, session: _Session, wanted: set[TopicPartition], words: Mapping[Record, AcknowledgeType]
     ) -> None:
-        message, rng = share_fetch, self._client.rng
+        rng = self._client.rng
         if not session.epoch:
             words = {}
         new = wanted - session.partitions
@@ -301,7 +299,7 @@ class SimShareMember:
         history = self._history
         if part is None:
             raise Violation(f"{history.group}: {self.id} is not answered about {tp}")
-        is_fetch = isinstance(part, share_fetch.PartitionData)
+        is_fetch = isinstance(part, message.ShareFetchPartitionData)
         code = ErrorCode(part.acknowledge_error_code if is_fetch else part.error_code)
         if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             self._client.forget(tp)

@@ -20,10 +20,10 @@ from kbroker.sim.share_history import ShareHistory
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import NO_PRODUCER_ID, parse_header
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from kbroker.wire.record_batch import iter_records
 
@@ -134,8 +134,12 @@ class SimShareGroup:
             configs = {"min.insync.replicas": "2", "errors.deadletterqueue.group.enable": "true"}
             await client.create_topic(letters.topic, 1, 3, configs)
             settings["errors.deadletterqueue.topic.name"] = letters.topic
-        altered = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in settings.items()]
-        resource = AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=self.name, configs=altered)
+        altered = [
+            IncrementalAlterableConfig(name=name, config_operation=0, value=value) for name, value in settings.items()
+        ]
+        resource = IncrementalAlterConfigsResource(
+            resource_type=_GROUP_RESOURCE, resource_name=self.name, configs=altered
+        )
         while True:
             response = await client.ask(client.any_node(), IncrementalAlterConfigsRequest(resources=[resource]))
             if response is not None and response.responses[0].error_code == ErrorCode.NONE:

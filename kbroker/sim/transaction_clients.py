@@ -17,15 +17,7 @@ from kbroker.sim.produce_stream import PRODUCE_VERSION, make_batch
 from kbroker.sim.sender import GIVE_UP, Sender
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kbroker.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -37,6 +29,14 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponsePartitions,
+)
+from kbroker.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
 )
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

@@ -16,10 +16,10 @@ from benchmarks.members import PROTOCOLS, ClassicMember, Group, Loop, Member, dr
 from kbroker.testing import running_broker
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compiler import decode
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.offset_commit import OffsetCommitRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
 
 @pytest.fixture(scope="module")

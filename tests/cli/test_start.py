@@ -31,7 +31,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import find_fatal, parse_overrides, with_controller_listener
-from kbroker.wire.messages.describe_acls import DescribeAclsRequest
+from kbroker.wire.messages.acls import DescribeAclsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.patience import LONG, SHORT
 

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.testing import RunningBroker
 from kbroker.tools.cli.topic_offsets import parse_topic_partitions
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -12,7 +12,7 @@ from kbroker.client import Client
 from kbroker.client.transactions import abort_hanging, abort_transaction, describe_transaction
 from kbroker.testing import RunningBroker, RunningCluster, running_broker, running_cluster
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from tests.cli_command import Run, command_for
 from tests.hanging_transactions import write_unknown
 from tests.patience import LONG, SHORT, eventually

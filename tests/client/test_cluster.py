@@ -13,16 +13,16 @@ from kbroker.client.groups import commit_offsets, committed_offsets, describe_gr
 from kbroker.client.topics import LATEST, describe_topics, list_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError
-from kbroker.wire.messages.consumer_group_describe import (
-    Assignment,
+from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    DescribeAssignment,
     DescribedGroup,
+    DescribeTopicPartitions,
     Member,
-    TopicPartitions,
 )
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -211,8 +211,10 @@ def test_committed_offsets_in_both_forms_of_the_request(version: int) -> None:
 
 def test_a_group_of_the_new_protocol() -> None:
     def describe(request: Any, version: int) -> ConsumerGroupDescribeResponse:
-        def partitions(*numbers: int) -> Assignment:
-            return Assignment(topic_partitions=[TopicPartitions(topic_name="t", partitions=list(numbers))])
+        def partitions(*numbers: int) -> DescribeAssignment:
+            return DescribeAssignment(
+                topic_partitions=[DescribeTopicPartitions(topic_name="t", partitions=list(numbers))]
+            )
 
         members = [
             Member(

@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.client.connection import Connection
 from kbroker.client.errors import ApiNotServed, ClientError, ConnectionFailed, RequestTimedOut
-from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.client.fake_broker import SILENCE, FakeBroker
 from tests.patience import SHORT

@@ -18,7 +18,6 @@ from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import parse_header
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
@@ -26,6 +25,7 @@ from kbroker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kbroker.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.record_batch import Record, iter_records
 from tests.client.fake_broker import FakeBroker, with_time
 from tests.patience import LONG, SHORT

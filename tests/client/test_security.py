@@ -19,9 +19,13 @@ from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.security.sasl.scram import ScramAccount, ScramCredential, ScramMechanism, ScramServer, UnknownUsers
-from kbroker.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kbroker.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from tests.client.fake_broker import FakeBroker
 from tests.client.test_connection import raw_peer
 from tests.patience import SHORT

@@ -12,7 +12,7 @@ from kbroker.client.share_groups import InFlight, PartitionInFlight, share_in_fl
 from kbroker.errors import ErrorCode
 from kbroker.tools.cli.share_group import UNTOLD, add_in_flight, print_share_partitions
 from kbroker.types import TopicPartition
-from kbroker.wire.messages import describe_share_group_offsets as describe
+from kbroker.wire.messages import share_group_offsets as describe
 from tests.client.fake_broker import FakeBroker
 
 MEMBER = GroupMember("m-1", None, "worker", "/10.0.0.7", ())

@@ -16,7 +16,7 @@ from kbroker.errors import ErrorCode
 from kbroker.tools.cli.share_group import add_in_flight, settled_offsets
 from kbroker.tools.diagnosis.lost_records import lost_records
 from kbroker.types import TopicPartition
-from kbroker.wire.messages import describe_share_group_offsets as describe
+from kbroker.wire.messages import share_group_offsets as describe
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,

@@ -27,8 +27,8 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.diagnosis.stuck_groups import STUCK_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.share_groups import ShareGroupHeartbeatRequest
 from kbroker.wire.record_batch import Record
 from tests.console.console_process import ConsoleProcess
 from tests.patience import LONG, eventually

@@ -29,7 +29,7 @@ from kbroker.tools.doctor.findings import examine
 from kbroker.tools.doctor.gather.cluster import ClusterLook
 from kbroker.tools.doctor.gather.listeners import Probe
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.leave_group import LeaveGroupRequest
+from kbroker.wire.messages.classic_groups import LeaveGroupRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

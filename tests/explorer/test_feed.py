@@ -15,9 +15,9 @@ from kbroker.observe.explorer.explained import Story
 from kbroker.observe.explorer.feed import MAX_KEPT, MAX_WAITING, Feed
 from kbroker.observe.explorer.lines import MAX_FRAME, read_items
 from kbroker.types import Uuid
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kbroker.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.explorer.exchanges import CONNECTION, exchange
 
 

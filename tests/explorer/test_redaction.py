@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbroker.observe.explorer.redaction import LARGEST, may_have_secrets, redacted_request, redacted_response
-from kbroker.wire.messages.alter_configs import AlterConfigsRequest
-from kbroker.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
+from kbroker.wire.messages.configs import AlterConfigsRequest
+from kbroker.wire.messages.delegation_tokens import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import SECRET_FIELDS, struct_spec
 from tests.explorer.exchanges import request_frame, response_frame

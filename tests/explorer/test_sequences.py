@@ -6,20 +6,25 @@ from typing import Any
 
 from kbroker.observe.explorer.sequences import MAX_FOLLOWED, Sequences, Step, _Followed
 from kbroker.types import Uuid
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from kbroker.wire.messages.consumer_group_heartbeat import (
-    Assignment,
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
     ResponseTopicPartitions,
-    TopicPartitions,
 )
-from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
@@ -27,9 +32,20 @@ from kbroker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kbroker.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from kbroker.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from kbroker.wire.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from tests.explorer.exchanges import decoded
 
@@ -83,14 +99,14 @@ def test_groups_are_kept_apart() -> None:
 
 def test_a_reconciliation() -> None:
     course = Course()
-    assigned = Assignment(topic_partitions=[ResponseTopicPartitions(topic_id=TOPIC, partitions=[0, 1])])
+    assigned = HeartbeatAssignment(topic_partitions=[ResponseTopicPartitions(topic_id=TOPIC, partitions=[0, 1])])
     joins = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", topic_partitions=[])
     told = ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, assignment=assigned)
     first = course.step(joins, told)
     assert "joins" in first.text and "2 partitions at epoch 1" in first.text and not first.is_end
     beat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
     assert course(beat, ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1)) is None
-    beat.topic_partitions = [TopicPartitions(topic_id=TOPIC, partitions=[1, 0])]
+    beat.topic_partitions = [HeartbeatTopicPartitions(topic_id=TOPIC, partitions=[1, 0])]
     owns = course.step(beat, ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1))
     assert owns.is_end and owns.number == first.number and "what it is to have" in owns.text
     leaves = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=-1)

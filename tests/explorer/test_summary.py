@@ -14,16 +14,15 @@ from kbroker.observe.explorer.summary import summary
 from kbroker.observe.explorer.text import details, line
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kbroker.wire.messages.consumer_group_heartbeat import (
-    Assignment,
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
     ResponseTopicPartitions,
 )
-from kbroker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kbroker.wire.messages.produce import (
     PartitionProduceData,
@@ -33,6 +32,7 @@ from kbroker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kbroker.wire.messages.transactions import EndTxnRequest, EndTxnResponse
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import CONNECTION, decoded, exchange, request_frame, response_frame
@@ -86,7 +86,7 @@ def test_groups_and_transactions() -> None:
     assert (
         text(heartbeat, HeartbeatResponse(throttle_time_ms=5)) == "Heartbeat v4 group=x gen=4 -> ok, throttled for 5 ms"
     )
-    assigned = Assignment(topic_partitions=[ResponseTopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
+    assigned = HeartbeatAssignment(topic_partitions=[ResponseTopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
     assert (
         text(
             ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["orders"]),

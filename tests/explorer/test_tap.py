@@ -25,9 +25,9 @@ from kbroker.observe.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, 
 from kbroker.observe.explorer.lines import item_of, line_of
 from kbroker.runtime.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import CONNECTION, request_frame, response_frame
 

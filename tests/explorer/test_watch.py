@@ -9,7 +9,7 @@ from kbroker.observe.explorer.exchange import Closed, Exchange, Skipped
 from kbroker.observe.explorer.lines import Item
 from kbroker.tools.cli import watch
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from tests.explorer.exchanges import CONNECTION, exchange
 
 

@@ -10,10 +10,10 @@ from kbroker.cores.groups.consumer_group import ConsumerGroup
 from kbroker.cores.groups.topics import TopicMetadata
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_heartbeat import (
+from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
+    HeartbeatTopicPartitions,
 )
 from tests.groups.harness import GROUP, Shard
 
@@ -139,7 +139,7 @@ class Consumer:
                 "subscribed_topic_regex": self.regex,
                 "server_assignor": self.assignor,
                 "topic_partitions": [
-                    TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                    HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
                     for topic_id, partitions in sorted(self.owned.items())
                     if partitions
                 ],

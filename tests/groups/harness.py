@@ -13,9 +13,7 @@ from kbroker.cores.groups.own_assignors import NO_OWN_ASSIGNORS, OwnAssignors
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ErrorCode
 from kbroker.sim.classic_group_clients import heartbeat_request, join_request, subscription, sync_request
-from kbroker.wire.messages.join_group import JoinGroupResponse
-from kbroker.wire.messages.leave_group import MemberIdentity
-from kbroker.wire.messages.sync_group import SyncGroupResponse
+from kbroker.wire.messages.classic_groups import JoinGroupResponse, MemberIdentity, SyncGroupResponse
 
 GROUP = "g"
 

@@ -11,7 +11,7 @@ from kbroker.cores.groups.share_group import ShareGroup
 from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kbroker.wire.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.groups.consumer_harness import ConsumerShard
 from tests.groups.harness import GROUP
 

@@ -17,7 +17,7 @@ import pytest
 from kbroker.config import GroupConfig
 from kbroker.cores.groups.modern_group import UNSETTLED_INTERVAL_MS
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatResponse, HeartbeatTopicPartitions
 from tests.groups.consumer_harness import Consumer, ConsumerShard
 
 REGULAR_MS = 5_000
@@ -67,7 +67,7 @@ class TimedMember:
 
     def _acknowledge(self, owned: dict[Uuid, set[int]]) -> None:
         self.consumer.owned = owned
-        said = [TopicPartitions(topic_id=each, partitions=sorted(owned[each])) for each in sorted(owned)]
+        said = [HeartbeatTopicPartitions(topic_id=each, partitions=sorted(owned[each])) for each in sorted(owned)]
         self._take(self.consumer.send(full=False, topic_partitions=said))
 
     def _take(self, response: ConsumerGroupHeartbeatResponse | None) -> None:

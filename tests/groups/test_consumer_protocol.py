@@ -9,7 +9,7 @@ from kbroker.cores.groups.consumer_group import MemberState
 from kbroker.cores.groups.topics import TopicMetadata, group_hash, topic_hash
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_heartbeat import TopicPartitions
+from kbroker.wire.messages.consumer_groups import HeartbeatTopicPartitions
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -198,7 +198,7 @@ def test_a_lost_reply_is_asked_for_again() -> None:
     again = a.heartbeat()
     assert again is not None and again.member_epoch > epoch and a.partitions == everything()
     # Only with nothing but what it should have.
-    stranger = [TopicPartitions(topic_id=topic_id("x"), partitions=[0])]
+    stranger = [HeartbeatTopicPartitions(topic_id=topic_id("x"), partitions=[0])]
     assert refused(a, member_epoch=epoch, topic_partitions=stranger) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(a, member_epoch=epoch, topic_partitions=None) is ErrorCode.FENCED_MEMBER_EPOCH
 

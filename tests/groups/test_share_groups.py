@@ -12,13 +12,13 @@ import pytest
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.share_group import NO_STATES
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.messages.alter_share_group_offsets import (
+from kbroker.wire.messages.classic_groups import JoinGroupRequest
+from kbroker.wire.messages.offset_commit import OffsetCommitRequest
+from kbroker.wire.messages.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from kbroker.wire.messages.join_group import JoinGroupRequest
-from kbroker.wire.messages.offset_commit import OffsetCommitRequest
 from tests.groups.consumer_harness import Consumer
 from tests.groups.harness import GROUP
 from tests.groups.share_harness import ShareMember, ShareShard, settle

@@ -13,7 +13,7 @@ from kbroker.cores.groups.offsets import OffsetKey, PendingOffsets
 from kbroker.cores.groups.records import OffsetAndMetadata
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.join_group import JoinGroupRequest
+from kbroker.wire.messages.classic_groups import JoinGroupRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

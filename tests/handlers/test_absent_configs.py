@@ -11,8 +11,7 @@ from kbroker.raft_metadata.config_entries import broker_entries
 from kbroker.raft_metadata.controller.configs import validate_broker_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta
 from kbroker.types import OffsetAndEpoch
-from kbroker.wire.messages import describe_configs as dc
-from kbroker.wire.messages import incremental_alter_configs as inc
+from kbroker.wire.messages import configs as wire
 from kbroker.wire.records.metadata import ConfigRecord
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
@@ -23,18 +22,18 @@ _OAUTH = "listener.name.plaintext.oauthbearer.sasl.oauthbearer"
 
 def change(
     name: str, *configs: tuple[str, str | None], operation: int = SET, dry: bool = False
-) -> inc.IncrementalAlterConfigsRequest:
+) -> wire.IncrementalAlterConfigsRequest:
     entries = [
-        inc.AlterableConfig(name=key, config_operation=DELETE if value is None else operation, value=value)
+        wire.IncrementalAlterableConfig(name=key, config_operation=DELETE if value is None else operation, value=value)
         for key, value in configs
     ]
-    resource = inc.AlterConfigsResource(resource_type=BROKER, resource_name=name, configs=entries)
-    return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
+    resource = wire.IncrementalAlterConfigsResource(resource_type=BROKER, resource_name=name, configs=entries)
+    return wire.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
 
 
-async def described(plane: Plane) -> dict[str, dc.DescribeConfigsResourceResult]:
-    resource = dc.DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None)
-    request = dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+async def described(plane: Plane) -> dict[str, wire.DescribeConfigsResourceResult]:
+    resource = wire.DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None)
+    request = wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
     result = (await plane.ask(request)).results[0]
     assert result.error_code == 0
     return {config.name: config for config in result.configs}

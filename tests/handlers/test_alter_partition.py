@@ -9,7 +9,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.handlers.metadata_plane import metadata_plane
 
 

@@ -10,9 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode as E
 from kbroker.handlers.common.broker_loggers import LEVELS, log_levels
-from kbroker.wire.messages import describe_configs as dc
-from kbroker.wire.messages import incremental_alter_configs as inc
-from kbroker.wire.messages import list_config_resources as lst
+from kbroker.wire.messages import configs as wire
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 LOGGER = 8
@@ -32,17 +30,19 @@ def levels_as_before() -> Iterator[None]:
 
 def change(
     *configs: tuple[str, int, str | None], name: str = "1", dry: bool = False
-) -> inc.IncrementalAlterConfigsRequest:
-    entries = [inc.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
-    resource = inc.AlterConfigsResource(resource_type=LOGGER, resource_name=name, configs=entries)
-    return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
+) -> wire.IncrementalAlterConfigsRequest:
+    entries = [
+        wire.IncrementalAlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs
+    ]
+    resource = wire.IncrementalAlterConfigsResource(resource_type=LOGGER, resource_name=name, configs=entries)
+    return wire.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
 
 
-def describe(name: str = "1", *keys: str) -> dc.DescribeConfigsRequest:
-    resource = dc.DescribeConfigsResource(
+def describe(name: str = "1", *keys: str) -> wire.DescribeConfigsRequest:
+    resource = wire.DescribeConfigsResource(
         resource_type=LOGGER, resource_name=name, configuration_keys=list(keys) or None
     )
-    return dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+    return wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
 
 
 async def described(plane: Plane) -> dict[str, str]:
@@ -107,7 +107,7 @@ async def test_chosen_loggers_are_described_and_every_node_is_listed(tmp_path: P
     async with metadata_plane(tmp_path) as plane:
         result = (await plane.ask(describe("1", MODULE, "root", "no.such.Logger"))).results[0]
         assert sorted(config.name for config in result.configs) == [MODULE, "root"]
-        listed = await plane.ask(lst.ListConfigResourcesRequest(resource_types=[LOGGER]))
+        listed = await plane.ask(wire.ListConfigResourcesRequest(resource_types=[LOGGER]))
         assert [(r.resource_name, r.resource_type) for r in listed.config_resources] == [("1", LOGGER)]
 
 

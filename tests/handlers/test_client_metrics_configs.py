@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode as E
-from kbroker.wire.messages import incremental_alter_configs as inc
-from kbroker.wire.messages import list_config_resources as lst
+from kbroker.wire.messages import configs as inc
+from kbroker.wire.messages import configs as lst
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
@@ -17,8 +17,8 @@ SET, DELETE = 0, 1
 
 
 def change(name: str, *configs: tuple[str, int, str | None], dry: bool = False) -> inc.IncrementalAlterConfigsRequest:
-    entries = [inc.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
-    resource = inc.AlterConfigsResource(resource_type=METRICS, resource_name=name, configs=entries)
+    entries = [inc.IncrementalAlterableConfig(name=key, config_operation=op, value=value) for key, op, value in configs]
+    resource = inc.IncrementalAlterConfigsResource(resource_type=METRICS, resource_name=name, configs=entries)
     return inc.IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry)
 
 

@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import ErrorCode
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatTopicPartitions,
+)
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.groups import ListGroupsRequest
+from kbroker.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.node.node_harness import Client, Node, running_node
 
 GROUP_RESOURCE = 32
@@ -49,7 +52,7 @@ REFUSED: list[tuple[dict[str, Any], int, ErrorCode]] = [
     ({"rack_id": " "}, 1, ErrorCode.INVALID_REQUEST),
     ({"rebalance_timeout_ms": -1}, 1, ErrorCode.INVALID_REQUEST),
     ({"topic_partitions": None}, 1, ErrorCode.INVALID_REQUEST),
-    ({"topic_partitions": [TopicPartitions(partitions=[0])]}, 1, ErrorCode.INVALID_REQUEST),
+    ({"topic_partitions": [HeartbeatTopicPartitions(partitions=[0])]}, 1, ErrorCode.INVALID_REQUEST),
     ({"subscribed_topic_names": None}, 1, ErrorCode.INVALID_REQUEST),
     ({"member_epoch": -2}, 1, ErrorCode.INVALID_REQUEST),
     ({"member_epoch": -3}, 1, ErrorCode.INVALID_REQUEST),
@@ -111,8 +114,8 @@ async def test_new_partitions_and_group_configs_take_effect(tmp_path: Path) -> N
         await node.create_topic("t", 1)
         client = await coordinator(node)
         await client.ask(heartbeat())
-        config = AlterableConfig(name="consumer.heartbeat.interval.ms", config_operation=0, value="9000")
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="g", configs=[config])
+        config = IncrementalAlterableConfig(name="consumer.heartbeat.interval.ms", config_operation=0, value="9000")
+        resource = IncrementalAlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="g", configs=[config])
         altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
         assert altered.responses[0].error_code == 0
         topic = CreatePartitionsTopic(name="t", count=4, assignments=None)

@@ -13,10 +13,10 @@ from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kbroker.wire.messages.fetch import ForgottenTopic
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 from tests.patience import SHORT, until
 
@@ -339,7 +339,7 @@ async def test_sessions_tell_only_the_news(node: Node, client: Client) -> None:
 
 
 async def test_a_deleted_topic_wakes_its_readers(tmp_path: Path) -> None:
-    from kbroker.wire.messages.delete_topics import DeleteTopicsRequest
+    from kbroker.wire.messages.topics import DeleteTopicsRequest
 
     async with running_node(tmp_path) as node:
         client = await filled(node, "t", 1)

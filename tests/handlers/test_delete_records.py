@@ -11,7 +11,7 @@ from kbroker.errors import ErrorCode
 from kbroker.node.replicas.partition import Partition
 from kbroker.node.replicas.partition_events import Progress
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Node, batch, produce_request
 from tests.patience import SHORT
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.delete_topics import _choose
+from kbroker.handlers.topics import _choose
 from kbroker.raft_metadata.image import EMPTY_IMAGE
 from kbroker.types import Uuid
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 
 compared = 0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.wire.messages import alter_replica_log_dirs as alter
-from kbroker.wire.messages import create_topics as ct
-from kbroker.wire.messages import describe_producers as dp
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages import described_transactions as dp
+from kbroker.wire.messages import log_dirs as alter
+from kbroker.wire.messages import topics as ct
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Client, batch, produce_request
 from tests.node.quorum_harness import three_nodes
 from tests.patience import SHORT

@@ -10,12 +10,10 @@ import pytest
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.duplicates_in_request import DuplicateAnswers
-from kbroker.wire.messages import describe_producers as dp
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages import described_transactions as dp
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.groups import DescribeGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,6 +25,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Client, batch, produce_request, run, running_node
 
 

@@ -24,14 +24,6 @@ from kbroker.handlers.common.error_answers import (
 from kbroker.handlers.registration import BOTH, BROKER, registrations
 from kbroker.types import Uuid
 from kbroker.wire.compiler import decode, encode
-from kbroker.wire.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopic,
-)
-from kbroker.wire.messages.create_topics import CreateTopicsRequest
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic
 from kbroker.wire.messages.fetch import FetchPartition, FetchTopic
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -40,6 +32,15 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
+)
+from kbroker.wire.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.produce import (
@@ -50,6 +51,7 @@ from kbroker.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kbroker.wire.messages.topics import CreateTopicsRequest
 from kbroker.wire.registry import API_KEYS, ApiDescription, api_named
 from kbroker.wire.schema import struct_spec
 

@@ -19,38 +19,34 @@ from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire import compiler
 from kbroker.wire.compiler import encode_parts
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
-from kbroker.wire.messages.alter_replica_log_dirs import (
+from kbroker.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.configs import IncrementalAlterConfigsResource as IncrementalResource
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kbroker.wire.messages.describe_topic_partitions import TopicRequest as PartitionsTopic
+from kbroker.wire.messages.described_transactions import DescribeProducersRequest, DescribeTransactionsRequest
+from kbroker.wire.messages.described_transactions import TopicRequest as ProducersTopic
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
-)
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from kbroker.wire.messages.describe_producers import DescribeProducersRequest
-from kbroker.wire.messages.describe_producers import TopicRequest as ProducersTopic
-from kbroker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from kbroker.wire.messages.describe_topic_partitions import TopicRequest as PartitionsTopic
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.incremental_alter_configs import AlterableConfig, IncrementalAlterConfigsRequest
-from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
-from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -68,6 +64,15 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kbroker.wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -122,7 +127,7 @@ def requests() -> Iterator[Any]:
         resources=[DescribeConfigsResource(resource_type=2, resource_name=name) for name in NAMES]
     )
     yield AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name=name) for name in NAMES])
-    change = [AlterableConfig(name="retention.ms", value="1")]
+    change = [IncrementalAlterableConfig(name="retention.ms", value="1")]
     yield IncrementalAlterConfigsRequest(
         resources=[IncrementalResource(resource_type=2, resource_name=name, configs=change) for name in NAMES]
     )

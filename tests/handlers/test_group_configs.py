@@ -11,8 +11,8 @@ from kbroker.errors import ErrorCode as E
 from kbroker.raft_metadata.config_schema import group_config
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta
 from kbroker.types import OffsetAndEpoch
-from kbroker.wire.messages import describe_configs as dc
-from kbroker.wire.messages import incremental_alter_configs as inc
+from kbroker.wire.messages import configs as dc
+from kbroker.wire.messages import configs as inc
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 GROUP = 32
@@ -23,11 +23,13 @@ DEFAULTS = GroupConfig(45_000, 5_000, 1_000)
 def change(name: str, *configs: tuple[str, str | None], kind: int = GROUP) -> inc.IncrementalAlterConfigsRequest:
     return inc.IncrementalAlterConfigsRequest(
         resources=[
-            inc.AlterConfigsResource(
+            inc.IncrementalAlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    inc.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+                    inc.IncrementalAlterableConfig(
+                        name=key, config_operation=DELETE if value is None else SET, value=value
+                    )
                     for key, value in configs
                 ],
             )

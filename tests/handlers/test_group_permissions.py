@@ -20,8 +20,8 @@ from kbroker.sim.classic_group_clients import (
     subscription,
     sync_request,
 )
+from kbroker.wire.messages.classic_groups import JoinGroupRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest
 from tests.handlers.principals import ByName, connect_as, under
 from tests.node.node_harness import Client, running_node
 

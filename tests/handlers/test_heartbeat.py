@@ -8,10 +8,14 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.node.shortcuts.heartbeat import HeartbeatShortcut
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.node.node_harness import running_node
 from tests.shortcuts import short_way
 

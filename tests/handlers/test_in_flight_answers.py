@@ -11,7 +11,7 @@ from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import encode
-from kbroker.wire.messages.describe_share_group_offsets import (
+from kbroker.wire.messages.share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.wire.messages.classic_groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.node.node_harness import Node, running_node
 
 
@@ -39,10 +44,10 @@ async def joined(node: Node, reason: str | None) -> JoinGroupResponse:
 
 
 async def test_reasons_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "kbroker.handlers.join_group")
+    caplog.set_level(logging.INFO, "kbroker.handlers.classic_groups")
 
     def told() -> list[str]:
-        return [each.getMessage() for each in caplog.records if each.name == "kbroker.handlers.join_group"]
+        return [each.getMessage() for each in caplog.records if each.name == "kbroker.handlers.classic_groups"]
 
     async with running_node(tmp_path, group_initial_rebalance_delay_ms="0") as node:
         for reason in ("it rains", "two\nlines", None):

@@ -9,14 +9,14 @@ import pytest
 
 from kbroker.errors import ErrorCode as E
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages import create_partitions as cp
-from kbroker.wire.messages import create_topics as ct
-from kbroker.wire.messages import delete_topics as dt
-from kbroker.wire.messages import describe_configs as dc
+from kbroker.wire.messages import configs as dc
+from kbroker.wire.messages import configs as inc
 from kbroker.wire.messages import describe_topic_partitions as dtp
 from kbroker.wire.messages import elect_leaders as el
-from kbroker.wire.messages import incremental_alter_configs as inc
 from kbroker.wire.messages import metadata as md
+from kbroker.wire.messages import topics as cp
+from kbroker.wire.messages import topics as ct
+from kbroker.wire.messages import topics as dt
 from tests.handlers.metadata_plane import metadata_plane
 
 
@@ -207,11 +207,11 @@ async def test_create_partitions(tmp_path: Path) -> None:
         assert len(plane.metadata.image.topics.by_name["c"].partitions) == 1
 
 
-def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> inc.AlterConfigsResource:
-    return inc.AlterConfigsResource(
+def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> inc.IncrementalAlterConfigsResource:
+    return inc.IncrementalAlterConfigsResource(
         resource_type=kind,
         resource_name=name,
-        configs=[inc.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in configs],
+        configs=[inc.IncrementalAlterableConfig(name=n, config_operation=o, value=v) for n, o, v in configs],
     )
 
 
@@ -279,7 +279,7 @@ BAD_CHANGES = [
 
 
 @pytest.mark.parametrize(("resource", "code"), BAD_CHANGES)
-async def test_bad_config_changes(tmp_path: Path, resource: inc.AlterConfigsResource, code: E) -> None:
+async def test_bad_config_changes(tmp_path: Path, resource: inc.IncrementalAlterConfigsResource, code: E) -> None:
     async with metadata_plane(tmp_path) as plane:
         await plane.ask(create(topic("a"), topic("b")))
         good = change(2, "b", ("retention.ms", 0, "5"))

@@ -11,19 +11,20 @@ import pytest
 from kbroker.errors import ErrorCode as E
 from kbroker.types import Uuid
 from kbroker.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from kbroker.wire.messages.create_topics import (
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kbroker.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
-from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Client, Node, batch, running_node
 from tests.node.quorum_harness import quorum, three_nodes
 from tests.node.test_kraft_version import upgrade

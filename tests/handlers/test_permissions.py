@@ -18,7 +18,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.permissions import BROKER_PERMISSIONS, PERMISSIONS, Permission, Shown
 from kbroker.handlers.registration import BROKER, Forwarding, registrations
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
 from tests.handlers.permission_cases import (
     ABSENT,
     CASES,

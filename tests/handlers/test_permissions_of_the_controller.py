@@ -16,25 +16,14 @@ from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import METADATA_TOPIC, Uuid
+from kbroker.wire.messages import acls as create_acls
+from kbroker.wire.messages import acls as delete_acls
+from kbroker.wire.messages import acls as describe_acls
 from kbroker.wire.messages import (
     add_raft_voter,
     allocate_producer_ids,
-    alter_client_quotas,
-    alter_configs,
     alter_partition,
-    alter_partition_reassignments,
-    alter_user_scram_credentials,
-    assign_replicas_to_dirs,
     begin_quorum_epoch,
-    broker_heartbeat,
-    broker_registration,
-    controller_registration,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_topics,
-    describe_acls,
     describe_cluster,
     describe_quorum,
     elect_leaders,
@@ -42,15 +31,26 @@ from kbroker.wire.messages import (
     envelope,
     fetch,
     fetch_snapshot,
-    incremental_alter_configs,
-    list_partition_reassignments,
     remove_raft_voter,
-    unregister_broker,
-    unregister_controller,
     update_features,
     update_raft_voter,
     vote,
 )
+from kbroker.wire.messages import client_quotas as alter_client_quotas
+from kbroker.wire.messages import configs as alter_configs
+from kbroker.wire.messages import configs as changes
+from kbroker.wire.messages import log_dirs as assign_replicas_to_dirs
+from kbroker.wire.messages import nodes as broker_heartbeat
+from kbroker.wire.messages import nodes as broker_registration
+from kbroker.wire.messages import nodes as controller_registration
+from kbroker.wire.messages import nodes as unregister_broker
+from kbroker.wire.messages import nodes as unregister_controller
+from kbroker.wire.messages import reassignments as alter_partition_reassignments
+from kbroker.wire.messages import reassignments as list_partition_reassignments
+from kbroker.wire.messages import scram_credentials as alter_user_scram_credentials
+from kbroker.wire.messages import topics as create_partitions
+from kbroker.wire.messages import topics as create_topics
+from kbroker.wire.messages import topics as delete_topics
 from tests.handlers.metadata_plane import CLUSTER_ID, Plane, metadata_plane
 
 ALICE = KafkaPrincipal("User", "alice")
@@ -129,10 +129,10 @@ def _more(version: int) -> create_partitions.CreatePartitionsRequest:
     return create_partitions.CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
 
 
-def _loggers(version: int) -> incremental_alter_configs.IncrementalAlterConfigsRequest:
-    level = incremental_alter_configs.AlterableConfig(name="kbroker", config_operation=0, value="INFO")
-    logger = incremental_alter_configs.AlterConfigsResource(resource_type=8, resource_name="1", configs=[level])
-    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[logger], validate_only=True)
+def _loggers(version: int) -> changes.IncrementalAlterConfigsRequest:
+    level = changes.IncrementalAlterableConfig(name="kbroker", config_operation=0, value="INFO")
+    logger = changes.IncrementalAlterConfigsResource(resource_type=8, resource_name="1", configs=[level])
+    return changes.IncrementalAlterConfigsRequest(resources=[logger], validate_only=True)
 
 
 def _reassign(version: int) -> alter_partition_reassignments.AlterPartitionReassignmentsRequest:
@@ -168,8 +168,8 @@ REQUESTS: Mapping[str, Callable[[int], Any]] = {
     "AlterConfigs": lambda _: alter_configs.AlterConfigsRequest(
         resources=_resources(alter_configs.AlterConfigsResource)
     ),
-    "IncrementalAlterConfigs": lambda _: incremental_alter_configs.IncrementalAlterConfigsRequest(
-        resources=_resources(incremental_alter_configs.AlterConfigsResource)
+    "IncrementalAlterConfigs": lambda _: changes.IncrementalAlterConfigsRequest(
+        resources=_resources(changes.IncrementalAlterConfigsResource)
     ),
     "ElectLeaders": _elect,
     "AlterPartitionReassignments": _reassign,
@@ -197,7 +197,7 @@ REQUESTS: Mapping[str, Callable[[int], Any]] = {
     ),
     "AlterClientQuotas": lambda _: alter_client_quotas.AlterClientQuotasRequest(
         entries=[
-            alter_client_quotas.EntryData(
+            alter_client_quotas.AlteredEntryData(
                 entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="a")],
                 ops=[alter_client_quotas.OpData(key="producer_byte_rate", value=1000)],
             )
@@ -425,9 +425,9 @@ async def test_nobody_learns_of_files_by_the_stores_of_a_listener(tmp_path: Path
     async with metadata_plane(tmp_path) as plane:
         plane.services.check_own_configs = look
         name = "listener.name.plaintext.ssl.keystore.location"
-        config = incremental_alter_configs.AlterableConfig(name=name, config_operation=0, value="/etc/shadow")
-        broker = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
+        config = changes.IncrementalAlterableConfig(name=name, config_operation=0, value="/etc/shadow")
+        broker = changes.IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+        request = changes.IncrementalAlterConfigsRequest(resources=[broker], validate_only=True)
         plane.services.authorizer = Rules()
         answer = await plane.ask(request, principal=ALICE)
         assert answer.responses[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and not looked

@@ -10,7 +10,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.services.refused_batches import MOST_REFUSED, PATIENCE_SECONDS, RefusedBatches
 from kbroker.raft_metadata.topics import MAX_NAME_LENGTH
 from kbroker.types import Uuid
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, values
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -14,15 +14,16 @@ import pytest
 
 import kbroker.handlers
 from kbroker.handlers.registration import BOTH, BROKER, CONTROLLER, handler, registrations
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
+from kbroker.wire.messages.sasl import SaslHandshakeRequest
+from kbroker.wire.registry import API_KEYS
 
 
 def handler_modules() -> set[str]:
     """All modules of the package that serve an API, with a row or without."""
     names = [found.name for found in pkgutil.iter_modules(kbroker.handlers.__path__)]
     modules = [importlib.import_module(f"kbroker.handlers.{name}") for name in names]
-    return {module.__name__ for module in modules if hasattr(module, "handle")}
+    return {module.__name__ for module in modules if any(re.match("handle(_|$)", name) for name in vars(module))}
 
 
 def _text(handle: Callable[..., object]) -> str:
@@ -34,8 +35,8 @@ def test_every_handler_has_its_row_and_serves_what_its_docstring_says() -> None:
     assert {entry.handle.__module__ for entry in rows} == handler_modules()
     for entry in rows:
         text = _text(entry.handle)
-        # A module that serves several APIs has a line for each.
-        text = text.partition(f"(key {entry.api_key})")[2] or text
+        # A module that serves several APIs has a paragraph for each.
+        text = re.split(rf"^{API_KEYS[entry.api_key].name}\b", text, maxsplit=1, flags=re.MULTILINE)[-1]
         said = re.search(r"Served: (\d+)(?:[^.;]*? (?:to|and) (\d+))?", text)
         assert said is not None, entry
         stable = registrations(BOTH).get(entry.api_key, entry)
@@ -46,7 +47,7 @@ def test_every_handler_has_its_row_and_serves_what_its_docstring_says() -> None:
 def test_a_row_that_differs_or_is_missing_is_refused() -> None:
     async def handle(request: HeartbeatRequest, ctx: object) -> None: ...
 
-    handle.__module__ = "kbroker.handlers.heartbeat"
+    handle.__module__ = "kbroker.handlers.classic_groups"
     with pytest.raises(ValueError, match=r"row of Heartbeat .* is to say is_async"):
         handler(HeartbeatRequest)(handle)
     with pytest.raises(ValueError, match="has no row"):
@@ -59,11 +60,11 @@ import sys
 from kbroker.handlers.registration import BROKER, registrations
 entry = registrations(BROKER)[12]
 assert entry.versions.highest == 4 and not entry.is_async
-assert "kbroker.handlers.heartbeat" not in sys.modules
+assert "kbroker.handlers.classic_groups" not in sys.modules
 handle = entry.handle
-from kbroker.handlers import heartbeat
-assert handle is heartbeat.handle
-assert entry.request_class is heartbeat.HeartbeatRequest
-assert "kbroker.handlers.join_group" not in sys.modules
+from kbroker.handlers import classic_groups
+assert handle is classic_groups.handle_heartbeat
+assert entry.request_class is classic_groups.HeartbeatRequest
+assert "kbroker.handlers.groups" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -10,8 +10,8 @@ import trio
 
 from kbroker.cores.replication.fetch_session import TRACKED_PARTITIONS
 from kbroker.errors import ErrorCode
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchRequest, ForgottenTopic
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import batch, fetch_request, produce_request, running_node
 
 

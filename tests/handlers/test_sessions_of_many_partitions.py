@@ -16,8 +16,8 @@ from kbroker.handlers.fetch import READ_COMMITTED
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, produce_request, running_node, values
 from tests.patience import SHORT
 

@@ -11,13 +11,12 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
-from kbroker.wire.messages import alter_share_group_offsets as alter
-from kbroker.wire.messages import delete_share_group_offsets as delete
-from kbroker.wire.messages import describe_share_group_offsets as describe
-from kbroker.wire.messages import share_acknowledge
+from kbroker.wire.messages import share_fetch as share_acknowledge
+from kbroker.wire.messages import share_group_offsets as alter
+from kbroker.wire.messages import share_group_offsets as delete
+from kbroker.wire.messages import share_group_offsets as describe
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from kbroker.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kbroker.wire.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 from tests.handlers.principals import connect_as, under
 from tests.node.node_harness import Node, batch, produce_request, running_node
 from tests.node.share_member import share_fetch

@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import ErrorCode as E
-from kbroker.wire.messages import streams_group_describe as sd
-from kbroker.wire.messages import streams_group_heartbeat as hb
+from kbroker.wire.messages import streams_groups
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.node.node_harness import Client, Node, running_node
 
 GROUP = "g"
 
 
-def heartbeat(**fields: Any) -> hb.StreamsGroupHeartbeatRequest:
+def heartbeat(**fields: Any) -> streams_groups.StreamsGroupHeartbeatRequest:
     subtopologies = [
-        hb.Subtopology(subtopology_id="0", source_topics=["in"], repartition_sink_topics=["middle"]),
-        hb.Subtopology(
+        streams_groups.HeartbeatSubtopology(
+            subtopology_id="0", source_topics=["in"], repartition_sink_topics=["middle"]
+        ),
+        streams_groups.HeartbeatSubtopology(
             subtopology_id="1",
-            repartition_source_topics=[hb.TopicInfo(name="middle")],
+            repartition_source_topics=[streams_groups.TopicInfo(name="middle")],
             state_changelog_topics=[
-                hb.TopicInfo(name="log", topic_configs=[hb.KeyValue(key="cleanup.policy", value="compact")])
+                streams_groups.TopicInfo(
+                    name="log", topic_configs=[streams_groups.KeyValue(key="cleanup.policy", value="compact")]
+                )
             ],
         ),
     ]
@@ -32,12 +35,12 @@ def heartbeat(**fields: Any) -> hb.StreamsGroupHeartbeatRequest:
         "member_id": "m",
         "rebalance_timeout_ms": 30_000,
         "process_id": "p",
-        "topology": hb.Topology(epoch=0, subtopologies=subtopologies),
+        "topology": streams_groups.HeartbeatTopology(epoch=0, subtopologies=subtopologies),
         "active_tasks": [],
         "standby_tasks": [],
         "warmup_tasks": [],
     }
-    return hb.StreamsGroupHeartbeatRequest(**(values | fields))
+    return streams_groups.StreamsGroupHeartbeatRequest(**(values | fields))
 
 
 async def coordinator(node: Node) -> Client:
@@ -64,7 +67,7 @@ async def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) ->
         assert [status.status_code for status in first.status] == [3]
         topics = node.broker.services.metadata.image.topics.by_name
         assert [len(topics[name].partitions) for name in ("middle", "log")] == [3, 3]
-        described = await client.ask(sd.StreamsGroupDescribeRequest(group_ids=[GROUP]))
+        described = await client.ask(streams_groups.StreamsGroupDescribeRequest(group_ids=[GROUP]))
         assert described.groups[0].group_state == "NotReady"
         again = {"member_epoch": first.member_epoch, "topology": None, "rebalance_timeout_ms": -1}
         second = await client.ask(heartbeat(**again))
@@ -72,7 +75,9 @@ async def test_internal_topics_are_created_and_tasks_assigned(tmp_path: Path) ->
             "0": [0, 1, 2],
             "1": [0, 1, 2],
         }
-        request = sd.StreamsGroupDescribeRequest(group_ids=[GROUP, "other"], include_topology_description=True)
+        request = streams_groups.StreamsGroupDescribeRequest(
+            group_ids=[GROUP, "other"], include_topology_description=True
+        )
         found, missing = (await client.ask(request)).groups
         assert (found.group_state, found.assignor_name, found.topology_description_status) == ("Stable", "sticky", 1)
         assert [topic.partitions for topic in found.topology.subtopologies[1].state_changelog_topics] == [3]
@@ -96,5 +101,5 @@ async def test_a_node_that_does_not_serve_streams_groups_says_so(tmp_path: Path)
         client,
     ):
         assert (await client.ask(heartbeat())).error_code == E.UNSUPPORTED_VERSION
-        answer = await client.ask(sd.StreamsGroupDescribeRequest(group_ids=[GROUP]))
+        answer = await client.ask(streams_groups.StreamsGroupDescribeRequest(group_ids=[GROUP]))
         assert [group.error_code for group in answer.groups] == [E.UNSUPPORTED_VERSION]

@@ -17,14 +17,17 @@ from kbroker.errors import ErrorCode as E
 from kbroker.node.replicas.partition import Partition
 from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_transactions import DescribeTransactionsRequest
-from kbroker.wire.messages.end_txn import EndTxnRequest
+from kbroker.wire.messages.described_transactions import DescribeTransactionsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kbroker.errors import ErrorCode
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
-from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from kbroker.wire.messages.nodes import UnregisterBrokerRequest
 from tests.node.node_harness import batch, produce_request, running_node
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kbroker.errors import ErrorCode as E
+from kbroker.wire.messages.nodes import UnregisterControllerRequest
 from kbroker.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from kbroker.wire.messages.unregister_controller import UnregisterControllerRequest
 from tests.node.node_harness import CLUSTER_ID
 from tests.node.quorum_harness import LISTENER, quorum, three_nodes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.handlers.registration import BROKER, registrations
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Client
 
 KEY = 22

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import ErrorCode as E
-from kbroker.wire.messages import alter_user_scram_credentials as alter
-from kbroker.wire.messages import describe_user_scram_credentials as describe
+from kbroker.wire.messages import scram_credentials as alter
+from kbroker.wire.messages import scram_credentials as describe
 from tests.handlers.metadata_plane import Plane, metadata_plane
 
 

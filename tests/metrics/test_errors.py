@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kbroker.errors import ErrorCode as E
 from kbroker.observe.metrics.errors import error_codes
-from kbroker.wire.messages.add_partitions_to_txn import (
+from kbroker.wire.messages.classic_groups import HeartbeatResponse
+from kbroker.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from kbroker.wire.messages.topics import CreatableTopicResult, CreateTopicsResponse
+from kbroker.wire.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from kbroker.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from kbroker.wire.messages.heartbeat import HeartbeatResponse
-from kbroker.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 
 def test_of_the_whole() -> None:

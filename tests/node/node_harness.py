@@ -28,9 +28,9 @@ from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import FrameReader
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.node.patient_clock import run_patiently
 from tests.patience import LONG, LONG_MS

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from kbroker.node.replicas.replica_fetcher import LeaderFetcher
-from kbroker.wire.messages import alter_partition_reassignments as moves
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages import reassignments as moves
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages import incremental_alter_configs as alter
-from kbroker.wire.messages import share_acknowledge
+from kbroker.wire.messages import configs as alter
+from kbroker.wire.messages import share_fetch as messages
 from kbroker.wire.messages.share_fetch import AcknowledgementBatch, FetchPartition, FetchTopic, ShareFetchRequest
 from kbroker.wire.record_batch import Record, iter_records
 from tests.node.node_harness import Client, fetch_request
@@ -88,7 +88,6 @@ class Member:
 
     async def acknowledge(self, first: int, last: int, *types: int) -> None:
         """Say what became of records."""
-        messages = share_acknowledge
         batch = messages.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=list(types))
         partition = messages.AcknowledgePartition(partition_index=self._partition, acknowledgement_batches=[batch])
         answer = await self._client.ask(
@@ -105,10 +104,12 @@ class Member:
 
 async def configure(client: Client, kind: int, name: str, **configs: str) -> None:
     """Set configs: ``retention_ms="1"`` stands for ``retention.ms=1``."""
-    resource = alter.AlterConfigsResource(
+    resource = alter.IncrementalAlterConfigsResource(
         resource_type=kind,
         resource_name=name,
-        configs=[alter.AlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+        configs=[
+            alter.IncrementalAlterableConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+        ],
     )
     answer = await client.ask(alter.IncrementalAlterConfigsRequest(resources=[resource]))
     assert not answer.responses[0].error_code, answer

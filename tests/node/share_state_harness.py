@@ -9,13 +9,7 @@ import trio
 
 from kbroker.cores.share_state import SharePartitionKey, StateBatch
 from kbroker.types import Uuid
-from kbroker.wire.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
+from kbroker.wire.messages import share_group_state as wire
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.node.node_harness import Client
 from tests.patience import SHORT
@@ -25,12 +19,12 @@ GROUP = "workers"
 
 def initialize(topic_id: Uuid, *parts: tuple[int, int, int], group: str = GROUP) -> Any:
     """``parts``: partition, state epoch and start offset."""
-    messages = initialize_share_group_state
     data = [
-        messages.PartitionData(partition=index, state_epoch=epoch, start_offset=start) for index, epoch, start in parts
+        wire.InitializePartitionData(partition=index, state_epoch=epoch, start_offset=start)
+        for index, epoch, start in parts
     ]
-    return messages.InitializeShareGroupStateRequest(
-        group_id=group, topics=[messages.InitializeStateData(topic_id=Uuid(topic_id), partitions=data)]
+    return wire.InitializeShareGroupStateRequest(
+        group_id=group, topics=[wire.InitializeStateData(topic_id=Uuid(topic_id), partitions=data)]
     )
 
 
@@ -46,45 +40,41 @@ def write(
     group: str = GROUP,
 ) -> Any:
     """A write of one share partition."""
-    messages = write_share_group_state
-    data = messages.PartitionData(
+    data = wire.WritePartitionData(
         partition=partition,
         state_epoch=epoch,
         leader_epoch=leader_epoch,
         start_offset=start,
         delivery_complete_count=done,
         state_batches=[
-            messages.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            wire.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
             for first, last, state, count in batches
         ],
     )
-    return messages.WriteShareGroupStateRequest(
-        group_id=group, topics=[messages.WriteStateData(topic_id=Uuid(topic_id), partitions=[data])]
+    return wire.WriteShareGroupStateRequest(
+        group_id=group, topics=[wire.WriteStateData(topic_id=Uuid(topic_id), partitions=[data])]
     )
 
 
 def read(topic_id: Uuid, *parts: tuple[int, int], group: str = GROUP) -> Any:
     """``parts``: partition and leader epoch."""
-    messages = read_share_group_state
-    data = [messages.PartitionData(partition=index, leader_epoch=epoch) for index, epoch in parts]
-    return messages.ReadShareGroupStateRequest(
-        group_id=group, topics=[messages.ReadStateData(topic_id=Uuid(topic_id), partitions=data)]
+    data = [wire.PartitionData(partition=index, leader_epoch=epoch) for index, epoch in parts]
+    return wire.ReadShareGroupStateRequest(
+        group_id=group, topics=[wire.ReadStateData(topic_id=Uuid(topic_id), partitions=data)]
     )
 
 
 def summary(topic_id: Uuid, *partitions: int, group: str = GROUP) -> Any:
-    messages = read_share_group_state_summary
-    data = [messages.PartitionData(partition=index, leader_epoch=0) for index in partitions]
-    return messages.ReadShareGroupStateSummaryRequest(
-        group_id=group, topics=[messages.ReadStateSummaryData(topic_id=Uuid(topic_id), partitions=data)]
+    data = [wire.PartitionData(partition=index, leader_epoch=0) for index in partitions]
+    return wire.ReadShareGroupStateSummaryRequest(
+        group_id=group, topics=[wire.ReadStateSummaryData(topic_id=Uuid(topic_id), partitions=data)]
     )
 
 
 def delete(topic_id: Uuid, *partitions: int, group: str = GROUP) -> Any:
-    messages = delete_share_group_state
-    data = [messages.PartitionData(partition=index) for index in partitions]
-    return messages.DeleteShareGroupStateRequest(
-        group_id=group, topics=[messages.DeleteStateData(topic_id=Uuid(topic_id), partitions=data)]
+    data = [wire.DeletePartitionData(partition=index) for index in partitions]
+    return wire.DeleteShareGroupStateRequest(
+        group_id=group, topics=[wire.DeleteStateData(topic_id=Uuid(topic_id), partitions=data)]
     )
 
 

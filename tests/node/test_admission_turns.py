@@ -22,8 +22,7 @@ from kbroker.runtime.turns import StepTurns
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.node_harness import Client, run, running_node
 from tests.node.quorum_harness import three_nodes
 from tests.patience import LONG

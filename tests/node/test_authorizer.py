@@ -20,9 +20,8 @@ from kbroker.security.authorizer.types import AclOperation, AclPermission, Autho
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages import incremental_alter_configs as incremental
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kbroker.wire.messages import configs as incremental
+from kbroker.wire.messages.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from kbroker.wire.records.metadata import RemoveAccessControlEntryRecord
 from tests.node.node_harness import Client, configuration, judge_by, running_node
@@ -273,8 +272,10 @@ async def test_super_users_set_at_run_time_change_nothing_and_each_node_says_so(
         return sum(message.startswith(f"{name} is set at run time, without effect") for message in caplog.messages)
 
     async def alter(client: Client, broker: str, name: str, value: str | None) -> None:
-        change = incremental.AlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
-        resource = incremental.AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+        change = incremental.IncrementalAlterableConfig(
+            name=name, config_operation=0 if value is not None else 1, value=value
+        )
+        resource = incremental.IncrementalAlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
         answer = await client.ask(incremental.IncrementalAlterConfigsRequest(resources=[resource]))
         assert answer.responses[0].error_code == 0, answer
 

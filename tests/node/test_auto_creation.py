@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from kbroker.errors import ErrorCode
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.quorum_harness import Quorum, quorum, three_nodes
 from tests.patience import SHORT
 

@@ -25,8 +25,7 @@ from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kbroker.wire.messages.begin_quorum_epoch import PartitionData as BeginPartition
 from kbroker.wire.messages.begin_quorum_epoch import TopicData as BeginTopic
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
+from kbroker.wire.messages.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from tests.node.node_harness import CLUSTER_ID, batch, produce_request
 from tests.node.quorum_harness import Quorum, quorum, three_nodes
 from tests.node.test_log_dirs import FaultyDisk

@@ -14,8 +14,8 @@ from kbroker.node.controller.controller_channel import ControllerChannels
 from kbroker.raft_metadata.controller.brokers import unregister_broker
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
-from kbroker.wire.messages.broker_registration import BrokerRegistrationRequest
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.nodes import BrokerRegistrationRequest
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.quorum_harness import quorum, three_nodes
 
 

@@ -9,21 +9,26 @@ import pytest
 import trio
 
 from kbroker.types import Uuid
-from kbroker.wire.messages.alter_partition_reassignments import (
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
+from kbroker.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
+from kbroker.wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
-from kbroker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.node.quorum_harness import Quorum, three_nodes
 
@@ -52,10 +57,10 @@ async def test_a_change_by_way_of_any_node(tmp_path: Path, is_controller: bool) 
         assert more.results[0].error_code == 0
         await cluster.until(lambda: all(len(topic.partitions) == 3 for topic in topic_everywhere(cluster, "t")))
 
-        resource = AlterConfigsResource(
+        resource = IncrementalAlterConfigsResource(
             resource_type=_TOPIC,
             resource_name="t",
-            configs=[AlterableConfig(name="retention.ms", config_operation=0, value="12345")],
+            configs=[IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="12345")],
         )
         altered = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))
         assert altered.responses[0].error_code == 0
@@ -107,10 +112,10 @@ async def test_a_change_during_an_election_waits_for_the_next_controller(tmp_pat
         made = await clients[others[0]].ask(CreateTopicsRequest(topics=[topic]))
         assert made.topics[0].error_code == 0
         await cluster.topics_everywhere(["before"])
-        resource = AlterConfigsResource(
+        resource = IncrementalAlterConfigsResource(
             resource_type=_TOPIC,
             resource_name="before",
-            configs=[AlterableConfig(name="retention.ms", config_operation=0, value="12345")],
+            configs=[IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="12345")],
         )
         codes: list[int] = []
 

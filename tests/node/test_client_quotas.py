@@ -15,13 +15,24 @@ import trio
 from trio.testing import MockClock
 
 from kbroker.errors import ErrorCode
-from kbroker.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from kbroker.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from kbroker.wire.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    AlteredEntryData,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    EntityData,
+    OpData,
+)
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 
 
@@ -36,8 +47,8 @@ async def node(path: Path, clock: MockClock, **properties: str) -> AsyncIterator
         clock.rate = 1.0
 
 
-def alteration(entity: dict[str, str | None], **quotas: float | None) -> EntryData:
-    return EntryData(
+def alteration(entity: dict[str, str | None], **quotas: float | None) -> AlteredEntryData:
+    return AlteredEntryData(
         entity=[EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in entity.items()],
         ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items()],
     )
@@ -240,7 +251,7 @@ async def test_changes_of_topics_are_limited(clock: MockClock, tmp_path: Path) -
 # --- the APIs -------------------------------------------------------------------------------------------------------
 
 
-WRONG: list[tuple[EntryData, str]] = [
+WRONG: list[tuple[AlteredEntryData, str]] = [
     (alteration({}), "Invalid empty client quota entity"),
     (alteration({"topic": "x"}), "Unhandled client quota entity type: topic"),
     (alteration({"user": ""}), "Empty user not supported"),

@@ -8,12 +8,17 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.principal import ANONYMOUS
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.wire.messages.configs import IncrementalAlterableConfig as Change
+from kbroker.wire.messages.configs import IncrementalAlterConfigsResource as ChangedResource
 from kbroker.wire.messages.envelope import EnvelopeRequest
-from kbroker.wire.messages.incremental_alter_configs import AlterableConfig as Change
-from kbroker.wire.messages.incremental_alter_configs import AlterConfigsResource as ChangedResource
-from kbroker.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.node.node_harness import Client
 from tests.node.quorum_harness import quorum, three_nodes
 

@@ -22,9 +22,8 @@ from kbroker.runtime.env import RealEnv
 from kbroker.wire.compiler import decode
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kbroker.wire.messages.end_txn import EndTxnRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 from tests.patience import until
 

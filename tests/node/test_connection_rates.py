@@ -10,10 +10,10 @@ from trio.testing import MockClock
 
 from kbroker.node.serving.connection_rates import KEPT_ADDRESSES, ConnectionRates
 from kbroker.security.quotas.entities import QuotaTable
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, configuration
@@ -143,7 +143,7 @@ async def test_too_many_connections_of_an_address_are_kept_waiting_and_closed(cl
 
 
 async def set_quota_over(client: Client, rate: float | None) -> None:
-    from kbroker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+    from kbroker.wire.messages.client_quotas import AlterClientQuotasRequest
     from tests.node.test_client_quotas import alteration
 
     entry = alteration({"ip": "127.0.0.1"}, connection_creation_rate=rate)
@@ -154,8 +154,8 @@ async def set_quota_over(client: Client, rate: float | None) -> None:
 async def test_a_node_waits_before_it_takes_more(clock: MockClock, tmp_path: Path) -> None:
     async with node(tmp_path, clock, **TWO_LISTENERS) as running:
         admin = await running.connect()
-        change = AlterableConfig(name="max.connection.creation.rate", value="1")
-        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+        change = IncrementalAlterableConfig(name="max.connection.creation.rate", value="1")
+        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[change])
         answer = await admin.ask(IncrementalAlterConfigsRequest(resources=[resource]))
         assert answer.responses[0].error_code == 0, answer
         for _ in range(10):

@@ -19,9 +19,9 @@ from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.log.disk import OsFile
 from kbroker.log.manager import LogManager
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.metrics_pages import scrape, value
 from tests.node.node_harness import Client, Node, batch, produce_request, run, running_node
 from tests.node.quorum_harness import Quorum, quorum

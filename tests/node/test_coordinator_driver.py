@@ -20,15 +20,17 @@ from kbroker.raft_metadata.image import MetadataDelta
 from kbroker.raft_metadata.image.loader import ImageLoader
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kbroker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kbroker.wire.messages.list_groups import ListGroupsRequest
+from kbroker.wire.messages.classic_groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import RemoveTopicRecord
 from tests.node.coordinator_harness import commit, ready, submit

@@ -13,11 +13,10 @@ from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResul
 from kbroker.errors import ErrorCode
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.replicas.partition import Partition
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

@@ -19,8 +19,8 @@ from kbroker.node.peers.peer_pool import NoAnswer, PeerPool
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.observe.metrics.traffic import Traffic
 from kbroker.value_types import replace
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, run, running_node
 from tests.patience import until
 

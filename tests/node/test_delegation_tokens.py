@@ -15,15 +15,14 @@ import trio
 from kbroker.errors import ErrorCode as E
 from kbroker.security.sasl.conversation import SaslConversation
 from kbroker.security.sasl.scram import ScramMechanism
-from kbroker.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
+from kbroker.wire.messages.delegation_tokens import (
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
 )
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from kbroker.wire.messages.scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Node, batch, produce_request, running_node
 from tests.node.token_harness import (
     DAY,

@@ -14,7 +14,7 @@ from kbroker.node.replicas.directory_assignments import DirectoryAssignments
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.assign_replicas_to_dirs import (
+from kbroker.wire.messages.log_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
     ResponseDirectoryData,

@@ -13,10 +13,10 @@ import trio
 from kbroker.config.security.rules import DEFAULT_PRINCIPAL_BUILDER
 from kbroker.errors import ErrorCode
 from kbroker.testing import running_broker
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, running_node
@@ -36,10 +36,10 @@ BUILDER = "principal.builder.class"
 async def alter(client: Client, node_id: int = 1, /, **changes: str | None) -> tuple[int, str]:
     """Change a node's properties, None removes one; the error."""
     configs = [
-        AlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
+        IncrementalAlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
         for name, value in changes.items()
     ]
-    resource = AlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
     [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
     return int(answer.error_code), answer.error_message or ""
 

@@ -34,8 +34,8 @@ from kbroker.testing.replay import ReplayError, replay
 from kbroker.tools.cli import main
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.version import __version__
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.every_node import await_topics
 from tests.patience import LONG, LONG_MS
 

@@ -14,11 +14,11 @@ from kbroker.errors import ErrorCode
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.raft_metadata.image import BrokerImage, PartitionImage
 from kbroker.types import random_uuid
-from kbroker.wire.messages import alter_partition_reassignments as moves
-from kbroker.wire.messages import broker_registration as api
-from kbroker.wire.messages import incremental_alter_configs as configs
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages import configs
+from kbroker.wire.messages import nodes as api
+from kbroker.wire.messages import reassignments as moves
+from kbroker.wire.messages.nodes import BrokerHeartbeatRequest
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.quorum_harness import Quorum, quorum, three_nodes
 
 DEFAULTS = {"broker_session_timeout_ms": "9000", "broker_heartbeat_interval_ms": "2000"}
@@ -220,8 +220,10 @@ async def test_a_topic_that_comes_to_allow_it_is_led_by_whoever_lives(tmp_path: 
         await cluster.start(follower)
         assert partitions(cluster, controller)[0].leader == -1
         client = await cluster.controller_client(controller)
-        change = configs.AlterableConfig(name="unclean.leader.election.enable", config_operation=0, value="true")
-        wish = configs.AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+        change = configs.IncrementalAlterableConfig(
+            name="unclean.leader.election.enable", config_operation=0, value="true"
+        )
+        wish = configs.IncrementalAlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
         answer = await client.ask(configs.IncrementalAlterConfigsRequest(resources=[wish]), 1)
         assert answer.responses[0].error_code == 0
         await cluster.until(lambda: partitions(cluster, controller)[0].leader == follower)

@@ -17,8 +17,8 @@ from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.runtime.round import FAIR_REQUESTS
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node
 

@@ -22,8 +22,8 @@ import pytest
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.sim.foolish_client import described, forwarded_frames, frame_of, malformed
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.patience import LONG, eventually
 
 pytestmark = pytest.mark.slow

@@ -32,12 +32,6 @@ from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import ANONYMOUS
 from kbroker.types import METADATA_TOPIC, ZERO_UUID
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -48,6 +42,7 @@ from kbroker.wire.messages.describe_quorum import (
     TopicData,
 )
 from kbroker.wire.messages.envelope import EnvelopeRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from kbroker.wire.registry import API_KEYS
 from tests.node.node_harness import PATIENT, Client, configuration, run
 from tests.node.quorum_harness import LISTENER, Quorum, quorum

@@ -18,7 +18,7 @@ import pytest
 
 from kbroker.client.cluster import Client
 from kbroker.testing import running_cluster
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kbroker.wire.messages.log_dirs import DescribeLogDirsRequest
 from tests.node.process_harness import CommandNode
 from tests.node.small_disk import MIB, ROUNDS, mounted, take_all_but
 from tests.patience import LONG, eventually

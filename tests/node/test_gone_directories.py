@@ -19,16 +19,15 @@ from kbroker.runtime.env import RealEnv
 from kbroker.testing.cluster_node import until
 from kbroker.tools.cli.start import find_fatal
 from kbroker.types import Uuid
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.log_dirs import DescribeLogDirsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.node.node_harness import Node, batch, produce_request, run, running_node
 from tests.node.process_harness import CommandNode
 from tests.patience import LONG

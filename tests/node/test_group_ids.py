@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode as E
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.describe_groups import DescribeGroupsRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest
+from kbroker.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,7 +18,6 @@ from kbroker.wire.messages.offset_commit import (
 )
 from kbroker.wire.messages.offset_delete import OffsetDeleteRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kbroker.wire.messages.sync_group import SyncGroupRequest
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

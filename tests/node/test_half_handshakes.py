@@ -12,8 +12,7 @@ import trio
 import trio.testing
 
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.node_harness import Client, Node, running_node
 from tests.node.tls_harness import AUTHORITY, properties
 from tests.patience import until

@@ -18,10 +18,10 @@ from kbroker.node.serving.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits
 from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from tests.node.node_harness import Client, running_node
 from tests.patience import SHORT, until
@@ -160,8 +160,8 @@ async def test_connections_are_bounded_by_listener_and_at_run_time(
                 await trio.sleep(0.01)
 
         async def limit(name: str, broker: str, value: str | None) -> None:
-            change = AlterableConfig(name=name, value=value, config_operation=int(value is None))
-            resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+            change = IncrementalAlterableConfig(name=name, value=value, config_operation=int(value is None))
+            resource = IncrementalAlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
             answer = await admin.ask(IncrementalAlterConfigsRequest(resources=[resource]))
             assert answer.responses[0].error_code == 0, answer
 
@@ -202,8 +202,8 @@ async def test_connections_are_bounded_after_a_restart_by_what_was_set_at_run_ti
     }
     limit = "max.connections" if name == "max.connections" else "max.connections of listener CLIENTS"
     async with running_node(tmp_path, **properties) as node:
-        change = AlterableConfig(name=name, value="1", config_operation=0)
-        resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
+        change = IncrementalAlterableConfig(name=name, value="1", config_operation=0)
+        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
         answer = await (await node.connect()).ask(IncrementalAlterConfigsRequest(resources=[resource]))
         assert answer.responses[0].error_code == 0, answer
     async with running_node(tmp_path, **properties) as node:
@@ -295,8 +295,8 @@ async def test_brokers_come_in_place_of_clients_that_are_silent(tmp_path: Path) 
         brokers = [await come("PLAINTEXT") for _ in range(2)]
         assert await silent.closed()
         await greet(busy)
-        change = AlterableConfig(name="max.connections", value="2", config_operation=0)
-        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+        change = IncrementalAlterableConfig(name="max.connections", value="2", config_operation=0)
+        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[change])
         answer = await brokers[0].ask(IncrementalAlterConfigsRequest(resources=[resource]))
         assert answer.responses[0].error_code == 0, answer
         assert await busy.closed()

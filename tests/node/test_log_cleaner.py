@@ -22,12 +22,12 @@ from kbroker.node.logs.log_cleaner import CleanerSettings, Compactor, LogCleaner
 from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -153,8 +153,10 @@ async def test_a_node_goes_on_with_its_file_where_what_was_set_at_run_time_does_
 ) -> None:
     """The file has got another value since; or it always had, and the active controller judged by its own."""
     size = "log.cleaner.dedupe.buffer.size"
-    resource = AlterConfigsResource(
-        resource_type=4, resource_name="", configs=[AlterableConfig(name=size, config_operation=0, value=str(2 << 20))]
+    resource = IncrementalAlterConfigsResource(
+        resource_type=4,
+        resource_name="",
+        configs=[IncrementalAlterableConfig(name=size, config_operation=0, value=str(2 << 20))],
     )
     async with running_node(tmp_path, log_cleaner_threads="1") as node:
         client = await node.connect()

@@ -21,19 +21,19 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.start import find_fatal
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.alter_replica_log_dirs import (
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from kbroker.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
 )
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
 from tests.node.quorum_harness import three_nodes
 from tests.patience import LONG, SHORT, until
@@ -250,9 +250,9 @@ async def test_what_cannot_move(tmp_path: Path) -> None:
 
 
 def cordon(value: str, operation: int = 0, *, broker: int = 1) -> IncrementalAlterConfigsRequest:
-    config = AlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)
+    config = IncrementalAlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)
     return IncrementalAlterConfigsRequest(
-        resources=[AlterConfigsResource(resource_type=4, resource_name=str(broker), configs=[config])]
+        resources=[IncrementalAlterConfigsResource(resource_type=4, resource_name=str(broker), configs=[config])]
     )
 
 

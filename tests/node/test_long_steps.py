@@ -10,12 +10,12 @@ import trio
 import trio.testing
 
 from kbroker.runtime.turns import StepTurns
-from kbroker.wire.messages.alter_partition_reassignments import (
+from kbroker.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Node, running_node
 from tests.node.test_forwarded_requests import in_envelope
 

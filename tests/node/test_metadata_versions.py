@@ -11,8 +11,8 @@ from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.image import DIR_MIGRATING
 from kbroker.raft_metadata.metadata_version import METADATA_VERSION_NAMES
 from kbroker.raft_metadata.raft.batches import decode_batches
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.records.metadata import RegisterBrokerRecord, RegisterControllerRecord
 from tests.node.node_harness import batch, fetch_request, produce_request, values

@@ -20,7 +20,7 @@ from kbroker.node.metrics import event_loop, measured_requests
 from kbroker.node.serving import observed_requests
 from kbroker.runtime.later import Later
 from kbroker.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from tests.node.metrics_pages import LISTENER, Values, scrape, value
 from tests.node.node_harness import Node, run, running_node
 

@@ -24,7 +24,7 @@ from kbroker.node.serving.reply_queue import encoded_frame
 from kbroker.observe.metrics.dialect import Dialect
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+from kbroker.wire.messages.groups import ListedGroup, ListGroupsRequest
 from tests.node.node_harness import Node, running_node
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from kbroker.node.peers.peer import GivenUp
 from kbroker.node.replicas.fetch_reader import _Read
 from kbroker.node.replicas.replica_fetcher import LeaderFetcher
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import batch, produce_request
 from tests.node.quorum_harness import LATE_NEWS, quorum
 

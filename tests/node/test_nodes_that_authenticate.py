@@ -14,10 +14,9 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.services.requester import principal_bytes
 from kbroker.security.principal import KafkaPrincipal
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.envelope import EnvelopeRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client
 from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
 

@@ -18,8 +18,7 @@ from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.oauthbearer.unsecured import unsecured_token
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.node_harness import Client, Node, configuration, run, running_node
 
 PREFIX = "listener.name.plaintext.oauthbearer"

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from kbroker.config.security.sasl import JWT_BEARER
 from kbroker.errors import ErrorCode
 from kbroker.testing.token_provider import TokenProvider
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client, batch, produce_request, run
 from tests.node.quorum_harness import LISTENER, three_nodes
 from tests.patience import LONG

@@ -9,15 +9,9 @@ import pytest
 from kbroker.node.controller.controller_channel import for_version
 from kbroker.types import Uuid
 from kbroker.wire.compiler import decode, encode
-from kbroker.wire.messages import (
-    alter_partition,
-    assign_replicas_to_dirs,
-    broker_registration,
-    controller_registration,
-    create_topics,
-)
+from kbroker.wire.messages import alter_partition, log_dirs, nodes, topics
 from kbroker.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kbroker.wire.messages.nodes import BrokerHeartbeatRequest
 from kbroker.wire.registry import API_KEYS
 
 UUID = Uuid(bytes(range(16)))
@@ -46,45 +40,41 @@ FILLED: list[Any] = [
     ISR,
     HEARTBEAT,
     AllocateProducerIdsRequest(broker_id=1, broker_epoch=2),
-    assign_replicas_to_dirs.AssignReplicasToDirsRequest(
+    log_dirs.AssignReplicasToDirsRequest(
         broker_id=1,
         broker_epoch=2,
         directories=[
-            assign_replicas_to_dirs.DirectoryData(
+            log_dirs.DirectoryData(
                 id=UUID,
-                topics=[
-                    assign_replicas_to_dirs.TopicData(
-                        topic_id=UUID, partitions=[assign_replicas_to_dirs.PartitionData(partition_index=1)]
-                    )
-                ],
+                topics=[log_dirs.TopicData(topic_id=UUID, partitions=[log_dirs.PartitionData(partition_index=1)])],
             )
         ],
     ),
-    broker_registration.BrokerRegistrationRequest(
+    nodes.BrokerRegistrationRequest(
         broker_id=1,
         cluster_id="c",
         incarnation_id=UUID,
-        listeners=[broker_registration.Listener(name="PLAINTEXT", host="h", port=9)],
-        features=[broker_registration.Feature(name="f", min_supported_version=1, max_supported_version=2)],
+        listeners=[nodes.Listener(name="PLAINTEXT", host="h", port=9)],
+        features=[nodes.Feature(name="f", min_supported_version=1, max_supported_version=2)],
         rack="r",
         log_dirs=[UUID],
         previous_broker_epoch=5,
     ),
-    controller_registration.ControllerRegistrationRequest(
+    nodes.ControllerRegistrationRequest(
         controller_id=1,
         incarnation_id=UUID,
-        listeners=[controller_registration.Listener(name="CONTROLLER", host="h", port=9)],
-        features=[controller_registration.Feature(name="f", min_supported_version=1, max_supported_version=2)],
+        listeners=[nodes.Listener(name="CONTROLLER", host="h", port=9)],
+        features=[nodes.Feature(name="f", min_supported_version=1, max_supported_version=2)],
     ),
-    create_topics.CreateTopicsRequest(
+    topics.CreateTopicsRequest(
         timeout_ms=1,
         topics=[
-            create_topics.CreatableTopic(
+            topics.CreatableTopic(
                 name="t",
                 num_partitions=-1,
                 replication_factor=-1,
-                assignments=[create_topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
-                configs=[create_topics.CreatableTopicConfig(name="n", value="v")],
+                assignments=[topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+                configs=[topics.CreatableTopicConfig(name="n", value="v")],
             )
         ],
     ),

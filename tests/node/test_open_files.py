@@ -12,8 +12,8 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.node import listeners
 from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.handlers.metadata_plane import properties
 from tests.node.node_harness import Client, batch, produce_request, run
 from tests.node.process_harness import CommandNode

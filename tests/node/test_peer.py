@@ -15,7 +15,7 @@ from kbroker.sim.world import Trace
 from kbroker.wire.framing import FrameReader, response_parts
 from kbroker.wire.headers import decode_request_header
 from kbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.registry import API_KEYS
 
 PORT = 9

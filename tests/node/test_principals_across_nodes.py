@@ -22,14 +22,14 @@ from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, Resour
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
+from kbroker.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client, judge_by
 from tests.node.quorum_harness import LISTENER, Quorum, three_nodes
 
@@ -141,9 +141,9 @@ async def test_the_controller_judges_the_client_whichever_node_it_asks(tmp_path:
 
 
 async def test_configs_are_changed_by_who_may_and_the_broker_itself_asks_about_its_loggers(tmp_path: Path) -> None:
-    def change(kind: int, name: str, key: str, value: str) -> AlterConfigsResource:
-        config = AlterableConfig(name=key, config_operation=0, value=value)
-        return AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+    def change(kind: int, name: str, key: str, value: str) -> IncrementalAlterConfigsResource:
+        config = IncrementalAlterableConfig(name=key, config_operation=0, value=value)
+        return IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
 
     async with cluster(tmp_path) as nodes:
         await (await nodes.connect(1, NODE)).ask(creation("t"))

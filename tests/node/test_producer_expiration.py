@@ -9,7 +9,7 @@ import trio
 
 from kbroker.log.log_config import LogConfig
 from kbroker.types import TopicPartition
-from kbroker.wire.messages import incremental_alter_configs as incremental
+from kbroker.wire.messages import configs as incremental
 from tests.node.node_harness import batch, produce_request, running_node
 
 
@@ -23,8 +23,8 @@ async def test_producers_are_forgotten_after_the_time_that_is_set_now(tmp_path: 
         assert answer.responses[0].partition_responses[0].error_code == 0
         log = node.broker.log_manager.get_log(TopicPartition("t", 0))
         assert log is not None and log.producers.producer_id_expiration_ms == 86_400_000
-        change = incremental.AlterableConfig(name="producer.id.expiration.ms", config_operation=0, value="1")
-        resource = incremental.AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+        change = incremental.IncrementalAlterableConfig(name="producer.id.expiration.ms", config_operation=0, value="1")
+        resource = incremental.IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[change])
         done = await client.ask(incremental.IncrementalAlterConfigsRequest(resources=[resource]))
         assert done.responses[0].error_code == 0, done
         while 5 in log.producers.active_producers:

@@ -24,11 +24,10 @@ from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.conversation import Conversation
 from kbroker.wire.framing import request_bytes
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.envelope import EnvelopeRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
 from tests.node.node_harness import CLUSTER_ID

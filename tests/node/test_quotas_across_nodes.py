@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import ErrorCode
-from kbroker.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kbroker.wire.messages.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import batch, produce_request
 from tests.node.quorum_harness import Quorum, three_nodes
 from tests.node.test_client_quotas import alteration

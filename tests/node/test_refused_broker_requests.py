@@ -21,7 +21,7 @@ from kbroker.node.coordinators.broker_requests import (
 )
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import write_txn_markers
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from kbroker.wire.messages.transactions import AddPartitionsToTxnResponse
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -14,17 +14,12 @@ from kbroker.errors import ErrorCode
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.replicas.partition import Partition
 from kbroker.types import Uuid
-from kbroker.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
 from kbroker.wire.messages.elect_leaders import TopicPartitions as ElectLeadersTopicPartitions
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.nodes import UnregisterBrokerRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -37,7 +32,12 @@ from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest
+from kbroker.wire.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.node.node_harness import PATIENT, batch, fetch_request, produce_request, run, values
 from tests.node.quorum_harness import LATE_NEWS, Quorum, quorum, three_nodes
 from tests.patience import SHORT

@@ -21,7 +21,7 @@ from kbroker.runtime.env import RealEnv
 from kbroker.runtime.later import Later
 from kbroker.types import FileRegion
 from kbroker.wire.framing import response_parts
-from kbroker.wire.messages.heartbeat import HeartbeatResponse
+from kbroker.wire.messages.classic_groups import HeartbeatResponse
 from kbroker.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.node.node_harness import run
 

@@ -24,12 +24,11 @@ from kbroker.security.sasl.conversation import OfferedMechanism, SaslConversatio
 from kbroker.security.sasl.plain import PasswordTable, PlainServer
 from kbroker.security.sasl.scram import ScramMechanism
 from kbroker.wire.headers import encode_request_header
-from kbroker.wire.messages import alter_user_scram_credentials as alter
+from kbroker.wire.messages import scram_credentials as alter
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest
 from kbroker.wire.primitives import encode_uvarint
 from tests.node.node_harness import Client, Node, configuration, running_node
 

@@ -17,18 +17,14 @@ from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.security.sasl.client import client_mechanism
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.wire.messages.scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.records.metadata import UserScramCredentialRecord
 from tests.node.node_harness import CLUSTER_ID, Client, Node, batch, produce_request, run
 from tests.node.quorum_harness import LISTENER, Quorum, quorum, three_nodes
@@ -200,8 +196,10 @@ async def test_nodes_change_the_mechanism_by_which_they_log_in_to_one_another(tm
     own = "listener.name.plaintext"
 
     async def alter(client: Client, node_id: int, **changes: str) -> None:
-        configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in changes.items()]
-        resource = AlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
+        configs = [
+            IncrementalAlterableConfig(name=name, config_operation=0, value=value) for name, value in changes.items()
+        ]
+        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=configs)
         [answer] = (await client.ask(IncrementalAlterConfigsRequest(resources=[resource]))).responses
         assert answer.error_code == 0, answer.error_message
 

@@ -17,8 +17,7 @@ from kbroker.security.sasl.oauthbearer.messages import OAuthBearerServer, initia
 from kbroker.security.sasl.oauthbearer.token import BearerToken
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.test_sasl_hostile import admission, request
 from tests.patience import LONG
 

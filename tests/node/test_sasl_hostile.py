@@ -41,8 +41,7 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.node_harness import configuration
 
 LONGEST_SECONDS = 1

@@ -11,17 +11,15 @@ from typing import Any, cast
 import pytest
 import trio
 
-from kbroker.handlers import alter_user_scram_credentials
+from kbroker.handlers import scram_credentials
 from kbroker.node.security.sasl.threads import LoginThreads
 from kbroker.security.sasl.mechanism import SaslError
 from kbroker.security.sasl.oauthbearer.messages import initial_response
 from kbroker.security.sasl.scram import ScramMechanism
-from kbroker.wire.messages import alter_user_scram_credentials as alter
-from kbroker.wire.messages import describe_configs as describe
-from kbroker.wire.messages import incremental_alter_configs as incremental
-from kbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages import configs as wire
+from kbroker.wire.messages import scram_credentials as alter
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest
 from tests.node.node_harness import Client, running_node
 from tests.node.tls_harness import NODE, properties
 from tests.secret_forms import forms, shown_in
@@ -76,14 +74,14 @@ async def log_in(node: Any, token: bytes, mechanism: str = "PLAIN") -> tuple[Cli
     return client, await client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
 
 
-def changes(**configs: str) -> incremental.IncrementalAlterConfigsRequest:
+def changes(**configs: str) -> wire.IncrementalAlterConfigsRequest:
     """Of the node's own properties; ``ssl__key__password`` stands for ``ssl.key.password``."""
     altered = [
-        incremental.AlterableConfig(name=name.replace("__", "."), config_operation=0, value=value)
+        wire.IncrementalAlterableConfig(name=name.replace("__", "."), config_operation=0, value=value)
         for name, value in configs.items()
     ]
-    broker = incremental.AlterConfigsResource(resource_type=4, resource_name="1", configs=altered)
-    return incremental.IncrementalAlterConfigsRequest(resources=[broker])
+    broker = wire.IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=altered)
+    return wire.IncrementalAlterConfigsRequest(resources=[broker])
 
 
 def test_no_token_and_no_ticket_is_in_what_a_node_says(
@@ -166,8 +164,8 @@ def test_no_token_and_no_ticket_is_in_what_a_node_says(
                 assert answer.error_code
                 said.write(f"{answer}\n")
             for kind in (4, 8):
-                resource = describe.DescribeConfigsResource(resource_type=kind, resource_name="1")
-                request = describe.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+                resource = wire.DescribeConfigsResource(resource_type=kind, resource_name="1")
+                request = wire.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
                 said.write(f"{await client.ask(request)}\n")
 
             def mistake(*_: Any, **__: Any) -> None:
@@ -214,8 +212,8 @@ def test_no_secret_is_in_what_a_node_says(
                 changes(listener__name__clients__ssl__keystore__password=CHANGED, num__io__threads=CHANGED[:0]),
                 DescribeUserScramCredentialsRequest(users=None),
                 *(
-                    describe.DescribeConfigsRequest(
-                        resources=[describe.DescribeConfigsResource(resource_type=kind, resource_name="1")],
+                    wire.DescribeConfigsRequest(
+                        resources=[wire.DescribeConfigsResource(resource_type=kind, resource_name="1")],
                         include_synonyms=True,
                         include_documentation=True,
                     )
@@ -227,7 +225,7 @@ def test_no_secret_is_in_what_a_node_says(
             def mistake(*_: Any, **__: Any) -> None:
                 raise RuntimeError(f"a mistake in the code, with {request} at hand")
 
-            monkeypatch.setattr(alter_user_scram_credentials, "alter_scram_credentials", mistake)
+            monkeypatch.setattr(scram_credentials, "alter_scram_credentials", mistake)
             said.write(repr(await client.ask(request)))
             said.write(repr(node.broker.config) + repr(node.broker.config.values) + repr(node.broker.services))
 

@@ -14,8 +14,8 @@ from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
 from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Node, running_node
 from tests.node.share_state_harness import GROUP, errors, find, initialize, read, summary, until_loaded, write
 from tests.patience import SHORT, until

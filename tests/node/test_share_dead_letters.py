@@ -12,8 +12,8 @@ from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.types import Uuid
-from kbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Client, Node, produce_request, run, running_node

@@ -9,7 +9,7 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, produce_request, running_node
 from tests.node.node_harness import batch as records
 from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch

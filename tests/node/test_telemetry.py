@@ -31,8 +31,7 @@ from kbroker.security.principal import ANONYMOUS
 from kbroker.testing import running_broker
 from kbroker.tools.cli.client import latest_pushes
 from kbroker.wire.compression import CompressionType, compress
-from kbroker.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
+from kbroker.wire.messages.client_telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from tests.node.metrics_pages import LISTENER, found, port_of, scrape
 from tests.node.metrics_pages import value as value_of
 from tests.node.node_harness import running_node

@@ -11,7 +11,7 @@ from kbroker.handlers.services.requester import principal_bytes
 from kbroker.raft_metadata.metadata_version import DELEGATION_TOKENS
 from kbroker.security.principal import KafkaPrincipal, TokenPrincipal
 from kbroker.wire.conversation import Conversation
-from kbroker.wire.messages.create_delegation_token import CreateDelegationTokenResponse
+from kbroker.wire.messages.delegation_tokens import CreateDelegationTokenResponse
 from kbroker.wire.messages.envelope import EnvelopeRequest
 from tests.node.node_harness import Client, run
 from tests.node.quorum_harness import Quorum, quorum

@@ -28,10 +28,9 @@ from kbroker.rules import (
     TopologyDescription,
 )
 from kbroker.rules.descriptions import FileLocks, Overtaken, from_json, to_json
-from kbroker.wire.messages import streams_group_describe as sd
-from kbroker.wire.messages import streams_group_topology_description_update as du
-from kbroker.wire.messages.delete_groups import DeleteGroupsRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages import streams_groups
+from kbroker.wire.messages.classic_groups import JoinGroupRequest, JoinGroupRequestProtocol
+from kbroker.wire.messages.groups import DeleteGroupsRequest
 from tests.handlers.test_streams_groups import GROUP, NO_DELAY, coordinator, heartbeat
 from tests.node.node_harness import Client, Node, running_node
 from tests.patience import SHORT
@@ -83,26 +82,27 @@ def keeper(tmp_path: Path) -> Iterator[Keeper]:
     yield KEEPER
 
 
-def wire_node(name: str, kind: int, **fields: Any) -> du.TopologyDescriptionNode:
-    return du.TopologyDescriptionNode(name=name, node_type=kind, **fields)
+def wire_node(name: str, kind: int, **fields: Any) -> streams_groups.UpdateTopologyDescriptionNode:
+    return streams_groups.UpdateTopologyDescriptionNode(name=name, node_type=kind, **fields)
 
 
-def push(**fields: Any) -> du.StreamsGroupTopologyDescriptionUpdateRequest:
+def push(**fields: Any) -> streams_groups.StreamsGroupTopologyDescriptionUpdateRequest:
     nodes = [
         wire_node("read", 1, source_topics=["in"], successors=["count"]),
         wire_node("count", 2, stores=["totals"], successors=["write"]),
         wire_node("write", 3, sink_topic="out"),
         wire_node("somewhere", 3),
     ]
-    store = du.TopologyDescriptionGlobalStore(
+    store = streams_groups.UpdateTopologyDescriptionGlobalStore(
         source=wire_node("read all", 1, source_topics=["table"], successors=["keep"]),
         processor=wire_node("keep", 2, stores=["table"]),
     )
-    description = du.TopologyDescription(
-        subtopologies=[du.TopologyDescriptionSubtopology(subtopology_id="0", nodes=nodes)], global_stores=[store]
+    description = streams_groups.UpdateTopologyDescription(
+        subtopologies=[streams_groups.UpdateTopologyDescriptionSubtopology(subtopology_id="0", nodes=nodes)],
+        global_stores=[store],
     )
     values: dict[str, Any] = {"group_id": GROUP, "member_id": "m", "topology_description": description}
-    return du.StreamsGroupTopologyDescriptionUpdateRequest(**(values | fields))
+    return streams_groups.StreamsGroupTopologyDescriptionUpdateRequest(**(values | fields))
 
 
 def descriptions_of(node: Node) -> TopologyDescriptions:
@@ -112,10 +112,10 @@ def descriptions_of(node: Node) -> TopologyDescriptions:
     return found
 
 
-async def described(client: Client) -> sd.DescribedGroup:
-    request = sd.StreamsGroupDescribeRequest(group_ids=[GROUP], include_topology_description=True)
+async def described(client: Client) -> streams_groups.DescribedGroup:
+    request = streams_groups.StreamsGroupDescribeRequest(group_ids=[GROUP], include_topology_description=True)
     (found,) = (await client.ask(request)).groups
-    entry: sd.DescribedGroup = found
+    entry: streams_groups.DescribedGroup = found
     return entry
 
 
@@ -149,7 +149,7 @@ async def test_the_first_member_is_asked_and_its_description_is_shown(tmp_path: 
         ]
         (store,) = found.topology_description.global_stores
         assert (store.source.source_topics, store.processor.stores) == (["table"], ["table"])
-        plain = sd.StreamsGroupDescribeRequest(group_ids=[GROUP])
+        plain = streams_groups.StreamsGroupDescribeRequest(group_ids=[GROUP])
         assert (await client.ask(plain)).groups[0].topology_description_status == 0
 
 

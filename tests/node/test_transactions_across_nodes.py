@@ -17,12 +17,15 @@ from kbroker.errors import ErrorCode
 from kbroker.node.coordinators.broker_requests import MARKERS, MOST_UNDER_WAY, BrokerRequests, MarkerQuestion
 from kbroker.node.peers.peer_pool import PeerPool
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.end_txn import EndTxnRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from tests.node.node_harness import Client, batch, fetch_request, values
 from tests.node.quorum_harness import LATE_NEWS, Quorum, quorum, three_nodes
 from tests.patience import SHORT

@@ -8,8 +8,7 @@ from typing import Any
 from kbroker.errors import ErrorCode
 from kbroker.security.authorizer.types import AclOperation, AclPermission, PatternType, ResourceType
 from kbroker.types import Uuid
-from kbroker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from kbroker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kbroker.wire.messages.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
 from tests.handlers.principals import connect_as
 from tests.node.node_harness import Client, batch, fetch_request, produce_request, values
 from tests.node.quorum_harness import Quorum, three_nodes

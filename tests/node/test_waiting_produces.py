@@ -14,7 +14,7 @@ from kbroker.errors import ErrorCode
 from kbroker.node.replicas.partition import Partition
 from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, running_node
 from tests.node.node_harness import produce_request as produce
 from tests.node.placement import create, let_lag, move

@@ -17,7 +17,7 @@ from kbroker.node.explorer.tap import Tap
 from kbroker.node.explorer.watched_requests import NO_ANSWER
 from kbroker.node.explorer.watcher import Watcher
 from kbroker.observe.explorer.exchange import Exchange, Skipped
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node

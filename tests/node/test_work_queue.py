@@ -23,10 +23,10 @@ from kbroker.runtime.later import Later
 from kbroker.types import Uuid
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Client, Meanwhile, batch, fetch_request, produce_request, run, running_node, values
 from tests.patience import SHORT

@@ -7,12 +7,15 @@ from typing import Any
 
 from kbroker.runtime.env import RealEnv
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
-from kbroker.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from kbroker.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
-from kbroker.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from kbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.delegation_tokens import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.node.node_harness import Client, Node
 
 KEY = "the-key-of-tokens"

@@ -10,8 +10,8 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from kbroker.node.shortcuts.list_offsets import ListOffsetsShortcut
 from kbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, produce_request
 from tests.shortcuts import short_way
 

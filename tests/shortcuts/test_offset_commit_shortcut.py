@@ -10,15 +10,15 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.node.shortcuts.offset_commit import OffsetCommitShortcut
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kbroker.wire.messages.classic_groups import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, running_node
 from tests.shortcuts import short_way
 

@@ -20,8 +20,8 @@ from kbroker.node.shortcuts.produce import MOST_FORMS, ProduceShortcut
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealEnv
 from kbroker.wire.framing import request_parts
-from kbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kbroker.wire.messages.produce import TopicProduceData
+from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.handlers.test_transactions import ID, Producer, contents, open_producer, read
 from tests.node.node_harness import PATIENT, Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.shortcuts import short_way

@@ -12,7 +12,7 @@ from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, reques
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.framing import request_parts, response_parts
 from kbroker.wire.headers import decode_response_header
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

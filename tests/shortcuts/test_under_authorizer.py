@@ -16,9 +16,8 @@ from kbroker.node.shortcuts.offset_commit import OffsetCommitShortcut
 from kbroker.node.shortcuts.produce import ProduceShortcut
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -14,10 +14,10 @@ from kbroker.sim.clock import run_deterministically, sim_clock
 from kbroker.sim.cluster import SimCluster, simulated_cluster
 from kbroker.sim.world import Trace
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
@@ -32,10 +32,12 @@ _TOPIC, _BROKER = 2, 4
 async def set_configs(client: ClusterClient, type: int, name: str, **values: str | None) -> None:
     """Set dynamic configs, underscores for dots, or with None delete them."""
     configs = [
-        AlterableConfig(name=key.replace("_", "."), config_operation=0 if value is not None else 1, value=value)
+        IncrementalAlterableConfig(
+            name=key.replace("_", "."), config_operation=0 if value is not None else 1, value=value
+        )
         for key, value in values.items()
     ]
-    resource = AlterConfigsResource(resource_type=type, resource_name=name, configs=configs)
+    resource = IncrementalAlterConfigsResource(resource_type=type, resource_name=name, configs=configs)
     node = int(name) if type == _BROKER and name else client.any_node()  # a broker's own properties are its to judge
     response = await client.ask(node, IncrementalAlterConfigsRequest(resources=[resource]))
     assert response is not None and response.responses[0].error_code == 0, response

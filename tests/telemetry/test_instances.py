@@ -17,7 +17,7 @@ from kbroker.observe.telemetry.instances import (
 )
 from kbroker.observe.telemetry.subscriptions import ClientAttributes, parse_subscription, subscription_id, wanted_of
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
+from kbroker.wire.messages.client_telemetry import PushTelemetryRequest
 
 WHO = Uuid(bytes(range(16)))
 CLIENT = ClientAttributes("AAECAwQFBgcICQoLDA0ODw", "app-1", "apache-kafka-java", "4.3.1", "10.0.0.7", "40000")

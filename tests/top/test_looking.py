@@ -17,36 +17,36 @@ from kbroker.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from kbroker.wire.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
 from kbroker.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from kbroker.wire.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponseGroup,
-    DescribeShareGroupOffsetsResponsePartition,
-    DescribeShareGroupOffsetsResponseTopic,
-)
+from kbroker.wire.messages.described_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kbroker.wire.messages.fetch import FetchRequest, FetchResponse
-from kbroker.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kbroker.wire.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kbroker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kbroker.wire.messages.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from kbroker.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from kbroker.wire.messages.share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
 )
 from tests.client.fake_broker import FakeBroker
 from tests.patience import SHORT

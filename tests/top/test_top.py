@@ -27,8 +27,7 @@ from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
 from kbroker.tools.top import command
 from kbroker.types import TopicPartition
-from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kbroker.wire.messages.init_producer_id import InitProducerIdRequest
+from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, InitProducerIdRequest
 from tests.node.metrics_pages import LISTENER, port_of
 from tests.patience import LONG, SHORT
 

@@ -12,8 +12,8 @@ from kbroker.types import ZERO_UUID, FileRegion, Uuid
 from kbroker.wire.codec_source import contains_records
 from kbroker.wire.compiler import compile_decoder, decode, encode, encode_parts, source_of
 from kbroker.wire.errors import EncodeError
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatResponse
 from kbroker.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -23,8 +23,8 @@ from kbroker.wire.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.records.consumer_group import ConsumerGroupMemberMetadataValue
 from kbroker.wire.records.metadata import PartitionChangeRecord
 from tests.wire.wire_support import RandomMessages, class_versions, message_classes, plain, same

@@ -13,8 +13,8 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader, request_bytes, response_parts
 from kbroker.wire.headers import decode_request_header
 from kbroker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.produce import ProduceRequest
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import NO_VERSIONS

@@ -12,8 +12,8 @@ from kbroker.wire.compiler import decode
 from kbroker.wire.errors import FrameTooLarge, NotKafka, UnknownApi, WireError
 from kbroker.wire.framing import FrameReader, request_parts, response_parts
 from kbroker.wire.headers import decode_request_header, decode_response_header
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def frame_of(size: int, fill: int = 7) -> bytes:

@@ -11,13 +11,13 @@ import pytest
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import UnknownApi, WireError
 from kbroker.wire.headers import decode_request_header, decode_response_header, encode_request_header
-from kbroker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-from kbroker.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.fetch import FetchRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from kbroker.wire.messages.reassignments import AlterPartitionReassignmentsResponse
+from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kbroker.wire.primitives import MAX_ARRAY, MAX_ELEMENTS, encode_uvarint
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import struct_spec

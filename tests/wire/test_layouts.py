@@ -12,8 +12,8 @@ from kbroker.wire.errors import WireError
 from kbroker.wire.framing import request_parts, response_parts
 from kbroker.wire.layout_text import render_frame, render_message
 from kbroker.wire.layouts import DamagedFrame, decode_by_layout, parse_frame
+from kbroker.wire.messages.classic_groups import HeartbeatRequest
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
 from kbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import TopicRecord

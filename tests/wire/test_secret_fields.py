@@ -16,19 +16,16 @@ from kbroker.security.sasl.add_scram import parse_add_scram
 from kbroker.wire.compiler import encode
 from kbroker.wire.headers import encode_request_header
 from kbroker.wire.layout_text import render_frame
-from kbroker.wire.messages.alter_configs import AlterableConfig as OldAlterableConfig
-from kbroker.wire.messages.alter_configs import AlterConfigsRequest
-from kbroker.wire.messages.alter_configs import AlterConfigsResource as OldAlterConfigsResource
-from kbroker.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
-from kbroker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kbroker.wire.messages.configs import AlterableConfig as OldAlterableConfig
+from kbroker.wire.messages.configs import (
+    AlterConfigsRequest,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kbroker.wire.messages.configs import AlterConfigsResource as OldAlterConfigsResource
+from kbroker.wire.messages.sasl import SaslAuthenticateRequest
+from kbroker.wire.messages.scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from kbroker.wire.records.metadata import ConfigRecord
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import SECRET_FIELDS, is_hidden, struct_spec
@@ -38,8 +35,10 @@ SECRET = b"hunter2 hunter2 hunter2"
 
 def test_requests_hide_them() -> None:
     upsertion = ScramCredentialUpsertion(name="alice", salted_password=SECRET)
-    config = AlterableConfig(name="listener.name.a.ssl.Key.Password", config_operation=0, value=SECRET.decode())
-    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    config = IncrementalAlterableConfig(
+        name="listener.name.a.ssl.Key.Password", config_operation=0, value=SECRET.decode()
+    )
+    resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
     for request in (
         IncrementalAlterConfigsRequest(resources=[resource]),
         SaslAuthenticateRequest(auth_bytes=SECRET),
@@ -77,7 +76,9 @@ def test_requests_hide_them() -> None:
 )
 def test_values_of_properties_are_shown_if_they_are_known_to_be_none(name: str, is_secret: bool) -> None:
     assert is_hidden("value", name) is is_secret
-    assert ("hunter2" in repr(AlterableConfig(name=name, config_operation=0, value="hunter2"))) is not is_secret
+    assert (
+        "hunter2" in repr(IncrementalAlterableConfig(name=name, config_operation=0, value="hunter2"))
+    ) is not is_secret
     request = AlterConfigsRequest(
         resources=[OldAlterConfigsResource(resource_type=4, configs=[OldAlterableConfig(name=name, value="hunter2")])]
     )

@@ -23,8 +23,7 @@ from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.records import group_metadata_record
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.messages.join_group import JoinGroupRequest
-from kbroker.wire.messages.sync_group import SyncGroupResponse
+from kbroker.wire.messages.classic_groups import JoinGroupRequest, SyncGroupResponse
 
 _S = ClassicGroupState
 

@@ -18,10 +18,15 @@ from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.records import group_metadata_record
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kbroker.wire.messages.leave_group import MemberIdentity, MemberResponse
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 _S = ClassicGroupState
 

@@ -22,8 +22,7 @@ from kbroker.cores.groups.records import group_metadata_record
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ErrorCode
 from kbroker.value_types import dataclass, field
-from kbroker.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from kbroker.wire.messages.sync_group import SyncGroupResponse
+from kbroker.wire.messages.classic_groups import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
 R = TypeVar("R")
 _S = ClassicGroupState

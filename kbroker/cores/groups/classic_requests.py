@@ -21,10 +21,15 @@ from kbroker.cores.groups.reconciliation import OwnedPartitions
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import replace
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kbroker.wire.messages.leave_group import MemberIdentity, MemberResponse
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from kbroker.wire.records.consumer_protocol import ConsumerProtocolSubscription
 
 _MEMBER_ID_REQUIRED_VERSION = 4

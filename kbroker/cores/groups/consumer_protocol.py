@@ -33,10 +33,10 @@ from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid, random_uuid, uuid_to_str
 from kbroker.value_types import replace
-from kbroker.wire.messages.consumer_group_heartbeat import (
-    Assignment,
+from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
     ResponseTopicPartitions,
 )
 
@@ -163,7 +163,7 @@ class ConsumerProtocol(StaticProtocol[ConsumerGroup, ConsumerGroupMember, spec.A
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         is_full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         if joins or is_full or updated.assigned != member.assigned:
-            response.assignment = Assignment(
+            response.assignment = HeartbeatAssignment(
                 topic_partitions=write_partitions(ResponseTopicPartitions, updated.assigned)
             )
         return CoordinatorResult(response, records, on_stored=self.when_stored(update, client))

@@ -15,12 +15,11 @@ from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.topics import CoordinatorMetadataImage, MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages import consumer_group_describe as describe
-from kbroker.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from kbroker.wire.messages.list_groups import ListedGroup
+from kbroker.wire.messages import consumer_groups as describe
+from kbroker.wire.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
 
 if TYPE_CHECKING:
-    from kbroker.wire.messages import streams_group_describe
+    from kbroker.wire.messages import streams_groups
 
 _S = ClassicGroupState
 CLASSIC_GROUP_TYPE = "classic"
@@ -147,7 +146,7 @@ class GroupAdmin:
             members=[_described(group, member, self._hasher.image) for member in group.members.values()],
         )
 
-    def describe_streams_group(self, group_id: str, assignor: str) -> streams_group_describe.DescribedGroup:
+    def describe_streams_group(self, group_id: str, assignor: str) -> streams_groups.DescribedGroup:
         """StreamsGroupDescribe of one group, whose assignor has the name. `ApiError` GROUP_ID_NOT_FOUND."""
         group = self._groups.streams_group(group_id)
         from kbroker.cores.groups.streams.describe import describe_group  # not without such a group
@@ -190,11 +189,13 @@ def _described(group: ConsumerGroup, member: ConsumerGroupMember, topics: Coordi
     )
 
 
-def _assignment(partitions_by_topic: Mapping[Uuid, Set[int]], topics: CoordinatorMetadataImage) -> describe.Assignment:
+def _assignment(
+    partitions_by_topic: Mapping[Uuid, Set[int]], topics: CoordinatorMetadataImage
+) -> describe.DescribeAssignment:
     """With names; a topic that is gone has none and is left out."""
-    return describe.Assignment(
+    return describe.DescribeAssignment(
         topic_partitions=[
-            describe.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions))
+            describe.DescribeTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions))
             for topic_id, partitions in partitions_by_topic.items()
             if (topic := topics.by_id(topic_id)) is not None
         ]

@@ -38,14 +38,19 @@ from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.topics import CoordinatorMetadataImage
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from kbroker.wire.messages.heartbeat import HeartbeatRequest
-from kbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kbroker.wire.messages.leave_group import MemberIdentity, MemberResponse
+from kbroker.wire.messages.classic_groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kbroker.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from kbroker.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kbroker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kbroker.wire.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey
 
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     from kbroker.cores.groups.share.requests import StateDeletion, StateInitialization
     from kbroker.cores.groups.streams_descriptions import StreamsDescriptions
     from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult, StreamsProtocol
-    from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+    from kbroker.wire.messages.streams_groups import StreamsGroupHeartbeatRequest
 
 R = TypeVar("R")
 _S = ClassicGroupState

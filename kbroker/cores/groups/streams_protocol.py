@@ -32,7 +32,7 @@ from kbroker.cores.groups.streams.records import group_record, replay
 from kbroker.cores.groups.streams.tasks import Tasks
 from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from kbroker.wire.messages.streams_groups import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from kbroker.handlers.common.metadata_common import standard_message
 from kbroker.handlers.common.share_acknowledgements import share_partitions
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.describe_share_group_offsets import (
+from kbroker.wire.messages.share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,

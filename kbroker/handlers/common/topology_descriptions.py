@@ -18,8 +18,7 @@ from kbroker.rules.descriptions import (
     SourceNode,
     TopologyDescription,
 )
-from kbroker.wire.messages import streams_group_describe as describe
-from kbroker.wire.messages import streams_group_topology_description_update as update
+from kbroker.wire.messages import streams_groups
 
 
 class DescriptionStatus(IntEnum):
@@ -43,7 +42,7 @@ class _WireNode(Protocol):
     successors: list[str]
 
 
-def description_of(wire: update.TopologyDescription) -> TopologyDescription:
+def description_of(wire: streams_groups.UpdateTopologyDescription) -> TopologyDescription:
     """The description of a request. `ApiError` INVALID_REQUEST for nodes that make no sense."""
     return TopologyDescription(
         tuple(
@@ -53,7 +52,7 @@ def description_of(wire: update.TopologyDescription) -> TopologyDescription:
     )
 
 
-def _store_of(wire: update.TopologyDescriptionGlobalStore) -> GlobalStore:
+def _store_of(wire: streams_groups.UpdateTopologyDescriptionGlobalStore) -> GlobalStore:
     source, processor = _node_of(wire.source), _node_of(wire.processor)
     if not isinstance(source, SourceNode) or not isinstance(processor, ProcessorNode):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Global store must be composed of a source and a processor node.")
@@ -71,17 +70,17 @@ def _node_of(wire: _WireNode) -> DescribedNode:
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown topology node type: {wire.node_type}")
 
 
-def wire_description(description: TopologyDescription) -> describe.TopologyDescription:
+def wire_description(description: TopologyDescription) -> streams_groups.DescribeTopologyDescription:
     """The description as StreamsGroupDescribe has it. `TypeError` or the like for one that a keeper has made wrong."""
-    return describe.TopologyDescription(
+    return streams_groups.DescribeTopologyDescription(
         subtopologies=[
-            describe.TopologyDescriptionSubtopology(
+            streams_groups.DescribeTopologyDescriptionSubtopology(
                 subtopology_id=_text(each.id), nodes=[_wire_node(node) for node in each.nodes]
             )
             for each in description.subtopologies
         ],
         global_stores=[
-            describe.TopologyDescriptionGlobalStore(
+            streams_groups.DescribeTopologyDescriptionGlobalStore(
                 source=_wire_node(store.source), processor=_wire_node(store.processor)
             )
             for store in description.global_stores
@@ -89,8 +88,10 @@ def wire_description(description: TopologyDescription) -> describe.TopologyDescr
     )
 
 
-def _wire_node(node: DescribedNode) -> describe.TopologyDescriptionNode:
-    wire = describe.TopologyDescriptionNode(name=_text(node.name), successors=[_text(each) for each in node.successors])
+def _wire_node(node: DescribedNode) -> streams_groups.DescribeTopologyDescriptionNode:
+    wire = streams_groups.DescribeTopologyDescriptionNode(
+        name=_text(node.name), successors=[_text(each) for each in node.successors]
+    )
     if isinstance(node, SourceNode):
         wire.node_type, wire.source_topics = _SOURCE, [_text(topic) for topic in node.topics]
     elif isinstance(node, ProcessorNode):

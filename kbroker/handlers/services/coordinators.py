@@ -18,10 +18,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
-    from kbroker.wire.messages.streams_group_describe import DescribedGroup
-    from kbroker.wire.messages.streams_group_topology_description_update import (
-        StreamsGroupTopologyDescriptionUpdateRequest,
-    )
+    from kbroker.wire.messages.streams_groups import DescribedGroup, StreamsGroupTopologyDescriptionUpdateRequest
 
 R = TypeVar("R")
 C = TypeVar("C", covariant=True)

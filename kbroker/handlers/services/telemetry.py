@@ -7,11 +7,11 @@ from typing import Protocol
 from kbroker.errors import ErrorCode
 from kbroker.handlers.services.connection import Connection
 from kbroker.handlers.services.requester import Requester
-from kbroker.wire.messages.get_telemetry_subscriptions import (
+from kbroker.wire.messages.client_telemetry import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
 )
-from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 
 
 class AskedNode(Protocol):

@@ -23,8 +23,8 @@ from kbroker.raft_metadata.controller.log_ends import Key, LogEnd, is_asked_for
 from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages import broker_registration, controller_registration
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse, LogEndData
+from kbroker.wire.messages import nodes as api
+from kbroker.wire.messages.nodes import BrokerHeartbeatRequest, BrokerHeartbeatResponse, LogEndData
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class BrokerLifecycle:
         """The epoch of the present registration; -1 before the first."""
         self.was_unfenced = False
         """Whether the controller has let this broker serve since the node's start."""
-        self._registration: Callable[[], broker_registration.BrokerRegistrationRequest] | None = None
+        self._registration: Callable[[], api.BrokerRegistrationRequest] | None = None
         self._runs = False
         self._stops = False
         self._stopping: frozenset[int] = frozenset()
@@ -102,7 +102,6 @@ class BrokerLifecycle:
 
     async def register_controller(self, endpoints: Sequence[Endpoint]) -> None:
         """Register this node as a controller, with its listeners."""
-        api = controller_registration
         metadata = self._metadata
         request = api.ControllerRegistrationRequest(
             controller_id=metadata.node_id,
@@ -124,11 +123,10 @@ class BrokerLifecycle:
 
         ``previous_broker_epoch`` is that of the life before if it stopped cleanly: its replicas have lost nothing.
         """
-        api = broker_registration
         metadata = self._metadata
         self.broker_epoch = previous_broker_epoch
 
-        def make() -> broker_registration.BrokerRegistrationRequest:
+        def make() -> api.BrokerRegistrationRequest:
             return api.BrokerRegistrationRequest(
                 broker_id=metadata.node_id,
                 cluster_id=metadata.cluster_id,

@@ -21,7 +21,7 @@ from kbroker.raft_metadata.raft.messages import Node
 from kbroker.raft_metadata.raft.voters import VoterEndpoint
 from kbroker.runtime.env import Network
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
-from kbroker.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kbroker.wire.messages.nodes import BrokerHeartbeatRequest
 from kbroker.wire.schema import Request
 
 R = TypeVar("R")

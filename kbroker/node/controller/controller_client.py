@@ -203,7 +203,7 @@ class ControllerClient:
         (``AutoTopicCreationManager``). They are in this node's image then. ``ApiError`` NOT_CONTROLLER if the active
         controller cannot be reached.
         """
-        from kbroker.wire.messages.create_topics import (
+        from kbroker.wire.messages.topics import (
             CreatableReplicaAssignment,
             CreatableTopic,
             CreatableTopicConfig,

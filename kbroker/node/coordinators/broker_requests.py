@@ -21,7 +21,7 @@ from kbroker.value_types import NamedTuple
 if TYPE_CHECKING:
     from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
     from kbroker.node.peers.peer_pool import PoolFor
-    from kbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+    from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 logger = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ def _markers_answers(response: WriteTxnMarkersResponse) -> dict[tuple[Any, Topic
 
 
 def _membership_request(questions: Sequence[MembershipQuestion]) -> AddPartitionsToTxnRequest:
-    from kbroker.wire.messages.add_partitions_to_txn import (
+    from kbroker.wire.messages.transactions import (
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnTopic,
         AddPartitionsToTxnTransaction,

@@ -19,12 +19,7 @@ from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.types import Uuid
-from kbroker.wire.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    DirectoryData,
-    PartitionData,
-    TopicData,
-)
+from kbroker.wire.messages.log_dirs import AssignReplicasToDirsRequest, DirectoryData, PartitionData, TopicData
 
 if TYPE_CHECKING:
     from kbroker.node.replicas.partition import Partition

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
     from kbroker.node.coordinators.group_driver import GroupDriver
     from kbroker.node.rules.descriptions import DescriptionKeeper
-    from kbroker.wire.messages.streams_group_describe import DescribedGroup
-    from kbroker.wire.messages.streams_group_topology_description_update import (
-        StreamsGroupTopologyDescriptionUpdateRequest,
-    )
+    from kbroker.wire.messages.streams_groups import DescribedGroup, StreamsGroupTopologyDescriptionUpdateRequest
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -14,11 +14,7 @@ from kbroker.cores.share_state import SharePartitionKey, SharePartitionState, St
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple
-from kbroker.wire.messages import delete_share_group_state as delete
-from kbroker.wire.messages import initialize_share_group_state as initialize
-from kbroker.wire.messages import read_share_group_state as read
-from kbroker.wire.messages import read_share_group_state_summary as read_summary
-from kbroker.wire.messages import write_share_group_state as write
+from kbroker.wire.messages import share_group_state as wire
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,7 +63,7 @@ def _nothing(part: object) -> None:
     return None
 
 
-def _state(part: read.PartitionResult) -> SharePartitionState:
+def _state(part: wire.ReadPartitionResult) -> SharePartitionState:
     batches = tuple(
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
         for each in part.state_batches
@@ -75,19 +71,19 @@ def _state(part: read.PartitionResult) -> SharePartitionState:
     return SharePartitionState(part.state_epoch, -1, part.start_offset, batches=batches)
 
 
-def _summary(part: read_summary.PartitionResult) -> StateSummary:
+def _summary(part: wire.SummaryPartitionResult) -> StateSummary:
     return StateSummary(part.state_epoch, part.leader_epoch, part.start_offset, part.delivery_complete_count)
 
 
-def _write_part(key: SharePartitionKey, state: SharePartitionState) -> write.PartitionData:
-    return write.PartitionData(
+def _write_part(key: SharePartitionKey, state: SharePartitionState) -> wire.WritePartitionData:
+    return wire.WritePartitionData(
         partition=key.partition,
         state_epoch=state.state_epoch,
         leader_epoch=state.leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.delivery_complete_count,
         state_batches=[
-            write.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            wire.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
             for first, last, state, count in state.batches
         ],
     )
@@ -97,9 +93,11 @@ INITIALIZE: StateQuestion[tuple[int, int], None] = StateQuestion(
     "initialize share group state",
     lambda core, key, item, now_ms: core.initialize(key, *item, now_ms),
     _request(
-        initialize.InitializeShareGroupStateRequest,
-        initialize.InitializeStateData,
-        lambda key, item: initialize.PartitionData(partition=key.partition, state_epoch=item[0], start_offset=item[1]),
+        wire.InitializeShareGroupStateRequest,
+        wire.InitializeStateData,
+        lambda key, item: wire.InitializePartitionData(
+            partition=key.partition, state_epoch=item[0], start_offset=item[1]
+        ),
     ),
     _nothing,
 )
@@ -109,9 +107,9 @@ READ: StateQuestion[int, SharePartitionState] = StateQuestion(
     "read share group state",
     lambda core, key, item, now_ms: core.read(key, item, now_ms),
     _request(
-        read.ReadShareGroupStateRequest,
-        read.ReadStateData,
-        lambda key, item: read.PartitionData(partition=key.partition, leader_epoch=item),
+        wire.ReadShareGroupStateRequest,
+        wire.ReadStateData,
+        lambda key, item: wire.PartitionData(partition=key.partition, leader_epoch=item),
     ),
     _state,
 )
@@ -120,7 +118,7 @@ READ: StateQuestion[int, SharePartitionState] = StateQuestion(
 WRITE: StateQuestion[SharePartitionState, None] = StateQuestion(
     "write share group state",
     lambda core, key, item, now_ms: core.write(key, item, now_ms),
-    _request(write.WriteShareGroupStateRequest, write.WriteStateData, _write_part),
+    _request(wire.WriteShareGroupStateRequest, wire.WriteStateData, _write_part),
     _nothing,
     is_write=True,
 )
@@ -129,9 +127,9 @@ DELETE: StateQuestion[None, None] = StateQuestion(
     "delete share group state",
     lambda core, key, item, now_ms: core.delete(key),
     _request(
-        delete.DeleteShareGroupStateRequest,
-        delete.DeleteStateData,
-        lambda key, item: delete.PartitionData(partition=key.partition),
+        wire.DeleteShareGroupStateRequest,
+        wire.DeleteStateData,
+        lambda key, item: wire.DeletePartitionData(partition=key.partition),
     ),
     _nothing,
 )
@@ -140,9 +138,9 @@ READ_SUMMARY: StateQuestion[int, StateSummary] = StateQuestion(
     "read share group state summary",
     lambda core, key, item, now_ms: CoordinatorResult(core.read_summary(key)),
     _request(
-        read_summary.ReadShareGroupStateSummaryRequest,
-        read_summary.ReadStateSummaryData,
-        lambda key, item: read_summary.PartitionData(partition=key.partition, leader_epoch=item),
+        wire.ReadShareGroupStateSummaryRequest,
+        wire.ReadStateSummaryData,
+        lambda key, item: wire.PartitionData(partition=key.partition, leader_epoch=item),
     ),
     _summary,
 )

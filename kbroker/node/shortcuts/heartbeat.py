@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.classic_groups import handle_heartbeat
 from kbroker.handlers.common.context import RequestContext
-from kbroker.handlers.heartbeat import handle
 from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import RequestTemplate, response_template
 from kbroker.runtime.round import Round
-from kbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 
 
 class HeartbeatShortcut(Shortcut):
@@ -32,7 +32,7 @@ class HeartbeatShortcut(Shortcut):
     def try_serve(self, frame: memoryview, round: Round | None = None) -> bytes | None:
         """Keep the session. An error lets the request through to its handler: to be heard twice is as once."""
         found = self._template.match(frame)
-        if found is None or handle(self._request, self._ctx).error_code != ErrorCode.NONE:
+        if found is None or handle_heartbeat(self._request, self._ctx).error_code != ErrorCode.NONE:
             return None
         return self._reply(*found)
 

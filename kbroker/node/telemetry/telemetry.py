@@ -28,11 +28,11 @@ from kbroker.rules.records import ClientMetrics
 from kbroker.types import ZERO_UUID, Uuid, random_uuid, uuid_to_str
 from kbroker.wire.compression import CompressionType, decompress
 from kbroker.wire.errors import WireError
-from kbroker.wire.messages.get_telemetry_subscriptions import (
+from kbroker.wire.messages.client_telemetry import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
 )
-from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.connection import Connection

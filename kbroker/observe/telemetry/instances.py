@@ -10,7 +10,7 @@ from typing import Final
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.observe.telemetry.subscriptions import ClientAttributes, Subscription, SubscriptionRequest, wanted_of
 from kbroker.types import ZERO_UUID, Uuid
-from kbroker.wire.messages.push_telemetry import PushTelemetryRequest
+from kbroker.wire.messages.client_telemetry import PushTelemetryRequest
 
 MOST_INSTANCES: Final = 16_384
 """Clients remembered at once, as in Kafka; the one not heard of for longest is forgotten first."""

@@ -13,8 +13,12 @@ from kbroker.security.sasl.jaas import KERBEROS_FORM, JaasEntry, JaasError, Logi
 from kbroker.security.sasl.mechanism import GSSAPI, SaslClient, SaslError, Settings
 from kbroker.security.sasl.plain import PLAIN, PlainClient
 from kbroker.security.sasl.scram import ScramClient, ScramMechanism
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kbroker.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 _MOST_ROUNDS: Final = 10
 """No mechanism exchanges as many messages."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from kbroker.errors import ErrorCode
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal
 from kbroker.security.sasl.mechanism import SaslAuthenticationError, SaslError, SaslServer
-from kbroker.wire.messages.sasl_authenticate import SaslAuthenticateResponse
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
+from kbroker.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 REAUTHENTICATION_INTERVAL = 1.0
 """Seconds between the beginnings of two re-authentications at least (``KafkaChannel``)."""

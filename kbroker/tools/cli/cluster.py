@@ -15,7 +15,7 @@ from kbroker.tools.cli.parser import Action
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
-    from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResponse
+    from kbroker.wire.messages.log_dirs import DescribeLogDirsResponse
 
 
 def _describe(arguments: argparse.Namespace) -> int:

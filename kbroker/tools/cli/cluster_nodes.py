@@ -259,7 +259,7 @@ def unregister(arguments: argparse.Namespace) -> int:
     from kbroker.client.nodes import describe_cluster
     from kbroker.client.topics import list_topics
     from kbroker.tools.cli.output import print_json
-    from kbroker.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+    from kbroker.wire.messages.nodes import UnregisterBrokerRequest, UnregisterBrokerResponse
 
     broker: int = arguments.broker
 

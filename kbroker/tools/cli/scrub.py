@@ -16,7 +16,7 @@ from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, n
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
-    from kbroker.wire.messages.describe_log_dirs import Scrub
+    from kbroker.wire.messages.log_dirs import Scrub
 
 DETAILS = """A DIR is a log dir or the directory of one partition, of a node that is down. Without any, the nodes of the
 cluster verify their logs, each at its own pace; damage heals from other replicas. The exit code

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from kbroker.client.open_transactions import OpenTransaction
     from kbroker.client.topics import TopicDescription
     from kbroker.client.transactions import TransactionDescription
-    from kbroker.wire.messages.describe_log_dirs import DescribeLogDirsResult
     from kbroker.wire.messages.describe_quorum import ResponsePartitionData as PartitionOfQuorum
+    from kbroker.wire.messages.log_dirs import DescribeLogDirsResult
 
 
 class QuorumNode(NamedTuple):

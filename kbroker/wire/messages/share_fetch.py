@@ -73,7 +73,7 @@ class AcquiredRecords:
 
 
 @struct
-class PartitionData:
+class ShareFetchPartitionData:
     partition_index: Int32 = 0
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+", default=None)
@@ -87,7 +87,7 @@ class PartitionData:
 @struct
 class ShareFetchableTopicResponse:
     topic_id: UuidField = ZERO_UUID
-    partitions: list[PartitionData] = field()
+    partitions: list[ShareFetchPartitionData] = field()
 
 
 @struct
@@ -105,4 +105,49 @@ class ShareFetchResponse:
     error_message: Str | None = field(nullable="0+", default=None)
     acquisition_lock_timeout_ms: Int32 = field("1+")
     responses: list[ShareFetchableTopicResponse] = field()
+    node_endpoints: list[NodeEndpoint] = field()
+
+
+@struct
+class AcknowledgePartition:
+    partition_index: Int32 = 0
+    acknowledgement_batches: list[AcknowledgementBatch] = field()
+
+
+@struct
+class AcknowledgeTopic:
+    topic_id: UuidField = ZERO_UUID
+    partitions: list[AcknowledgePartition] = field()
+
+
+@message(api_key=79, versions="1-2", flexible="0+")
+class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"]):
+    group_id: Str | None = field(nullable="0+", default=None)
+    member_id: Str | None = field(nullable="0+")
+    share_session_epoch: Int32 = 0
+    is_renew_ack: Bool = field("2+")
+    topics: list[AcknowledgeTopic] = field()
+
+
+@struct
+class ShareAcknowledgePartitionData:
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+", default=None)
+    current_leader: LeaderIdAndEpoch = field()
+
+
+@struct
+class ShareAcknowledgeTopicResponse:
+    topic_id: UuidField = ZERO_UUID
+    partitions: list[ShareAcknowledgePartitionData] = field()
+
+
+@message(api_key=79, versions="1-2", flexible="0+")
+class ShareAcknowledgeResponse:
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None = field(nullable="0+", default=None)
+    acquisition_lock_timeout_ms: Int32 = field("2+", ignorable=True)
+    responses: list[ShareAcknowledgeTopicResponse] = field()
     node_endpoints: list[NodeEndpoint] = field()

@@ -11,7 +11,13 @@ import pytest
 from kbroker.cores.groups.streams.configured_topology import ConfiguredTopology, StreamsStatus, configure
 from kbroker.cores.groups.streams.topology import topology_of_record, topology_record_value
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.messages.streams_group_heartbeat import CopartitionGroup, KeyValue, Subtopology, TopicInfo, Topology
+from kbroker.wire.messages.streams_groups import (
+    CopartitionGroup,
+    HeartbeatSubtopology,
+    HeartbeatTopology,
+    KeyValue,
+    TopicInfo,
+)
 from tests.groups.consumer_harness import FakeTopics
 
 
@@ -20,12 +26,12 @@ def topic(name: str, partitions: int = 0, configs: Mapping[str, str] = MappingPr
     return TopicInfo(name=name, partitions=partitions, topic_configs=pairs)
 
 
-def subtopology(number: str, sources: list[str], **more: Any) -> Subtopology:
-    return Subtopology(subtopology_id=number, source_topics=sources, **more)
+def subtopology(number: str, sources: list[str], **more: Any) -> HeartbeatSubtopology:
+    return HeartbeatSubtopology(subtopology_id=number, source_topics=sources, **more)
 
 
-def configured(subtopologies: list[Subtopology], **partition_counts: int) -> ConfiguredTopology:
-    value = topology_record_value(Topology(epoch=0, subtopologies=subtopologies))
+def configured(subtopologies: list[HeartbeatSubtopology], **partition_counts: int) -> ConfiguredTopology:
+    value = topology_record_value(HeartbeatTopology(epoch=0, subtopologies=subtopologies))
     return configure(topology_of_record(value), FakeTopics().changed(**partition_counts))
 
 
@@ -33,7 +39,7 @@ def missing(found: ConfiguredTopology) -> dict[str, int]:
     return {each.name: each.partitions for each in found.missing_topics}
 
 
-def two_steps(**more: Any) -> list[Subtopology]:
+def two_steps(**more: Any) -> list[HeartbeatSubtopology]:
     """A repartition of topic "in", whose reader has a store."""
     return [
         subtopology("0", ["in"], repartition_sink_topics=["r"]),
@@ -87,7 +93,7 @@ def test_an_internal_topic_of_another_width() -> None:
     )
 
 
-def joined(*, fixed: int = 0) -> list[Subtopology]:
+def joined(*, fixed: int = 0) -> list[HeartbeatSubtopology]:
     """Topic "b", and "a" through a repartition, are joined."""
     return [
         subtopology("0", ["a"], repartition_sink_topics=["r"]),
@@ -163,7 +169,7 @@ def test_repartition_topics_that_are_joined_are_as_wide_as_the_widest() -> None:
         ),
     ],
 )
-def test_topologies_without_sense(subtopologies: list[Subtopology], text: str) -> None:
+def test_topologies_without_sense(subtopologies: list[HeartbeatSubtopology], text: str) -> None:
     with pytest.raises(ApiError) as caught:
         configured(subtopologies, a=1)
     assert caught.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY

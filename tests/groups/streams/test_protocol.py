@@ -14,24 +14,24 @@ from kbroker.cores.groups.streams.group import MemberState, StreamsGroup, Stream
 from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequestGroup
-from kbroker.wire.messages.streams_group_heartbeat import (
+from kbroker.wire.messages.streams_groups import (
     Endpoint,
+    HeartbeatSubtopology,
+    HeartbeatTopology,
     KeyValue,
     ResponseTaskIds,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
-    Subtopology,
     TaskIds,
     TaskOffset,
     TopicInfo,
-    Topology,
 )
 from tests.groups.consumer_harness import ConsumerShard
 from tests.groups.harness import GROUP, Member
@@ -39,12 +39,14 @@ from tests.groups.harness import GROUP, Member
 Told = dict[str, list[int]]
 
 
-def topology(*, epoch: int = 0, source: str = "in") -> Topology:
+def topology(*, epoch: int = 0, source: str = "in") -> HeartbeatTopology:
     """A topology of one subtopology with a store."""
-    return Topology(
+    return HeartbeatTopology(
         epoch=epoch,
         subtopologies=[
-            Subtopology(subtopology_id="0", source_topics=[source], state_changelog_topics=[TopicInfo(name="log")])
+            HeartbeatSubtopology(
+                subtopology_id="0", source_topics=[source], state_changelog_topics=[TopicInfo(name="log")]
+            )
         ],
     )
 
@@ -73,7 +75,7 @@ class App:
         process_id: str = "",
         instance_id: str | None = None,
         endpoint: tuple[str, int] | None = None,
-        declared: Topology | None = None,
+        declared: HeartbeatTopology | None = None,
     ) -> None:
         self.shard = of
         self.member_id = member_id

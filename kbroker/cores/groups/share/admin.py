@@ -26,8 +26,8 @@ from kbroker.cores.groups.topics import CoordinatorMetadataImage
 from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
-from kbroker.wire.messages import alter_share_group_offsets as alter
-from kbroker.wire.messages import share_group_describe as describe
+from kbroker.wire.messages import share_group_offsets as alter
+from kbroker.wire.messages import share_groups as describe
 
 NOTHING_TO_DELETE = "There is no offset information to delete."
 
@@ -203,9 +203,11 @@ def _described(member: ShareGroupMember, topics: CoordinatorMetadataImage) -> de
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        assignment=describe.Assignment(
+        assignment=describe.DescribeAssignment(
             topic_partitions=[
-                describe.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions))
+                describe.DescribeTopicPartitions(
+                    topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions)
+                )
                 for topic_id, partitions in member.assigned.items()
                 if (topic := topics.by_id(topic_id)) is not None
             ]

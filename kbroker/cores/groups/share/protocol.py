@@ -47,11 +47,11 @@ from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
 from kbroker.value_types import replace
-from kbroker.wire.messages.share_group_heartbeat import Assignment as WireAssignment
-from kbroker.wire.messages.share_group_heartbeat import (
+from kbroker.wire.messages.share_groups import HeartbeatAssignment as WireAssignment
+from kbroker.wire.messages.share_groups import (
+    HeartbeatTopicPartitions,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
 )
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,9 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareGroupMember, Assignment]):
         )
         is_full = request.subscribed_topic_names is not None
         if request.member_epoch == 0 or is_full or member.assigned != step.old.assigned:
-            response.assignment = WireAssignment(topic_partitions=write_partitions(TopicPartitions, member.assigned))
+            response.assignment = WireAssignment(
+                topic_partitions=write_partitions(HeartbeatTopicPartitions, member.assigned)
+            )
         wanted = step.wanted
 
         def stored(error: ErrorCode | None, later_ms: int) -> CoordinatorResult[None]:

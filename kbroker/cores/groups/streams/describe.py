@@ -8,7 +8,7 @@ from kbroker.cores.groups.streams.configured_topology import ConfiguredSubtopolo
 from kbroker.cores.groups.streams.group import StreamsGroup, StreamsGroupMember, TaskOffsets
 from kbroker.cores.groups.streams.tasks import HeldTasks, TaskId, Tasks, write_tasks
 from kbroker.cores.groups.streams.topology import StreamsTopology
-from kbroker.wire.messages import streams_group_describe as describe
+from kbroker.wire.messages import streams_groups as describe
 from kbroker.wire.records import streams_group as rec
 
 
@@ -25,19 +25,19 @@ def describe_group(group: StreamsGroup, assignor: str) -> describe.DescribedGrou
     )
 
 
-def _topology(group: StreamsGroup) -> describe.Topology | None:
+def _topology(group: StreamsGroup) -> describe.DescribeTopology | None:
     """The topology with the numbers of partitions that were decided; as members declare it while it is not ready."""
     configured = group.configured
     if configured is not None and configured.is_ready:
-        return describe.Topology(
+        return describe.DescribeTopology(
             epoch=configured.epoch,
             subtopologies=[_configured(each, configured.subtopologies[each]) for each in configured.subtopologies],
         )
     return None if group.topology is None else _declared(group.topology)
 
 
-def _configured(subtopology_id: str, subtopology: ConfiguredSubtopology) -> describe.Subtopology:
-    return describe.Subtopology(
+def _configured(subtopology_id: str, subtopology: ConfiguredSubtopology) -> describe.DescribeSubtopology:
+    return describe.DescribeSubtopology(
         subtopology_id=subtopology_id,
         source_topics=sorted(subtopology.source_topics),
         repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
@@ -58,11 +58,11 @@ def _internal_topics(topics: Iterable[InternalTopic]) -> list[describe.TopicInfo
     ]
 
 
-def _declared(topology: StreamsTopology) -> describe.Topology:
-    return describe.Topology(
+def _declared(topology: StreamsTopology) -> describe.DescribeTopology:
+    return describe.DescribeTopology(
         epoch=topology.epoch,
         subtopologies=[
-            describe.Subtopology(
+            describe.DescribeSubtopology(
                 subtopology_id=subtopology_id,
                 source_topics=sorted(subtopology.source_topics),
                 repartition_sink_topics=sorted(subtopology.repartition_sink_topics),

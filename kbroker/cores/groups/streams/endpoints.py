@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kbroker.cores.groups.streams.group import StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.tasks import TaskId, partitions_by_subtopology
 from kbroker.cores.groups.topics import CoordinatorMetadataImage
-from kbroker.wire.messages.streams_group_heartbeat import EndpointToPartitions, ResponseEndpoint, TopicPartition
+from kbroker.wire.messages.streams_groups import EndpointToPartitions, ResponseEndpoint, TopicPartition
 
 
 class _Partitions(NamedTuple):

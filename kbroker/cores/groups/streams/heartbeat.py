@@ -39,7 +39,7 @@ from kbroker.cores.groups.streams.topology import StreamsTopology, topology_of_r
 from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import dataclass, field
-from kbroker.wire.messages.streams_group_heartbeat import (
+from kbroker.wire.messages.streams_groups import (
     ResponseTaskIds,
     Status,
     StreamsGroupHeartbeatRequest,

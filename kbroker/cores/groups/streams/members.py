@@ -10,7 +10,7 @@ from kbroker.cores.groups.streams.group import JOIN_GROUP_MEMBER_EPOCH, StreamsG
 from kbroker.cores.groups.streams.tasks import TaskId, Tasks, read_tasks
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import replace
-from kbroker.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskOffset
+from kbroker.wire.messages.streams_groups import StreamsGroupHeartbeatRequest, TaskOffset
 
 _TO_ASSIGNOR = attrgetter("topology_epoch", "rack_id", "client_tags", "process_id")
 """The fields of a member that an assignor looks at."""

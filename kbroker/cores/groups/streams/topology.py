@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.wire.messages import streams_group_heartbeat as heartbeat
+from kbroker.wire.messages import streams_groups as heartbeat
 from kbroker.wire.records import streams_group as rec
 
 
@@ -42,7 +42,7 @@ def read_topics(subtopology: rec.Subtopology) -> list[str]:
     return [*subtopology.source_topics, *(topic.name for topic in subtopology.repartition_source_topics)]
 
 
-def topology_record_value(topology: heartbeat.Topology) -> rec.StreamsGroupTopologyValue:
+def topology_record_value(topology: heartbeat.HeartbeatTopology) -> rec.StreamsGroupTopologyValue:
     """The value of the record that keeps a member's topology. `ApiError` STREAMS_INVALID_TOPOLOGY if it has no sense.
 
     Apache Kafka answers an id that comes twice, a negative epoch or count, and a copartition group that points outside
@@ -61,7 +61,7 @@ def topology_record_value(topology: heartbeat.Topology) -> rec.StreamsGroupTopol
     )
 
 
-def _check(subtopology: heartbeat.Subtopology) -> None:
+def _check(subtopology: heartbeat.HeartbeatSubtopology) -> None:
     for topic in subtopology.repartition_source_topics:
         if topic.partitions < 0:
             raise invalid_topology(f"Repartition topic {topic.name} has {topic.partitions} partitions.")
@@ -81,7 +81,7 @@ def invalid_topology(message: str) -> ApiError:
     return ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
-def _subtopology(declared: heartbeat.Subtopology) -> rec.Subtopology:
+def _subtopology(declared: heartbeat.HeartbeatSubtopology) -> rec.Subtopology:
     return rec.Subtopology(
         subtopology_id=declared.subtopology_id,
         source_topics=list(declared.source_topics),

@@ -12,7 +12,7 @@ from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import TopicDescription
 from kbroker.tools.console.api.topics import config_view
 from kbroker.tools.console.call import Call
-from kbroker.wire.messages.describe_log_dirs import Scrub
+from kbroker.wire.messages.log_dirs import Scrub
 
 MAX_TOPICS: Final = 200
 """Topics of a broker that are told, the ones that it leads most of first."""

@@ -19,9 +19,9 @@ from kbroker.config.definition import InvalidConfig
 from kbroker.errors import ErrorCode
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.tools.doctor.facts import CertificateFacts, ListenerFacts
-from kbroker.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.sasl_handshake import SaslHandshakeRequest
+from kbroker.wire.messages.sasl import SaslHandshakeRequest
 
 _CONNECT_SECONDS: Final = 3.0
 _ANSWER: Final = 0.3
