@@ -1,3 +1,10 @@
+"""DescribeLogDirs (key 35): versions 1-5, flexible from 2.
+
+Four tagged fields (KIP-482) are kbroker's own: the wish to hear how far a node has scrubbed its directories, or to have
+it begin, that to hear what is missing from damaged logs, and what the node says to each. Others skip them, and without
+the wish nobody is sent any.
+"""
+
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID

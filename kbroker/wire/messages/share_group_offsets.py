@@ -1,3 +1,9 @@
+"""DescribeShareGroupOffsets (key 90): versions 0-1, flexible from 0.
+
+Two tagged fields (KIP-482) are kbroker's own: the wish to hear what is in flight, and what the leader of a partition
+says to it. Others skip them, and without the wish nobody is sent any.
+"""
+
 from __future__ import annotations
 
 from kbroker.types import ZERO_UUID
