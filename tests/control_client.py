@@ -75,7 +75,14 @@ def operation_at(told: dict[str, Any], method: str, path: str) -> dict[str, Any]
     return found[0] if found else None
 
 
-_TYPES = {"string": str, "boolean": bool, "integer": int, "object": dict, "array": list, "null": type(None)}
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "object": dict,
+    "array": list,
+    "null": type(None),
+}
 
 
 def conforms(value: Any, schema: dict[str, Any], named: dict[str, Any]) -> bool:

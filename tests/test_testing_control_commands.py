@@ -76,6 +76,19 @@ def test_kbroker_up(tmp_path: Path, secure: bool) -> None:
         assert process.poll() is None
 
 
+@pytest.mark.parametrize("words", [["start"], ["up", "-n", "1"]], ids=lambda words: words[0])
+def test_faults_from_a_file_alone(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "faults").write_text("error Produce code=POLICY_VIOLATION topic=orders times=1\n")
+    with command(*words, "--port", "0", "--faults", "faults", cwd=tmp_path) as (_, url, address):
+        assert url == ""
+        producer = confluent_kafka.Producer({"bootstrap.servers": address, **QUICK})
+        told: list[Any] = []
+        for value in "ab":
+            producer.produce("orders", value, on_delivery=lambda error, _: told.append(error and error.name()))
+            producer.flush(LONG)
+        assert told == ["POLICY_VIOLATION", None]
+
+
 def test_kbroker_faults_has_it_too(tmp_path: Path) -> None:
     with command("faults", "--port", "0", "--control", "0", "hold ListGroups", cwd=tmp_path) as (_, url, _address):
         assert len(Control(url).do("GET", "/faults")["faults"]) == 1
