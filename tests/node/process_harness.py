@@ -14,6 +14,8 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from tests.patience import LONG
 
 ROOT = Path(__file__).parent.parent.parent
+TO_THE_END = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+"""Properties of a stock consumer that reads to the end, and hears of the end at once."""
 
 
 class CommandNode:

@@ -19,7 +19,7 @@ import pytest
 from kbroker.client.cluster import Client
 from kbroker.testing import running_cluster
 from kbroker.wire.messages.log_dirs import DescribeLogDirsRequest
-from tests.node.process_harness import CommandNode
+from tests.node.process_harness import TO_THE_END, CommandNode
 from tests.node.small_disk import MIB, ROUNDS, mounted, take_all_but
 from tests.patience import LONG, eventually
 
@@ -123,7 +123,7 @@ class Load:
 def read(bootstrap: str, partition: int) -> dict[int, bytes]:
     """All that a stock consumer gets."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "r", "enable.partition.eof": True, "check.crcs": True}
+        {"bootstrap.servers": bootstrap, "group.id": "r", "check.crcs": True, **TO_THE_END}
     )
     consumer.assign([confluent_kafka.TopicPartition("t", partition, 0)])
     found: dict[int, bytes] = {}
@@ -147,7 +147,7 @@ def read_in_group(bootstrap: str, group: str) -> int:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "enable.partition.eof": True,
+            **TO_THE_END,
         }
     )
     consumer.subscribe(["t"])

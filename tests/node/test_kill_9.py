@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.process_harness import CommandNode
+from tests.node.process_harness import TO_THE_END, CommandNode
 from tests.patience import LONG
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
@@ -100,7 +100,7 @@ def test_acknowledged_records_survive(node: CommandNode) -> None:
     read: dict[tuple[str, int], dict[int, tuple[bytes | None, bytes]]] = {}
     for (topic, partition), expected in acknowledged.items():
         consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "r", "enable.partition.eof": True, "check.crcs": True}
+            {"bootstrap.servers": bootstrap, "group.id": "r", "check.crcs": True, **TO_THE_END}
         )
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         found = read.setdefault((topic, partition), {})

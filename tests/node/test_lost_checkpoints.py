@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.log.checkpoint_files import CLEANER_OFFSETS, OFFSET_CHECKPOINTS, RECOVERY_POINTS
 from kbroker.wire.batch_header import walk_headers
-from tests.node.process_harness import CommandNode
+from tests.node.process_harness import TO_THE_END, CommandNode
 from tests.patience import LONG, SHORT, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
@@ -50,12 +50,7 @@ def holes(directory: Path) -> int:
 def read(bootstrap: str) -> tuple[int, dict[bytes, bytes]]:
     """The log start offset, and the last value of each key."""
     consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "readers",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-        }
+        {"bootstrap.servers": bootstrap, "group.id": "readers", **TO_THE_END, "enable.auto.commit": False}
     )
     tp = confluent_kafka.TopicPartition(TOPIC, 0, confluent_kafka.OFFSET_BEGINNING)
     consumer.assign([tp])
