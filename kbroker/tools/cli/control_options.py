@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import ipaddress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.parser import UsageError
+from kbroker.value_types import NamedTuple
 
 DEFAULT_PORT: Final = "9494"
 
