@@ -6,7 +6,7 @@ from kbroker.config import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIG_SYNONYMS,
 from kbroker.config.absent import ABSENT_BROKER_CONFIGS, ABSENT_GROUP_CONFIGS, REFUSED
 from kbroker.config.broker import OWN_CONFIGS
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
-from kbroker.config.definition import REQUIRED
+from kbroker.config.config_key import REQUIRED
 from kbroker.config.run_time_only import DYNAMIC_BROKER_CONFIGS
 
 

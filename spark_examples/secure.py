@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbroker.config.properties import format_properties, read_properties_file
+from kbroker.config.properties_file import format_properties, read_properties_file
 from kbroker.testing.spark import SetupError, using_spark
 from spark_examples import ROOT, flights
 from spark_examples.command import bare_parser, readable_errors

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
-from kbroker.config.cores import core_properties
 from kbroker.config.environment import property_name
 from kbroker.config.listeners import METRICS_LISTENER, http_address
-from kbroker.config.properties import read_properties_file
+from kbroker.config.node_per_core import core_properties
+from kbroker.config.properties_file import read_properties_file
 from kbroker.tools.cli.config_warnings import of_no_listener
 from kbroker.tools.cli.container import container_properties
 from kbroker.tools.cli.exposure import Exposure

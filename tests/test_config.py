@@ -29,7 +29,7 @@ from kbroker.config.absent import (
 )
 from kbroker.config.broker import OWN_CONFIGS
 from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
-from kbroker.config.definition import REQUIRED, ConfigKey, Importance
+from kbroker.config.config_key import REQUIRED, ConfigKey, Importance
 from kbroker.config.run_time_only import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.table import CLUSTER_WIDE, HIGH, INT, LIST, LOW, STRING, Table, derived
 from kbroker.errors import FatalError

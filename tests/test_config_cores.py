@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.config.cores import core_properties
 from kbroker.config.listeners import METRICS_LISTENER, OTHER_METRICS
+from kbroker.config.node_per_core import core_properties
 from kbroker.errors import FatalError
 from kbroker.tools.cli.start import development_properties
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from kbroker.config import BROKER_CONFIGS, BrokerConfig
-from kbroker.config.definition import UpdateMode
+from kbroker.config.config_key import UpdateMode
 from kbroker.config.not_at_run_time import why_refused, why_without_effect
 from kbroker.config.run_time_only import DYNAMIC_BROKER_CONFIGS, broker_config_key
 from kbroker.config.security import SECURITY_CONFIGS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.client.properties import ClientProperties
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.security.sasl.kerberos.names import Principal, ShortNamer
 from kbroker.testing.kdc import missing_program, running_kdc
 from kbroker.tools.cli.cluster_plan import free_ports

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.config.providers import looked_up
 from kbroker.rules import (
     ConfigChanges,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.node.rules.authorizer import OwnAuthorizer
 from kbroker.node.rules.timed_calls import WaitedCalls
 from kbroker.rules import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.patience import LONG
 

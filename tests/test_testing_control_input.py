@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kbroker.errors import FatalError
 from kbroker.testing import running_broker
 from kbroker.testing.control.openapi import document
+from kbroker.testing.control.routes import Verb, verbs
 from kbroker.testing.control.server import ControlServer
-from kbroker.testing.control.table import Verb, verbs
 from tests.control_client import Control, Place, conforms
 from tests.patience import LONG
 

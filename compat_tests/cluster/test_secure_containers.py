@@ -22,7 +22,7 @@ from compat_tests.cluster.test_containers import ROOT, engine_here
 from kbroker.client import Client, ClientError
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import ClientSecurity
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.security.sasl.jaas import parse_jaas
 from kbroker.tools.cli.cluster_plan import free_ports

@@ -22,7 +22,7 @@ from compat_tests.security.servers import SecureServers
 from compat_tests.security.world import World, feature, running_world
 from compat_tests.spark.records import Collected, numbers, read, read_stream, run_available, running, with_options
 from compat_tests.spark.tokens import TokenProvider
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from spark_examples import flights, secure
 from tests.patience import LONG, eventually
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kbroker.client.errors import ClientError
 from kbroker.config import read_properties_file, with_provided
 from kbroker.config.assertions import AssertionProperties
-from kbroker.config.definition import ConfigDef, InvalidConfig, OneOf
+from kbroker.config.config_key import ConfigDef, InvalidConfig, OneOf
 from kbroker.config.provided import PROVIDERS, without_values
 from kbroker.config.schema_registry import RegistryProperties, tls_keys
 from kbroker.config.table import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, LOW, MEDIUM, PASSWORD, SHORT, STRING, Table

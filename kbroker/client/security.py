@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kbroker.client.errors import AuthenticationFailed, ClientError, ConnectionFailed
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.wire.schema import Request
 

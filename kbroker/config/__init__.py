@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_config import BrokerConfig, effective_topic_config, redact, with_provided
-from kbroker.config.definition import ConfigDef, ConfigKey, ConfigType, Importance, InvalidConfig, Password, UpdateMode
+from kbroker.config.config_key import ConfigDef, ConfigKey, ConfigType, Importance, InvalidConfig, Password, UpdateMode
 from kbroker.config.group import (
     GROUP_CONFIG_BOUNDS,
     GROUP_CONFIG_SYNONYMS,
@@ -19,7 +19,7 @@ from kbroker.config.group import (
     validate_group_configs,
 )
 from kbroker.config.listeners import Listener, QuorumVoter
-from kbroker.config.properties import parse_properties, read_properties_file
+from kbroker.config.properties_file import parse_properties, read_properties_file
 from kbroker.config.topic import TOPIC_CONFIGS
 from kbroker.config.topic_values import TOPIC_CONFIG_SYNONYMS, validate_topic_config, validate_topic_configs
 

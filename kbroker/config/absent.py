@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import NOT_EMPTY, ConfigDef, ConfigKey, Range
+from kbroker.config.config_key import NOT_EMPTY, ConfigDef, ConfigKey, Range
 from kbroker.config.group import GROUP_CONFIGS
 from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.security import SECURITY_CONFIGS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import OneOf, Range
+from kbroker.config.config_key import OneOf, Range
 from kbroker.config.table import BOOLEAN, INT, LOW, MEDIUM, PASSWORD, STRING, Table
 
 

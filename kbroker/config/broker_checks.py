@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbroker.config.assignors import check_assignors
 from kbroker.config.broker import BrokerProperties
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.group import check_group_bounds
 from kbroker.errors import FatalError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker import BROKER_CONFIGS, OWN_CONFIGS, BrokerProperties
 from kbroker.config.broker_checks import ALL_CORDONED, CORDONED, check
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.listeners import (
     EXPLORER_LISTENER,
     METRICS_LISTENER,

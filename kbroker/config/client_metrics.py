@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kbroker.config.definition import ConfigDef, InvalidConfig, ListOf
+from kbroker.config.config_key import ConfigDef, InvalidConfig, ListOf
 from kbroker.config.table import INT, LIST, MEDIUM, Table
 from kbroker.errors import ApiError, ErrorCode
 

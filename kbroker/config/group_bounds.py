@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 
 Bounds = Mapping[str, tuple[str | None, str | None]]
 """By a group's property: the names of the broker's that are its lower and its upper limit.

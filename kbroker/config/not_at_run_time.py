@@ -7,7 +7,7 @@ security are imported for a name that ``config.broker`` does not know.
 from __future__ import annotations
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import ConfigKey, UpdateMode
+from kbroker.config.config_key import ConfigKey, UpdateMode
 from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.provided import PROVIDERS
 

@@ -91,7 +91,7 @@ def _files(name: str, allowed: str | None, environment: Mapping[str, str]) -> _L
     paths = _allowed_paths(name, allowed)
 
     def look_up(path: str, key: str) -> str:
-        from kbroker.config.properties import read_properties_file
+        from kbroker.config.properties_file import read_properties_file
 
         file = _checked(path, paths, name)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.config.broker_checks import CORDONED
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.config.definition import ConfigType, InvalidConfig, UpdateMode, invalid_value
+from kbroker.config.config_key import ConfigType, InvalidConfig, UpdateMode, invalid_value
 from kbroker.config.not_at_run_time import run_time_key, why_refused
 from kbroker.config.run_time_only import broker_config_key
 from kbroker.errors import FatalError

@@ -6,7 +6,7 @@ In ``server.properties`` they mean nothing, and they are described only where th
 from __future__ import annotations
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import ConfigDef, ConfigKey, Range
+from kbroker.config.config_key import ConfigDef, ConfigKey, Range
 from kbroker.config.table import CLUSTER_WIDE, LONG, MEDIUM, Table
 
 LEADER_THROTTLED_RATE = "leader.replication.throttled.rate"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kbroker.config.definition import ConfigKey, OneOf
+from kbroker.config.config_key import ConfigKey, OneOf
 from kbroker.config.table import LIST, LOW, MEDIUM, PASSWORD, STRING, Table
 
 URL: Final = "schema.registry.url"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kbroker.config.definition import ConfigKey
+    from kbroker.config.config_key import ConfigKey
 
 SECRET_WORDS: Final = (
     "password",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kbroker.config.definition import ConfigDef, InvalidConfig, OneOf, Range
+from kbroker.config.config_key import ConfigDef, InvalidConfig, OneOf, Range
 from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
 from kbroker.config.table import BOOLEAN, INT, MEDIUM, STRING, Table
 from kbroker.value_types import NamedTuple

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.assignors import STREAMS_ASSIGNORS, assignor_names
-from kbroker.config.definition import ConfigDef, InvalidConfig, Range
+from kbroker.config.config_key import ConfigDef, InvalidConfig, Range
 from kbroker.config.group_bounds import Bounds, check_broker_values, check_group_values, effective_value
 from kbroker.config.table import INT, LIST, LONG, LOW, MEDIUM, STRING, Table
 from kbroker.value_types import NamedTuple

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
-from kbroker.config.definition import ConfigKey, ConfigType, Importance, Password, UpdateMode, Validator
+from kbroker.config.config_key import ConfigKey, ConfigType, Importance, Password, UpdateMode, Validator
 
 T = TypeVar("T")
 

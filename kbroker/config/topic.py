@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import ConfigDef, ListOf, OneOf, Range, ThrottledReplicas
+from kbroker.config.config_key import ConfigDef, ListOf, OneOf, Range, ThrottledReplicas
 from kbroker.config.table import BOOLEAN, DOUBLE, INT, LIST, LONG, MEDIUM, STRING, Table
 
 

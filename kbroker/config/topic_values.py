@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.topic import TOPIC_CONFIGS
 
 _MINUTE_MS = 60 * 1000

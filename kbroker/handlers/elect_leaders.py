@@ -14,7 +14,7 @@ from kbroker.handlers.common.cluster_permission import cluster_denial
 from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.common.fair_share import portions
 from kbroker.handlers.registration import handler
-from kbroker.raft_metadata.controller.elections import elect_leaders
+from kbroker.raft_metadata.controller.requested_elections import elect_leaders
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -33,8 +33,8 @@ from kbroker.raft_metadata.controller.brokers import (
     unregister_broker,
     unregister_controller,
 )
-from kbroker.raft_metadata.controller.log_ends import Key, LogEnd
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.raft_metadata.controller.surviving_logs import Key, LogEnd
 from kbroker.raft_metadata.image import ControllerImage, Endpoint, read_endpoints, read_features
 from kbroker.types import Uuid
 from kbroker.wire.messages.nodes import (

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kbroker.errors import FatalError
 from kbroker.tools.cli.cluster_nodes import plan_drain
 from kbroker.tools.cli.cluster_plan import free_ports
-from kbroker.tools.cli.cores import core_count, usable_processors
+from kbroker.tools.cli.node_per_core import core_count, usable_processors
 from kbroker.types import TopicPartition as Partition
 from tests.patience import LONG, eventually
 

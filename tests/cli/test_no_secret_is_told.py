@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import COMMANDS
 from kbroker.tools.cli.parser import all_parsers

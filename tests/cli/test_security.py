@@ -14,7 +14,7 @@ from kbroker.client.acls import delete_acls
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.client.tokens import describe_tokens, expire_token
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.security.authorizer.acls import AclFilter
 from kbroker.testing import RunningBroker, running_broker
 

@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.client import Client, ResponseError
 from kbroker.client.topics import NewTopic, create_topics
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.testing import RunningBroker, running_broker
 from kbroker.tools.cli import main
 

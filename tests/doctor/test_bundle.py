@@ -17,7 +17,7 @@ from kbroker.client.producer import Producer
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import security_of
 from kbroker.client.topics import NewTopic
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.config.secret_names import is_secret_property
 from kbroker.errors import FatalError
 from kbroker.testing import running_broker

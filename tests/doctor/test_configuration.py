@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.config import BrokerConfig
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.tools.cli.storage import format_if_needed
 from kbroker.tools.doctor.gather.machine import machine_facts
 from kbroker.tools.doctor.hosts import is_loopback, matches

@@ -14,8 +14,8 @@ from trio.testing import MockClock
 
 from kbroker.node.controller import broker_sessions
 from kbroker.node.controller.broker_sessions import FORGIVEN_MS, SessionKeeper
-from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.raft_metadata.controller.sessions import Heartbeat
+from kbroker.raft_metadata.controller.surviving_logs import LogEnds
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealNetwork
 from kbroker.types import Uuid

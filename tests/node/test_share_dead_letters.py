@@ -239,7 +239,7 @@ def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
             services: Any = node.broker.services
             partitions, persister = services.share_groups().partitions, services.share_groups().persister
             assert await member.fetch() == [(0, 0, 1)]
-            assert partitions.expire_locks() == 1
+            assert partitions.end_all_locks() == 1
             assert await member.fetch() == [(0, 0, 2)]
             write = persister.write
             states: list[int] = []
@@ -251,7 +251,7 @@ def test_a_letter_whose_state_could_not_be_kept_is_written_when_it_is(
                 return await write(group_id, written)
 
             monkeypatch.setattr(persister, "write", fail_twice)
-            assert partitions.expire_locks() == 1
+            assert partitions.end_all_locks() == 1
             (letter,) = await letters(node, 1)
             assert headers(letter)["message"] == WORN_OUT
             await until_done(client, topic_id, 1)

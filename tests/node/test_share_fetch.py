@@ -86,7 +86,7 @@ async def test_no_record_is_handed_out_for_an_answer_that_nobody_gets(tmp_path: 
                 nursery.start_soon(work, Member(await node.connect(), topic_id, member_id=name))
             await until(is_handed_out)
             for _ in range(8):
-                services.share_groups().partitions.expire_locks()
+                services.share_groups().partitions.end_all_locks()
                 await until(is_handed_out)
 
             async def all_came() -> bool:

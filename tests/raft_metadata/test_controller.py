@@ -25,9 +25,9 @@ from kbroker.raft_metadata.controller.configs import (
     incremental_alter_configs,
     legacy_alter_configs,
 )
-from kbroker.raft_metadata.controller.elections import elect_leaders
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
+from kbroker.raft_metadata.controller.requested_elections import elect_leaders
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_partitions, create_topics
 from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, ResourceType
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
-from kbroker.raft_metadata.controller.elections import balance_leaders, elect_leaders, elect_unclean_leaders
+from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_leaders, elect_unclean_leaders
 from kbroker.raft_metadata.image import DIR_LOST, DIR_MIGRATING, DIR_UNASSIGNED, NO_LEADER
 from kbroker.types import TopicPartition, Uuid
 from tests.raft_metadata.controller_harness import Harness

@@ -9,8 +9,8 @@ import pytest
 
 from kbroker.raft_metadata.controller.broker_changes import records_to_elect_most_complete
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
-from kbroker.raft_metadata.controller.elections import elect_leaders
-from kbroker.raft_metadata.controller.log_ends import LogEnd, most_complete
+from kbroker.raft_metadata.controller.requested_elections import elect_leaders
+from kbroker.raft_metadata.controller.surviving_logs import LogEnd, most_complete
 from kbroker.raft_metadata.controller.view import ControllerResult
 from kbroker.raft_metadata.image import DIR_LOST, NO_LEADER, RECOVERING
 from kbroker.types import TopicPartition

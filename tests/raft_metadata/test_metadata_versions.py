@@ -12,9 +12,9 @@ from kbroker.raft_metadata.controller.alter_partition import InSyncReplica
 from kbroker.raft_metadata.controller.assignments import default_directory
 from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown, register_broker, register_controller
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas, directory_records
-from kbroker.raft_metadata.controller.elections import balance_leaders
 from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
+from kbroker.raft_metadata.controller.requested_elections import balance_leaders
 from kbroker.raft_metadata.controller.topics import create_partitions, delete_topics
 from kbroker.raft_metadata.controller.view import ControllerResult
 from kbroker.raft_metadata.image import DIR_MIGRATING, ControllerImage, Endpoint, MetadataDelta, MetadataImage

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller.alter_partition import InSyncReplica
 from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown
-from kbroker.raft_metadata.controller.elections import balance_leaders, elect_leaders
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
+from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_leaders
 from kbroker.raft_metadata.image import NO_LEADER, RECOVERED, PartitionImage
 from kbroker.types import TopicPartition
 from tests.raft_metadata.controller_harness import Harness

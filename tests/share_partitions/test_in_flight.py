@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.cores.share_partitions.in_flight import InFlight, InFlightView, in_flight, view
+from kbroker.cores.share_partitions.in_flight_view import InFlight, InFlightView, in_flight, view
 from kbroker.cores.share_partitions.runs import Run
 from kbroker.cores.share_state import DeliveryState, SharePartitionState, StateBatch
 from kbroker.errors import ErrorCode

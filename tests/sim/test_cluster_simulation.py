@@ -46,7 +46,7 @@ from kbroker.node.share.dead_letter_producers import DeadLetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
 from kbroker.node.share.led_partition import LedSharePartition
 from kbroker.raft_metadata.controller import brokers
-from kbroker.raft_metadata.controller.log_ends import LogEnd
+from kbroker.raft_metadata.controller.surviving_logs import LogEnd
 from kbroker.sim import __main__ as command
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios import CLUSTER_SCENARIOS, ClusterScenario, run_cluster_scenario

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.schema_registry import PREFIX, TOKEN, URL, USER_INFO
 from kbroker.errors import FatalError
 from kbroker.security.sasl.oauthbearer.http import Url, parse_url

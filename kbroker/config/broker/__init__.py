@@ -18,7 +18,7 @@ from kbroker.config.broker.groups import (
 from kbroker.config.broker.logs import LogProperties, ReplicationProperties
 from kbroker.config.broker.node import NetworkProperties, NodeProperties
 from kbroker.config.broker.quorum import QuorumProperties
-from kbroker.config.definition import ConfigDef, OneOf, Range
+from kbroker.config.config_key import ConfigDef, OneOf, Range
 from kbroker.config.listeners import Listener
 from kbroker.config.table import LONG, LOW, MEDIUM, STRING, Table
 

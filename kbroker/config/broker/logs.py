@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import ListOf, OneOf, Range
+from kbroker.config.config_key import ListOf, OneOf, Range
 from kbroker.config.table import (
     BOOLEAN,
     CLUSTER_WIDE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import REQUIRED, ListOf, OneOf, Range
+from kbroker.config.config_key import REQUIRED, ListOf, OneOf, Range
 from kbroker.config.listeners import Listener
 from kbroker.config.table import (
     BOOLEAN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import REQUIRED, ListOf, Range
+from kbroker.config.config_key import REQUIRED, ListOf, Range
 from kbroker.config.listeners import QuorumVoter
 from kbroker.config.table import BOOLEAN, HIGH, INT, LIST, LONG, LOW, MEDIUM, STRING, Table, derived
 

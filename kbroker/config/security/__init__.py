@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbroker.config.broker import BROKER_CONFIGS
-from kbroker.config.definition import ConfigDef, ConfigKey, Range
+from kbroker.config.config_key import ConfigDef, ConfigKey, Range
 from kbroker.config.listeners import LISTENER_PREFIX
 from kbroker.config.security.authorization import AuthorizationProperties
 from kbroker.config.security.rules import RuleProperties

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.config.broker import BrokerProperties
-from kbroker.config.definition import NOT_NULL
+from kbroker.config.config_key import NOT_NULL
 from kbroker.config.security.rules import FORM, check_name, names_python
 from kbroker.config.table import HIGH, LIST, LOW, STRING, Table
 from kbroker.errors import FatalError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.config.assertions import AssertionProperties
-from kbroker.config.definition import Range
+from kbroker.config.config_key import Range
 from kbroker.config.table import (
     BOOLEAN,
     CLASS,

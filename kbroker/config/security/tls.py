@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.config.definition import OneOf
+from kbroker.config.config_key import OneOf
 from kbroker.config.table import BOOLEAN, LIST, LOW, MEDIUM, PASSWORD, PER_BROKER, STRING, Table
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kbroker.cores.share_partitions.in_flight import InFlightView
+from kbroker.cores.share_partitions.in_flight_view import InFlightView
 from kbroker.cores.share_partitions.requests import TopicIdPartition
 from kbroker.cores.share_state import UNINITIALIZED_START_OFFSET, SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode

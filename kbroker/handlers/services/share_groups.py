@@ -18,7 +18,7 @@ from kbroker.handlers.services.coordinators import Coordinator
 from kbroker.runtime.later import Later
 
 if TYPE_CHECKING:
-    from kbroker.cores.share_partitions.in_flight import InFlightView
+    from kbroker.cores.share_partitions.in_flight_view import InFlightView
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,7 +19,7 @@ from kbroker.log.log_dir import LogDir
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.controller.metadata_plane import MetadataPlane
-from kbroker.raft_metadata.controller.log_ends import Key, LogEnd, is_asked_for
+from kbroker.raft_metadata.controller.surviving_logs import Key, LogEnd, is_asked_for
 from kbroker.raft_metadata.image import Endpoint, MetadataDelta, MetadataImage, endpoint_entries, feature_entries
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.types import TopicPartition, Uuid

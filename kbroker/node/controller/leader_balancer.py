@@ -16,7 +16,7 @@ from kbroker.errors import ApiError
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.config_schema import UNCLEAN_LEADER_ELECTION
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
-from kbroker.raft_metadata.controller.elections import balance_leaders, elect_unclean_leaders
+from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_unclean_leaders
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.run_time_only import (
     ALTER_LOG_DIRS_RATE,
     DYNAMIC_BROKER_CONFIGS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.serving.admission import Admission, AdmissionStep
 from kbroker.runtime.turns import StepTurns

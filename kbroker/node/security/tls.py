@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.security.tls import TlsProperties
 from kbroker.errors import FatalError
 from kbroker.node.security.tls_stream import PIECE, TlsStream

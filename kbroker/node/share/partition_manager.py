@@ -26,7 +26,7 @@ from kbroker.raft_metadata.features import SHARE_VERSION
 from kbroker.runtime.later import Later
 
 if TYPE_CHECKING:
-    from kbroker.cores.share_partitions.in_flight import InFlightView
+    from kbroker.cores.share_partitions.in_flight_view import InFlightView
     from kbroker.cores.share_partitions.settings import ShareGroupSettings
     from kbroker.cores.share_state import Persister
     from kbroker.handlers.services.connection import Connection
@@ -154,7 +154,7 @@ class SharePartitionManager:
 
         ``ApiError`` if this node does not lead the partition.
         """
-        from kbroker.cores.share_partitions.in_flight import view
+        from kbroker.cores.share_partitions.in_flight_view import view
 
         self._partition(wanted)
         led = self._find(group_id, wanted)
@@ -331,7 +331,7 @@ class SharePartitionManager:
                 if led is not None:
                     self._expire(led, now_ms)
 
-    def expire_locks(self, group_id: str | None = None) -> int:
+    def end_all_locks(self, group_id: str | None = None) -> int:
         """End all locks of a group, or of all groups, whatever their time; how many share partitions had some."""
         expired = 0
         for led in list(self._led.values()):

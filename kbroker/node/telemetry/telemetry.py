@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from kbroker.config.client_metrics import UnusableExpression
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
 from kbroker.observe.telemetry.instances import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from kbroker.raft_metadata.controller.log_ends import Key, LogEnds, most_complete
+from kbroker.raft_metadata.controller.surviving_logs import Key, LogEnds, most_complete
 from kbroker.raft_metadata.image import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, NO_EPOCH_BUMP_ON_ISR_SHRINK
 from kbroker.types import Uuid

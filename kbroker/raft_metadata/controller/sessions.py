@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from kbroker.raft_metadata.controller.log_ends import Key, LogEnd
+from kbroker.raft_metadata.controller.surviving_logs import Key, LogEnd
 from kbroker.raft_metadata.image import BrokerImage
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import ConfigSchema
-from kbroker.raft_metadata.controller.log_ends import LogEnds
 from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
+from kbroker.raft_metadata.controller.surviving_logs import LogEnds
 from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.types import OffsetAndEpoch
 from kbroker.value_types import dataclass, field

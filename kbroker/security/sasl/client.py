@@ -61,7 +61,7 @@ def _scram(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechan
 
 
 def _gssapi(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
-    from kbroker.config.definition import InvalidConfig
+    from kbroker.config.config_key import InvalidConfig
     from kbroker.security.sasl.kerberos.exchange import GssapiClient
     from kbroker.security.sasl.kerberos.login import KerberosOptions, RenewalRules
 
@@ -79,7 +79,7 @@ def _gssapi(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMecha
 
 
 def _oauthbearer(mechanism: str, entry: JaasEntry, settings: Settings) -> ClientMechanism:
-    from kbroker.config.definition import InvalidConfig
+    from kbroker.config.config_key import InvalidConfig
     from kbroker.security.sasl.oauthbearer.login import token_login
 
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 
 _OLDEST = 45
 """The first major version of ``cryptography`` with all that is used here; as the extra in pyproject.toml has it."""

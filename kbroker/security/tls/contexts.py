@@ -7,7 +7,7 @@ import re
 import ssl
 import tempfile
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.security.tls.stores import KeyStore, Values, read_key_store, read_trust_store, text_of
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

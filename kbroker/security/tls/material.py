@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cryptography import x509
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.security.tls.contexts import client_context, server_context
 from kbroker.security.tls.names import subject_name
 from kbroker.security.tls.stores import (

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from kbroker.config.definition import InvalidConfig, Password
+from kbroker.config.config_key import InvalidConfig, Password
 from kbroker.security.tls import jks
 from kbroker.security.tls.names import subject_name
 

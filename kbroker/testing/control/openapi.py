@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kbroker.testing.control.table import Verb, verbs
+from kbroker.testing.control.routes import Verb, verbs
 from kbroker.testing.parameters import Parameter, Schema, schema_of, schemas_in
 from kbroker.version import __version__
 

@@ -25,7 +25,7 @@ from kbroker.node.peers.http_server import Exchange, HttpServer, Manners
 from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:
-    from kbroker.testing.control.table import Verb
+    from kbroker.testing.control.routes import Verb
     from kbroker.testing.verbs import Verbs
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class ControlServer:
 
 def _asked(method: str, path: str, query: str, body: bytes) -> tuple[Verb, dict[str, Any]]:
     """The verb that is meant, and its arguments; ``Refused`` or ``Wrong``."""
-    from kbroker.testing.control.table import verbs
+    from kbroker.testing.control.routes import verbs
     from kbroker.testing.parameters import Wrong, arguments_of, from_text
 
     method = "GET" if method == "HEAD" else method

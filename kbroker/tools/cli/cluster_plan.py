@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.config import BrokerConfig, with_provided
 from kbroker.config.listeners import EXPLORER_LISTENER
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.errors import FatalError
 from kbroker.tools.cli.child import module_command
 from kbroker.tools.cli.parser import UsageError

@@ -22,7 +22,9 @@ from kbroker.config.environment import (
 )
 from kbroker.errors import FatalError
 from kbroker.tools.cli.config_warnings import warn_about
-from kbroker.tools.cli.cores import (
+from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
+from kbroker.tools.cli.kafka_opts import with_java_options
+from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
     check_left_cores,
     is_first,
@@ -30,8 +32,6 @@ from kbroker.tools.cli.cores import (
     own_properties,
     run_machine,
 )
-from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
-from kbroker.tools.cli.kafka_opts import with_java_options
 from kbroker.tools.cli.start import add_overrides, name_logs, parse_overrides, serve, set_up_logging
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     if ignored:
         log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
     if arguments.print:
-        from kbroker.config.properties import format_properties
+        from kbroker.config.properties_file import format_properties
 
         print(format_properties(properties, "What kbroker container makes of file and environment."), end="")
         return 0

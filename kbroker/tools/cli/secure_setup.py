@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker.config import read_properties_file
-from kbroker.config.properties import format_properties
+from kbroker.config.properties_file import format_properties
 from kbroker.errors import FatalError
 from kbroker.security.sasl.jaas import LoginModule, jaas_line
 from kbroker.tools.cli.certificate_files import LOCAL_HOSTS, CertificateFiles, write_secret

@@ -21,7 +21,7 @@ from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
-from kbroker.tools.cli.cores import (
+from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
     check_left_cores,
     is_first,

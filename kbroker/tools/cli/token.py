@@ -164,7 +164,7 @@ def _properties_for(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _write(path: Path, properties: Mapping[str, str], token: Token) -> None:
-    from kbroker.config.properties import format_properties
+    from kbroker.config.properties_file import format_properties
     from kbroker.tools.cli.certificate_files import write_secret
     from kbroker.tools.cli.secure_setup import login_line
 

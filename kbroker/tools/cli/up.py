@@ -27,8 +27,8 @@ from kbroker.tools.cli.cluster_plan import (
 )
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
-from kbroker.tools.cli.cores import core_count
 from kbroker.tools.cli.data_owners import is_cluster
+from kbroker.tools.cli.node_per_core import core_count
 from kbroker.tools.cli.start import add_overrides, await_end_of_input, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
 

@@ -86,7 +86,7 @@ class Bundle:
         self._add_properties("client.properties", hidden(properties, is_secret))
 
     def _add_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        from kbroker.config.properties import format_properties
+        from kbroker.config.properties_file import format_properties
 
         text = format_properties(properties, "made by kbroker bundle: secrets are hidden")
         self.files[name] = self.secrets.without_known(text).encode("utf-8", "backslashreplace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config.properties import parse_properties
+from kbroker.config.properties_file import parse_properties
 from kbroker.security.sasl.jaas import JaasError, LoginModule, parse_jaas
 
 PLAIN = LoginModule.PLAIN.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.names import MappingRules, NoMatchingRule, subject_name
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
-from kbroker.config.definition import InvalidConfig, Password
+from kbroker.config.config_key import InvalidConfig, Password
 from kbroker.config.security import SecurityValues
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.errors import FatalError
 from kbroker.node.security.sasl.mechanism import MechanismProperties
 from kbroker.node.security.sasl.threads import LoginThreads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.config.definition import Password
+from kbroker.config.config_key import Password
 from kbroker.config.security.rules import SERVER_CALLBACK, names_python
 from kbroker.errors import FatalError
 from kbroker.security.sasl.conversation import OfferedMechanism

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.security.sasl import JWT_VALIDATORS, SIGNED_VALIDATORS, UNSECURED_VALIDATOR
 from kbroker.errors import FatalError
 from kbroker.node.security.sasl.mechanism import MechanismProperties

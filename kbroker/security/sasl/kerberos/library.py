@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.security.sasl.kerberos.login import KerberosOptions, RenewalRules
 from kbroker.security.sasl.mechanism import SaslError
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 
 if find_spec("joserfc") is None:
     raise InvalidConfig("OAUTHBEARER with signed tokens needs the package joserfc: pip install 'kbroker[oauth]'")

@@ -1,4 +1,4 @@
 """Looks at a cluster, a configuration and a machine, and makes facts of what it sees; bounded in time.
 
-Nothing here judges what it sees. Begin with ``cluster.py``, and with ``look.py`` above, which chooses what to look at.
+Nothing here judges what it sees. Begin with ``cluster.py``.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.config import BrokerConfig, Listener, read_properties_file, with_provided
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.config.provided import Provided
 from kbroker.config.secret_names import is_secret_property
 from kbroker.errors import FatalError

@@ -15,7 +15,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import ApiNotServed, ClientError
 from kbroker.client.properties import ClientProperties
 from kbroker.client.security import Asked, ClientSecurity
-from kbroker.config.definition import InvalidConfig
+from kbroker.config.config_key import InvalidConfig
 from kbroker.errors import ErrorCode
 from kbroker.security.protocol import SecurityProtocol
 from kbroker.tools.doctor.facts import CertificateFacts, ListenerFacts

@@ -58,7 +58,7 @@ def own_properties(arguments: argparse.Namespace, properties: Mapping[str, str])
     """The properties of the node that the command line asks for: those of a file are one node's."""
     if arguments.cores is None:
         return dict(properties)
-    from kbroker.config.cores import core_properties
+    from kbroker.config.node_per_core import core_properties
 
     return core_properties(properties, arguments.core or 1, arguments.cores, socket.gethostname())
 
@@ -67,7 +67,7 @@ def other_properties(arguments: argparse.Namespace, properties: Mapping[str, str
     """The properties of the machine's other nodes, for the first one; else none."""
     if arguments.core != 1:
         return []
-    from kbroker.config.cores import core_properties
+    from kbroker.config.node_per_core import core_properties
 
     machine = socket.gethostname()
     return [core_properties(properties, each, arguments.cores, machine) for each in range(2, arguments.cores + 1)]
@@ -95,7 +95,7 @@ def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> Non
             continue  # the node says so
         if not any(name.startswith("core") for name in names):
             continue
-        from kbroker.config.cores import DIRECTORY
+        from kbroker.config.node_per_core import DIRECTORY
 
         found = {int(match[1]): name for name in names if (match := DIRECTORY.fullmatch(name))}
         for core in sorted(core for core in found if core > cores):
@@ -132,7 +132,7 @@ def run_machine(
 
     ``format_first`` makes the directories of the first node ready, if that is wanted.
     """
-    from kbroker.config.cores import core_properties
+    from kbroker.config.node_per_core import core_properties
 
     cores, machine = arguments.cores, socket.gethostname()
     config = BrokerConfig.from_properties(properties)
