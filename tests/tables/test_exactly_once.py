@@ -295,7 +295,7 @@ def test_records_that_retention_takes_while_it_follows(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read(tmp_path: Path) -> None:
-    """What was read of the new topic is not committed as the old one's, also where memory is full."""
+    """Records of the new topic are not committed as the old one's, also where memory is full."""
     topic = ModelTopic()
     topic.append(0, *[b"a"] * 30)
 
