@@ -186,6 +186,7 @@ class Follower:
                 self._commit(self._covered)
                 raise refused_loss(lost)
             self._note(lost)
+            self._covered[partition] = came.start
             return
         records = came.records
         self._raw.setdefault(partition, []).extend(records)
@@ -224,10 +225,10 @@ class Follower:
 
     def flush(self) -> None:
         """Commit all that was read; ``Conflict``."""
-        self._ranges = self._source.ranges()
         self._convert_all()
         self._covered = dict(self._source.positions)
         self._commit(self._covered)
+        self._ranges = self._source.ranges()
         new = {partition: 0 for partition in self._ranges if partition not in self._covered}
         if new:  # partitions that were added
             self._covered |= new
@@ -238,6 +239,7 @@ class Follower:
         moved = {each: end for each, end in positions.items() if self._committed.get(each) != end}
         if not moved:
             return
+        self._source.ranges()  # the topic is still the one whose records were read
         if self._dead:
             self._target.add_dead(self._dead, moved)
             self.progress.dead_letters += sum(each.num_rows for each in self._dead)

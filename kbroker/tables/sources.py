@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kbroker.client.reader import Chunk, Reader, Skipped
 from kbroker.errors import FatalError
 from kbroker.log.read_only import find_partitions
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.tables.plan import OffsetRange
 from kbroker.types import TopicPartition, Uuid, uuid_to_str
 from kbroker.wire.batch_header import TimestampType
@@ -101,7 +102,7 @@ class DirectorySource:
 
     def __init__(self, log_dir: str, topic: str) -> None:
         """``FatalError`` if there is no such topic."""
-        from kbroker.log.checkpoint_files import read_partition_metadata
+        from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata
         from kbroker.log.disk import ReadOnlyDisk
 
         self._log_dir = log_dir
@@ -110,7 +111,10 @@ class DirectorySource:
             raise FatalError(f"there is no topic {topic} in {log_dir}")
         self.topic = topic
         first = next(iter(self._partitions.values()))
-        topic_id = read_partition_metadata(ReadOnlyDisk(), first.path)
+        try:
+            topic_id = read_partition_metadata(ReadOnlyDisk(), first.path)
+        except CorruptCheckpoint as error:
+            raise FatalError(str(error)) from None
         if topic_id is None:
             raise FatalError(f"{first.path} has no partition.metadata, by whose id a topic is known again")
         self.topic_id = uuid_to_str(topic_id)
@@ -150,10 +154,10 @@ class DirectorySource:
 
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """The next records; none at the end."""
-        chunk = next(self._coming, None)
-        if chunk is None:
-            return []
-        return [chunk]
+        try:
+            return list(islice(self._coming, 1))
+        except CorruptSegment as error:
+            raise FatalError(f"{error}: kbroker scrub tells more") from None
 
     def reached(self, ends: Mapping[int, int]) -> bool:
         """Whether nothing is left."""

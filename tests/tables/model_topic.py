@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kbroker.client.reader import Chunk, Skipped
+from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, OffsetRange
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -60,6 +61,8 @@ class ModelSource:
         self.positions: dict[int, int] = {}
 
     def ranges(self) -> dict[int, OffsetRange]:
+        if self._model.topic_id != self.topic_id:
+            raise FatalError(f"topic {self.topic} was deleted and made anew")
         return {each: OffsetRange(start, self._model.ends.get(each, 0)) for each, start in self._model.starts.items()}
 
     def begin(self, starts: Mapping[int, int]) -> None:

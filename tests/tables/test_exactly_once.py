@@ -294,6 +294,20 @@ def test_records_that_retention_takes_while_it_follows(tmp_path: Path) -> None:
     assert [row["_offset"] for row in rows_in(tmp_path / "t")] == [*range(7), *range(25, 30)]
 
 
+def test_a_topic_that_is_made_anew_while_it_is_read(tmp_path: Path) -> None:
+    """Records of the new topic are not committed as the old one's, also where memory is full."""
+    topic = ModelTopic()
+    topic.append(0, *[b"a"] * 30)
+
+    def anew(now: int) -> None:
+        if now == 4:
+            topic.topic_id = "AAAAAAAAAAAAAAAAAAAAAg"
+
+    with pytest.raises(FatalError, match="was deleted and made anew"):
+        follow(topic, tmp_path / "t", Settings(batch_records=1, max_bytes=1), anew)
+    assert len(rows_in(tmp_path / "t")) == 7
+
+
 def test_a_topic_that_ends_before_the_table(tmp_path: Path) -> None:
     topic = ModelTopic()
     topic.append(0, *[b"a"] * 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,7 +102,8 @@ def test_a_log_directory_first(kb: Run, broker: RunningBroker, tmp_path: Path) -
     kb("topic", "create", "files", "-p", "2")
     send(broker, "files", [f"value {number}" for number in range(50)])
     checkpoint = Path(broker.data_dir) / "replication-offset-checkpoint"
-    eventually(lambda: "files 0 26\nfiles 1 26\n" in checkpoint.read_text())
+    noted = {"files 0 26", "files 1 26"}
+    eventually(lambda: checkpoint.exists() and noted <= set(checkpoint.read_text().splitlines()))
     told = kb(
         "table", "backfill", "files", "--from", str(broker.data_dir), "--to", to, "--value", "text", "--json"
     ).json
@@ -109,10 +111,17 @@ def test_a_log_directory_first(kb: Run, broker: RunningBroker, tmp_path: Path) -
     send(broker, "files", ["one more"])
     assert kb("table", "follow", "files", "--to", to, "--once", "--json").json["rows"] == 1
     assert sorted(table_of(tmp_path / "files")["value"].to_pylist())[0] == "one more"
-    assert (
-        "there is no topic other"
-        in kb("table", "backfill", "other", "--from", str(broker.data_dir), "--to", to, code=1).err
-    )
+    [segment] = sorted((Path(broker.data_dir) / "files-1").glob("*.log"))
+    copy = tmp_path / "copy" / "files-1"
+    shutil.copytree(segment.parent, copy)
+    shutil.copy(checkpoint, tmp_path / "copy")
+    damaged = bytearray(segment.read_bytes())
+    damaged[80] ^= 1
+    (copy / segment.name).write_bytes(damaged)
+    words = ("table", "backfill", "files", "--from", str(tmp_path / "copy"), "--to", f"delta:{tmp_path / 'damaged'}")
+    assert "kbroker scrub tells more" in kb(*words, code=1).err
+    wrong = ("table", "backfill", "other", "--from", str(broker.data_dir), "--to", to)
+    assert "there is no topic other" in kb(*wrong, code=1).err
 
 
 def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
