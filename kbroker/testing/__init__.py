@@ -18,6 +18,8 @@ the fixtures ``kafka_broker`` and ``kafka_topic`` come with the installed packag
 What seldom happens, and always when nobody looks, can be made to happen (``broker.faults``): requests that are slow,
 refused or cut off, records that expire, topics that are made anew. docs/testing.md has an example of each.
 
+Waits, moves and a reset are methods of both (``verbs.py``). ``control`` serves all of it over HTTP, to any language.
+
 Simulated clusters are in `kbroker.sim`. Begin with `broker`, then `cluster`.
 """
 

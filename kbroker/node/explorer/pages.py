@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import parse_qs, urlsplit
@@ -16,7 +15,7 @@ import trio
 
 from kbroker.node.explorer.budget import ProcessorTime
 from kbroker.node.explorer.watcher import Watcher
-from kbroker.node.peers.http_server import Exchange, HttpServer
+from kbroker.node.peers.http_server import Exchange, HttpServer, may_ask
 from kbroker.node.serving.timed_steps import timed_steps
 from kbroker.observe.explorer.exchange import ClientInfo, Names, StreamStart
 from kbroker.observe.explorer.lines import Item, line_of
@@ -28,33 +27,6 @@ from kbroker.wire.registry import API_KEYS
 if TYPE_CHECKING:
     from kbroker.node.explorer.observed_node import ObservedNode
     from kbroker.node.explorer.tap import Tap, WatchedConnection
-
-
-def may_ask(headers: Mapping[str, str], own_host: str) -> bool:
-    """Whether a request comes from no page of another site; names of ``headers`` are in lower case.
-
-    A browser that is made to take a foreign name for this address tells that name (DNS rebinding). A page of another
-    origin tells its own. Where neither is told, as for an image, the browser says whose page asks (``Sec-Fetch-Site``).
-    """
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return False
-    host = headers.get("host", "")
-    origin = headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
-        return False
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    return name == "localhost" or _is_address(name) or (bool(own_host) and name == own_host.lower())
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 LINES: Final = "application/x-ndjson"

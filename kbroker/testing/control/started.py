@@ -11,7 +11,6 @@ import trio
 from kbroker.testing.clock import MovedClock, MovedEnv
 from kbroker.testing.control.server import ControlServer
 from kbroker.testing.one_node import OneNode
-from kbroker.testing.script import FaultScript
 from kbroker.testing.seen import CannotNow
 from kbroker.tools.cli.console_beside import listener_for
 from kbroker.tools.cli.control_options import ControlOptions
@@ -71,6 +70,8 @@ class StartedNode(OneNode):
             self._listener = listener_for(config, self._client_config, "control")
 
     def _begin(self) -> None:
+        from kbroker.testing.script import FaultScript
+
         FaultScript(self).begin(self._options.faults)
 
     def _on_opening(self) -> None:
