@@ -197,7 +197,7 @@ class RaftCore:
 
     @property
     def first_high_watermark(self) -> int:
-        """The first high watermark that the leader told, which the local log may not have reached; or -1."""
+        """The first high watermark that a leader told, which the local log may not have reached; -1 if none has."""
         return self._state.first_high_watermark
 
     @property

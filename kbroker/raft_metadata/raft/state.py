@@ -81,8 +81,8 @@ class RaftState:
         self.leader_high_watermark = -1
         """The high watermark of the leader that this replica follows, which may be above its own log."""
         self.first_high_watermark = -1
-        """The first high watermark that this leader told: all that was committed before is below. A leader that is
-        never idle is always ahead of a replica that lags, but not of this."""
+        """The first high watermark that any leader told this process: all that was committed before is below. A leader
+        that is never idle is always ahead of a replica that lags, but not of this."""
         self.flushed_offset = 0
         """All below is on this replica's disk."""
         self.may_vote = True
@@ -193,7 +193,7 @@ class RaftState:
         """End what belonged to the role before: requests under way, and those that waited for this leader."""
         self.ready.role_changed = True
         self.requests.reset_all()
-        self.leader_high_watermark = self.first_high_watermark = -1
+        self.leader_high_watermark = -1
         leader, self.leader = self.leader, None
         if leader is not None:
             self.end_voter_change(leader, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -244,9 +244,9 @@ class RaftState:
     def vote_again_if_whole(self, now_ms: int) -> None:
         """Become a voter that votes, once a leader's log has given back what this one had lost.
 
-        The leader told ``first_high_watermark`` when it had counted this replica with a Fetch of this process, no more
-        with what it had promised before. All that was committed until then is below: of earlier epochs, for a high
-        watermark is known only once it has passed the leader's first record; and of the leader's own.
+        A leader told ``first_high_watermark`` when it had counted this replica with a Fetch of this process, no longer
+        with what it had promised before. All committed until then is below: of earlier epochs, for a high watermark
+        is known only once it has passed the leader's first record; and of the leader's own. Later leaders have it all.
         """
         first = self.first_high_watermark
         if self.may_vote or self.role is not QuorumRole.FOLLOWER or not 0 <= first <= self.flushed_offset:

@@ -247,6 +247,14 @@ class FileSimDisk(SimDisk):
         self.snapshots = SnapshotStore(self._disk, DIRECTORY)
         offsets = [snapshot_id.offset for snapshot_id in self.snapshots.ids()]
         self.store = FileStore(self._disk, offsets, self.promises.end, self.election)
+        if self.store.log_start_offset > (offsets[-1] if offsets else 0):
+            # As a node does: no snapshot has what was before, so nothing of it can be used.
+            self.promises.lose("its beginning is gone")
+            if self.election is not None:
+                self.promises.vote(self.election, [])
+            self._disk.rename(DIRECTORY, f"{DIRECTORY}-{len(self._disk.list_dir(LOG_DIR))}")
+            self._disk.sync_dir(LOG_DIR)
+            self._open()
 
     def end_election(self) -> None:
         if self._writing is not None:
@@ -261,7 +269,7 @@ class FileSimDisk(SimDisk):
         self._open()
 
     def damage(self) -> str:
-        self.is_damaged = True
+        whole, end = self._disk.snapshot(), self.store.log_end_offset
         paths = [f"{DIRECTORY}/{name}" for name in self._disk.list_dir(DIRECTORY) if name.endswith(".log")]
         path = self._rng.choice(paths)
         if self._disk.size(path) and self._rng.random() < 0.5:
@@ -272,6 +280,13 @@ class FileSimDisk(SimDisk):
         if self._rng.random() < 0.3:
             done += f", {self._disk.spoil(self._file.path)}"
         self._open()
+        left = OffsetAndEpoch(self.store.log_end_offset, self.store.last_epoch)
+        if left.offset < end and self.promises.is_kept_by(left):
+            # A power cut has taken back the promised end, which nobody flushes: this looks like a torn tail.
+            self._disk = whole
+            self._open()
+            return "not at all, as nothing would tell of it"
+        self.is_damaged = True
         return done
 
 
