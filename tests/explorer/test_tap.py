@@ -16,10 +16,10 @@ from kbroker.node.explorer import watcher as watchers
 from kbroker.node.explorer.budget import ENOUGH, EXCHANGE, RESERVE, SAVED, SHARE
 from kbroker.node.explorer.kept_frames import CUT_OFF
 from kbroker.node.explorer.not_shown import TOO_FAST, UNANSWERED
-from kbroker.node.explorer.pages import may_ask
 from kbroker.node.explorer.tap import Tap, WatchedConnection
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
+from kbroker.node.peers.http_server import may_ask
 from kbroker.observe.explorer.decoded import Decoded
 from kbroker.observe.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
 from kbroker.observe.explorer.lines import item_of, line_of
