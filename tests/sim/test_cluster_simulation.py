@@ -429,7 +429,7 @@ def _elects_the_least_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 def _asks_no_other_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader goes on with what it lacks, and others drop what they have of it."""
     monkeypatch.setattr(Partition, "wants_records_of", lambda self, replica, offset: False)
-    monkeypatch.setattr(HoleFiller, "_awaited", lambda self, partition, *, is_late: [])
+    monkeypatch.setattr(HoleFiller, "_awaited", lambda self, partition: [])
 
 
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [

@@ -258,6 +258,9 @@ class _Read:
                 data.preferred_read_replica = preferred
                 return data
         if params.fills_holes and log.is_damaged:
+            if log.has_damaged_bytes:  # they may be in the way to what is asked for
+                partition.take_out_damage()
+                raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE)
             data.has_holes = any(each.start_offset <= offset < each.end_offset for each in log.damage)
             bound = min([bound, *(each.start_offset for each in log.damage if each.start_offset > offset)])
         limit = min(wanted.partition_max_bytes, self._limit)
@@ -266,6 +269,10 @@ class _Read:
         except OSError as error:
             partition.storage_failed(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        except ApiError as error:
+            if params.fills_holes and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # damage that is news
+                raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE) from error
+            raise
         if self._observes:
             info = policy.on_read(partition, wanted, bound, info)
         data.high_watermark = state.high_watermark

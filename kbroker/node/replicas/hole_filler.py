@@ -57,18 +57,25 @@ class HoleFiller:
     async def fill(self, partition: Partition) -> None:
         """Ask all other replicas for what is missing, as long as one of them may still answer.
 
-        One that is fenced is waited for no longer than at an election (``unclean.recovery.timeout.ms``).
+        Whoever gives nothing is waited for no longer than at an election (``unclean.recovery.timeout.ms``).
         """
-        if partition in self._under_way:
+        if partition in self._under_way or partition.offline:
             return
         self._under_way.add(partition)
         owner = self._owner
-        until = owner.env.now() + owner.config.unclean_recovery_timeout_ms / 1000
+        until, known = 0.0, tuple[Any, ...]()
         try:
-            while others := self._awaited(partition, is_late=owner.env.now() >= until):
+            while others := self._awaited(partition):
+                state = partition.state.leader_epoch, sorted(partition.asked), partition.log.damage
+                if state != known:  # it goes on
+                    until, known = owner.env.now() + owner.config.unclean_recovery_timeout_ms / 1000, state
+                elif owner.env.now() >= until:
+                    brokers = owner.table.image.brokers
+                    partition.asked.update(broker for broker in others if not brokers[broker].fenced)
+                    break
                 for broker in others:
                     await self._ask(partition, broker)
-                if self._awaited(partition, is_late=False):
+                if self._awaited(partition):
                     await trio.sleep(RETRY_SECONDS)
         finally:
             self._under_way.discard(partition)
@@ -99,23 +106,27 @@ class HoleFiller:
                 if end > offset and each.size
             ]
             for segment, place in places:
-                check = await env.run_blocking(SegmentCheck, log.disk, *place, bytearray(1 << 20))
-                while not check.is_done:
-                    await env.run_long(check.step)
-                if log.generation != generation or segment not in log.segments:
-                    return  # it was cut, replaced or deleted meanwhile
+                try:
+                    check = await env.run_blocking(SegmentCheck, log.disk, *place, bytearray(1 << 20))
+                    while not check.is_done:
+                        await env.run_long(check.step)
+                except FileNotFoundError:
+                    continue  # the segment was deleted, or replaced by one that was written with checksums
+                if log.generation != generation:
+                    return  # the log was cut meanwhile
+                if segment not in log.segments:
+                    continue
                 if check.problem is not None:
-                    log.damaged(CorruptSegment(segment.path, check.position, check.problem))
-                    return
+                    problem = log.damaged(CorruptSegment(segment.path, check.position, check.problem))
+                    if problem.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                        return  # else it is whole after all
             partition.verified_from = min(partition.verified_from, offset)
-        except FileNotFoundError:
-            return  # the segment was replaced or deleted meanwhile
         except OSError as error:
             partition.storage_failed(error)
         finally:
             self._verified.discard(partition)
 
-    def _awaited(self, partition: Partition, *, is_late: bool) -> list[int]:
+    def _awaited(self, partition: Partition) -> list[int]:
         """The brokers that may have what a log lacks."""
         state, brokers = partition.state, self._owner.table.image.brokers
         if not state.is_leader or partition.offline or not partition.is_damaged:
@@ -126,13 +137,13 @@ class HoleFiller:
             if broker != state.local_id
             and broker not in partition.asked
             and broker in brokers
-            and not (is_late and brokers[broker].fenced)
         ]
 
     async def _ask(self, partition: Partition, broker: int) -> None:
         address = self._owner.address_of(broker)
-        if address is None:
+        if address is None or partition.offline or partition.log.has_damaged_bytes:
             return
+        asked = partition.asked
         peer = Peer(self._owner.network, *address, client_id=f"broker-{partition.state.local_id}-holes")
         try:
             with trio.fail_after(self._owner.config.replica_socket_timeout_ms / 1000):
@@ -143,13 +154,13 @@ class HoleFiller:
         except ApiError as error:
             logger.debug("%s cannot be read: %s", partition.topic_partition, error)
         else:
-            partition.asked.add(broker)
+            asked.add(broker)
         finally:
             peer.close()
 
     async def _fill_one(self, partition: Partition, damage: Damage, peer: Peer) -> None:
         """Take what a replica has of one place."""
-        log = partition.log
+        log, epoch = partition.log, partition.state.leader_epoch
         end = log.log_end_offset if damage.end_offset == UNKNOWN_END else damage.end_offset
         own = _header_at(log, end)
         is_proven = await self._has_the_same_before(partition, end, own, peer)
@@ -164,6 +175,8 @@ class HoleFiller:
             for each in batches:
                 header = each.header
                 offset = header.next_offset
+                if has_holes and not header.records_count:
+                    continue  # it stands there for what is missing
                 if damage.start_offset <= header.base_offset < offset <= end and (
                     is_proven
                     or (log.leader_epochs.epoch_for(header.base_offset) or 0) <= header.partition_leader_epoch <= latest
@@ -171,7 +184,7 @@ class HoleFiller:
                     found.append(each)
                     size += header.size
             if found and (size >= PIECE or offset >= end or not batches):
-                await self._put(partition, found)
+                await self._put(partition, epoch, found)
                 found, size = [], 0
             if not batches:
                 return
@@ -229,12 +242,17 @@ class HoleFiller:
         found = [each for each in _batches(memoryview(records or b"")) if each.header.next_offset > offset]
         return found, data.has_holes
 
-    async def _put(self, partition: Partition, batches: list[Whole]) -> None:
+    async def _put(self, partition: Partition, leader_epoch: int, batches: list[Whole]) -> None:
         """Put batches into the log. ``OSError`` takes its log dir offline; `_AskAgain` if it cannot be written now."""
-        env, log = self._owner.env, partition.log
+        env, log, state = self._owner.env, partition.log, partition.state
         try:
-            while (task := log.begin_filling(batches, env.wall_clock_ms())) is None:
-                await trio.sleep(RETRY_SECONDS)
+            task = None
+            while task is None:
+                if not state.is_leader or state.leader_epoch != leader_epoch or partition.log is not log:
+                    raise _AskAgain("another replica led meanwhile, or the log was moved")
+                task = log.begin_filling(batches, env.wall_clock_ms())
+                if task is None:
+                    await trio.sleep(RETRY_SECONDS)
             try:
                 await env.run_blocking(task.run)
             finally:

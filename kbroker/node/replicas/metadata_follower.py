@@ -184,11 +184,19 @@ class MetadataFollower:
         if self.fetchers is not None:
             self._start_soon(self.fetchers.hole_filler.verify, partition, offset)
 
+    def take_out(self, partition: Partition) -> None:
+        """Have damaged bytes be taken out of a log: a leader that is damaged elsewhere asks for the rest."""
+        self._start_soon(self._log_dirs.make_holes, partition)
+
     async def _close_holes(self, partition: Partition) -> None:
         """Take out what is damaged, and ask the other replicas for what is missing."""
         await self._log_dirs.make_holes(partition)
         if self.fetchers is not None:
             await self.fetchers.hole_filler.fill(partition)
+            if partition.has_log and not partition.offline and not partition.is_damaged:
+                # It may have stood aside for holes that are closed now, and have said so.
+                await self._lead_or_stand_aside(partition)
+                self._log_dirs.report_soon()
         elif not partition.offline:
             partition.log.awaits_others = False
 

@@ -195,9 +195,13 @@ class Partition:
             return True
         return False
 
+    def take_out_damage(self) -> None:
+        """Have damaged bytes be taken out of the log, so that what stands behind them can be read for others."""
+        self._storage.take_out(self)
+
     def _ask_others(self, log: PartitionLog) -> None:
         """Have what is missing be asked for from all other replicas (``hole_filler``)."""
-        self.asked.clear()
+        self.asked = set()  # who is still being asked was asked for something else
         brokers = self._progress.image().brokers
         others = (broker for broker in self.state.replicas if broker != self.state.local_id)
         log.awaits_others = log.is_damaged and any(broker in brokers for broker in others)

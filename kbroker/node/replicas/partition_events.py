@@ -50,6 +50,10 @@ class LogStorage(Protocol):
         """Have the partition's log verified from an offset on."""
         ...
 
+    def take_out(self, partition: Any) -> None:
+        """Have damaged bytes be taken out of the partition's log."""
+        ...
+
 
 class CheckpointRequests:
     """A flag and its waiter: the checkpoint files on disk are out of date. ``node.logs.log_flusher`` waits."""
