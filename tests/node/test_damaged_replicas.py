@@ -197,6 +197,26 @@ def test_two_copies_that_are_damaged_in_different_places_make_a_whole_one(is_kil
         check_all_is_whole(cluster)
 
 
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_of_two_damaged_copies_only_what_both_lack_is_lost(is_killed: bool) -> None:
+    """The one that leads takes what stands before and behind the place that the other lacks, too."""
+    topic, batches = "flipped", COUNT // PER_BATCH
+    with written(min_isr=2) as cluster:
+        for node in cluster.nodes:
+            node.kill() if is_killed else node.stop()
+        logs = [log_of(node, f"{topic}-0") for node in cluster.nodes]
+        for log, lacking in zip(logs, ([*range(6, 15)], [*range(5), 10, *range(15, 19)], [*range(batches)]), strict=True):
+            data = bytearray(log.read_bytes())
+            size = len(data) // batches
+            for batch in lacking:
+                data[batch * size : (batch + 1) * size] = bytes(size)
+            log.write_bytes(data)
+        for node in cluster.nodes:
+            node.start(wait=False)
+        read = consumed(cluster, {topic: COUNT - PER_BATCH})[topic]
+        assert read == [number for number in range(COUNT) if number // PER_BATCH != 10]
+
+
 def test_what_a_follower_finds_damaged_is_verified_by_its_leader() -> None:
     """The leader has written those bytes itself, and takes them for whole."""
     topic = "flipped"

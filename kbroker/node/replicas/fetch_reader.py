@@ -261,7 +261,9 @@ class _Read:
             if log.has_damaged_bytes:  # they may be in the way to what is asked for
                 partition.take_out_damage()
                 raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE)
-            data.has_holes = any(each.start_offset <= offset < each.end_offset for each in log.damage)
+            for each in log.damage:
+                if each.start_offset <= offset < each.end_offset:
+                    data.has_holes, offset = True, min(each.end_offset, bound)
             bound = min([bound, *(each.start_offset for each in log.damage if each.start_offset > offset)])
         limit = min(wanted.partition_max_bytes, self._limit)
         try:

@@ -84,9 +84,9 @@ class HoleFiller:
 
     def _opened(self, partition: Partition) -> None:
         log = partition.log
-        if log.awaits_others:
+        if log.awaits_others and partition.state.is_leader:
             log.awaits_others = False
-            for each in log.damage if partition.state.is_leader else ():
+            for each in log.damage:
                 logger.warning("%s: no other replica has what is missing: %s", partition.topic_partition, each)
             self._owner.progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

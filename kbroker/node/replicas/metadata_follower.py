@@ -252,9 +252,9 @@ class MetadataFollower:
             replicas=assigned.replicas,
             isr=assigned.isr,
         )
+        if partition.has_log and not partition.offline:
+            partition.log.awaits_others = True  # consumers read from followers, too
         if was_leader:
-            if partition.has_log and not partition.offline:
-                partition.log.awaits_others = False
             self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.fetchers is not None:
             self.fetchers.follow(partition)

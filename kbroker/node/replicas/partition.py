@@ -228,6 +228,7 @@ class Partition:
         state = self.state
         self._damage_epoch = max(self._damage_epoch, state.leader_epoch)
         state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        log.awaits_others = True
         if state.is_leader:
             self.on_leadership(log)
         log.on_high_watermark_updated(state.high_watermark)  # or transactions that ended before would seem to go on
@@ -241,6 +242,7 @@ class Partition:
 
     def replace_log(self, log: PartitionLog) -> None:
         """The same log, in another directory."""
+        log.awaits_others = self.log.awaits_others
         self._log = log
         log.on_damage = self._on_damage
         log.on_high_watermark_updated(self.state.high_watermark)
