@@ -242,7 +242,8 @@ class Partition:
 
     def replace_log(self, log: PartitionLog) -> None:
         """The same log, in another directory."""
-        log.awaits_others = self.log.awaits_others
+        if self._log is not None:
+            log.awaits_others = self._log.awaits_others
         self._log = log
         log.on_damage = self._on_damage
         log.on_high_watermark_updated(self.state.high_watermark)
