@@ -56,10 +56,6 @@ class ReplicaLogDirs:
         self._high_watermarks = high_watermarks
         self.on_damage: Callable[[Partition], None] = lambda partition: None
         """Called when damage was found in a partition's log (``node.replicas.metadata_follower``)."""
-        self.verify: Callable[[Partition, int], None] = lambda partition, offset: None
-        """Has a partition's log verified from an offset on (``node.replicas.metadata_follower``)."""
-        self.take_out: Callable[[Partition], None] = lambda partition: None
-        """Has damaged bytes taken out of a partition's log (``node.replicas.metadata_follower``)."""
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Describe each log dir and the logs in it, as DescribeLogDirs answers; None wants all of them.
@@ -196,26 +192,22 @@ class ReplicaLogDirs:
 
     def damaged(self, partition: Partition) -> None:
         """Damage was found in a partition's log: the controller is to hear of it, or the log has a hole there."""
-        self.report_soon()
+        for callback in self._log_manager.on_offline:
+            callback()
         self.on_damage(partition)
 
     def healed(self, partition: Partition) -> None:
         """The leader knows where a log ends since it was cut back, so it is like any that lags. ``OSError``."""
         partition.log.healed()
-        self.report_soon()
-
-    def report_soon(self) -> None:
-        """Have the controller hear where logs are, or are no more."""
         for callback in self._log_manager.on_offline:
             callback()
 
     async def make_holes(self, partition: Partition) -> None:
-        """Take damaged bytes out of the log of a partition that this node goes on to lead, for nobody else may, or that
-        it does not lead, and whose leader is damaged, too."""
+        """Take damaged bytes out of the log of a partition that this node goes on to lead, for nobody else may."""
         tp = partition.topic_partition
-        while not partition.offline and partition.log.has_damaged_bytes:
+        while partition.log.has_damaged_bytes and partition.state.is_leader:
             assigned = self._table.image.topics.partition(*tp)
-            if assigned is None or (partition.state.is_leader and partition.must_give_way(assigned)):
+            if assigned is None or partition.must_give_way(assigned):
                 return
             try:
                 task = partition.log.begin_holes(self._env.wall_clock_ms())

@@ -85,8 +85,6 @@ class ReplicaManager(PartitionTable):
             start_soon=self.start_soon,
         )
         self.log_dirs.on_damage = self.metadata.look_after_damage
-        self.log_dirs.verify = self.metadata.verify
-        self.log_dirs.take_out = self.metadata.take_out
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = []
         """Tasks that ``run`` starts; None once it has."""
