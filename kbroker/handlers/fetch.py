@@ -37,7 +37,6 @@ from kbroker.wire.messages.fetch import (
 )
 
 READ_COMMITTED = 1
-DEBUGGING_REPLICA_ID = -2
 _DECODED_AT_ONCE = 256
 """Partitions of a request that are taken up in one go; then other requests have their turn."""
 
@@ -75,16 +74,15 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
     ]
     params = _params(request, ctx)
     meter = None if services.quotas.clients is None else ctx.meter
-    is_by_node = params.replica_id >= 0 or request.fills_holes
     if meter is not None:
-        if is_by_node:
+        if params.replica_id >= 0:
             meter.is_exempt, meter = True, None
         else:
             params.max_bytes = meter.cap_fetch(params.max_bytes)
             params.min_bytes = min(params.min_bytes, params.max_bytes)
     if services.authorizer is not None:
-        _authorize(params, is_by_node, ctx)
-    elif is_by_node:
+        _authorize(params, ctx)
+    elif params.replica_id >= 0:
         ctx.connection.is_of_node = True
     if params.replica_id >= 0 and params.may_read is None:
         _doubt(request, ctx)
@@ -113,8 +111,6 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
     replica_id, replica_epoch = request.replica_id, -1
     if version >= 15:
         replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
-    if request.fills_holes:
-        replica_id = DEBUGGING_REPLICA_ID  # a leader, which no replica follows, reads what this one has
     is_consumer = replica_id == CONSUMER_REPLICA_ID
     select, selection = None, None
     if is_consumer and version >= 11 and config.replica_selector_class:
@@ -133,7 +129,6 @@ def _params(request: FetchRequest, ctx: RequestContext) -> FetchParams:
         version >= 13,
         ctx.connection.listener_name,
         selection,
-        fills_holes=request.fills_holes,
     )
 
 
@@ -146,13 +141,13 @@ def _selector(request: FetchRequest, ctx: RequestContext) -> tuple[ReplicaSelect
     return (rack_selector(request.rack_id) if is_by_rack else None), None
 
 
-def _authorize(params: FetchParams, is_by_node: bool, ctx: RequestContext) -> None:
+def _authorize(params: FetchParams, ctx: RequestContext) -> None:
     """Have the reader refuse what the principal may not read: followers act for the cluster, consumers for a topic.
 
     A consumer that waits for records may lose its right meanwhile, and is then refused.
     """
     params.reader = rules_version(ctx), ctx.principal, ctx.host
-    if is_by_node:
+    if params.replica_id >= 0:
         if not may_act_as_node(ctx):
             params.may_read = lambda name: False
         return

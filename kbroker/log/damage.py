@@ -101,14 +101,3 @@ def note(disk: Disk, directory: str, damage: Iterable[Damage]) -> tuple[Damage, 
 def covers(damage: Iterable[Damage], start_offset: int, end_offset: int) -> bool:
     """Whether one of the places has all offsets from ``start_offset`` on and below ``end_offset``."""
     return any(each.start_offset <= start_offset and end_offset <= each.end_offset for each in damage)
-
-
-def without(damage: Damage, ranges: Iterable[tuple[int, int]]) -> list[Damage]:
-    """Returns what is still missing of a place once it has these offsets again: first and last of each batch."""
-    left, start = [], damage.start_offset
-    for first, last in sorted(ranges):
-        if start <= last and first < damage.end_offset:
-            left.append((start, first))
-            start = last + 1
-    left.append((start, damage.end_offset))
-    return [damage._replace(start_offset=start, end_offset=end) for start, end in left if start < end]

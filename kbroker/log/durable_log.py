@@ -10,11 +10,10 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.checkpoint_files import write_partition_metadata
-from kbroker.log.damage import Damage, note, without
+from kbroker.log.damage import Damage, note
 from kbroker.log.disk import Disk
 from kbroker.log.flushing import Durability, FlushTask
 from kbroker.log.loaded_log import LoadedLog
@@ -199,11 +198,6 @@ class DurableLog(LogReader):
         """Whether readers of some place get NOT_LEADER_OR_FOLLOWER, until `begin_holes`, or a truncation."""
         return bool(self._damage) and any(each.is_in_log for each in self.damage)
 
-    @property
-    def holds_readers_back(self) -> bool:
-        """Whether readers of some place get NOT_LEADER_OR_FOLLOWER for a while."""
-        return self.has_damaged_bytes or (self.awaits_others and self.is_damaged)
-
     def damaged(self, error: CorruptSegment) -> ApiError:
         """Note, durably, the damage that a reader, the cleaner or a scrubber came upon, and tell `on_damage` if it is
         news. Returns NOT_LEADER_OR_FOLLOWER; CORRUPT_MESSAGE if the bytes are whole after all. ``OSError``."""
@@ -228,12 +222,6 @@ class DurableLog(LogReader):
     def doubt(self, offset: int) -> None:
         """Have what is read from the segment that holds an offset verified once more."""
         self._segments[max(bisect_right(self._bases, offset) - 1, 0)].doubt()
-
-    def found_complete(self, start_offset: int, end_offset: int) -> None:
-        """Forget, durably, what is missing from one offset on and below another: compaction has taken it from a log
-        that is whole there. ``OSError``."""
-        left = (without(each, [(start_offset, end_offset - 1)]) for each in self._damage)
-        self._damage = note(self.disk, self.directory, chain(*left))
 
     def take_over_damage(self, other: DurableLog) -> None:
         """Note, durably, what a log that this one is a copy of lacks; no damaged bytes were copied. ``OSError``."""

@@ -1,8 +1,6 @@
-"""Takes damage that was found in an open log out of it: its bytes are set aside, and the log has a hole there. And
-closes holes with what other replicas give back.
+"""Takes damage that was found in an open log out of it: its bytes are set aside, and the log has a hole there.
 
-Begun and ended by the log's owner (`PartitionLog.begin_holes`, `begin_filling`), run in any thread: the segments are
-sealed.
+Begun and ended by the log's owner (`PartitionLog.begin_holes`), run in any thread: the segments are sealed.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from kbroker.log.damage import Damage
 from kbroker.log.disk import Disk
-from kbroker.log.segments.batch_walk import Damaged, Whole, walk
+from kbroker.log.segments.batch_walk import Damaged, walk
 from kbroker.log.segments.cleaned_segment import CleanedSegment, discard_cleaned
 from kbroker.log.segments.segment import Segment
-from kbroker.log.segments.segment_recovery import bounds_of, keep_bytes, write_around, write_with
+from kbroker.log.segments.segment_recovery import bounds_of, keep_bytes, write_around
 
 
 class HolesTask:
@@ -72,29 +70,3 @@ class HolesTask:
         """Remove what was written: the log is another by now."""
         for segment, _ in self._segments:
             discard_cleaned(self._disk, os.path.dirname(segment.path), [segment.base_offset])
-
-
-class FillTask(HolesTask):
-    """Segments that are written anew with batches that were missing in them."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        segments: Sequence[tuple[Segment, int]],
-        index_interval: int,
-        batches: Sequence[Whole],
-        end: Callable[[FillTask], None],
-    ) -> None:
-        """``segments``: each with the base offset of the next one."""
-        super().__init__(disk, segments, index_interval, 0, lambda _: end(self))
-        self._batches = batches
-        self.filled: list[tuple[int, int]] = []
-        """The first and last offset of each batch that is new in its segment."""
-
-    def run(self) -> None:
-        """Write the segments, durably; nothing of the log is changed. ``OSError``, `CorruptSegment`, `CorruptIndex`."""
-        for segment, following in self._segments:
-            cleaned, _, new = write_with(self._disk, segment, following, self._batches, self._index_interval)
-            if cleaned is not None:
-                self.cleaned.append(cleaned)
-                self.filled += new

@@ -81,20 +81,6 @@ class LeaderEpochs:
         self.dirty = True
         return True
 
-    def learn(self, epoch: int, offset: int) -> None:
-        """Note that a batch which was missing, at ``offset``, has this epoch; it fits between those beside it."""
-        epochs, offsets = self._epochs, self._start_offsets
-        index = bisect_right(offsets, offset)
-        if index and epochs[index - 1] >= epoch:
-            return
-        if index < len(epochs) and epochs[index] <= epoch:
-            offsets[index] = offset
-        else:
-            epochs.insert(index, epoch)
-            offsets.insert(index, offset)
-        self.latest = epochs[-1]
-        self.dirty = True
-
     def maybe_assign(self, epoch: int, start_offset: int) -> bool:
         """:meth:`assign`, but an epoch that is not newer than the latest changes nothing."""
         return epoch > self.latest and self.assign(epoch, start_offset)

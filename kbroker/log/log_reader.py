@@ -146,16 +146,7 @@ def aborted_transactions(
 class LogReader:
     """The log of one partition, to be read. ``PartitionLog`` writes it."""
 
-    __slots__ = (
-        "_bases",
-        "_damage",
-        "_list",
-        "_segments",
-        "awaits_others",
-        "log_end_offset",
-        "log_start_offset",
-        "topic_partition",
-    )
+    __slots__ = ("_bases", "_damage", "_list", "_segments", "log_end_offset", "log_start_offset", "topic_partition")
 
     def __init__(
         self, topic_partition: TopicPartition, segment_list: SegmentList, log_start_offset: int, log_end_offset: int
@@ -167,8 +158,6 @@ class LogReader:
         """Offset that the next record gets."""
         self._list = segment_list
         self._damage: tuple[Damage, ...] = ()
-        self.awaits_others = False
-        """Other replicas may give back what is missing: no reader passes a hole until then."""
         # The list's own, a step nearer.
         self._segments = segment_list.segments
         self._bases = segment_list.bases
@@ -214,33 +203,16 @@ class LogReader:
         bound = end_offset if max_offset is None or max_offset > end_offset else max_offset
         if offset >= bound:
             return ReadInfo(offset, b"")
-        if self._damage:
-            if (error := self.damage_at(offset)) is not None:
-                raise error
-            if self.awaits_others:
-                return self._read_before_missing(offset, max_bytes, bound, min_one_message)
-        return self._read(offset, max_bytes, bound, min_one_message)
-
-    def _read(self, offset: int, max_bytes: int, bound: int, min_one_message: bool) -> ReadInfo:
+        if self._damage and (error := self.damage_at(offset)) is not None:
+            raise error
         try:
-            return read(self._list, offset, max_bytes, bound, self.log_end_offset, min_one_message)
+            return read(self._list, offset, max_bytes, bound, end_offset, min_one_message)
         except CorruptSegment as error:
             raise self.damaged(error) from error
 
     def damaged(self, error: CorruptSegment) -> ApiError:
         """Returns what is told to whoever comes upon damage: CORRUPT_MESSAGE. A `PartitionLog` does more."""
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
-
-    def _read_before_missing(self, offset: int, max_bytes: int, bound: int, min_one_message: bool) -> ReadInfo:
-        """Read up to the next offset that is missing. ``ApiError`` NOT_LEADER_OR_FOLLOWER if nothing comes before."""
-        place = next((each for each in self._damage if offset < each.end_offset and each.start_offset < bound), None)
-        if place is None:
-            return self._read(offset, max_bytes, bound, min_one_message)
-        if offset < place.start_offset:
-            info = self._read(offset, max_bytes, place.start_offset, min_one_message)
-            if info.records:
-                return info
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition}: {place}")
 
     def damage_at(self, offset: int) -> ApiError | None:
         """Returns what is told to who reads at ``offset``, if damage is known that is still in the log there."""

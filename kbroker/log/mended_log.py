@@ -6,15 +6,12 @@ One owner (the node's loop) calls all methods; the tasks that they return run in
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from kbroker.log.damage import note, without
+from kbroker.log.damage import note
 from kbroker.log.durable_log import DurableLog
-from kbroker.log.holes import FillTask, HolesTask
-from kbroker.log.producer_replay import replay_producers
-from kbroker.log.segments.batch_walk import Whole
+from kbroker.log.holes import HolesTask
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.segment import Segment
 
@@ -80,49 +77,3 @@ class MendedLog(DurableLog):
     def _sealed(self) -> Iterator[tuple[Segment, int]]:
         """The sealed segments, each with the base offset of the next one."""
         return zip(self._segments, self._bases[1:], strict=False)
-
-    def begin_filling(self, batches: Sequence[Whole], now_ms: int) -> FillTask | None:
-        """Have batches that damage took take their places again: the task is to be run, in any thread, and ended.
-        ``None`` if somebody else is at the segments."""
-        if self.segments_held:
-            return None
-        first, last = batches[0].header.base_offset, batches[-1].header.last_offset
-        if last >= self._bases[-1]:
-            self.roll(now_ms)
-        pairs = [each for each in self._sealed() if each[0].base_offset <= last and first < each[1]]
-        self.segments_held = True
-        generation = self.generation
-
-        def end(task: FillTask) -> None:
-            self.segments_held = False
-            if generation != self.generation or not task.filled:
-                task.discard()
-                return
-            base = task.cleaned[0].base_offset
-            # After a crash all is read from there on: producers, and the transaction indexes, follow from the batches.
-            lowered = self.durability.truncated(base)
-            if self.before_truncation is not None:
-                self.before_truncation(self, base, lowered)
-            for cleaned in task.cleaned:
-                self.replace_segments(cleaned, now_ms)
-            self.disk.sync_dir(self.directory)
-            for each in batches:
-                self.leader_epochs.learn(each.header.partition_leader_epoch, each.header.base_offset)
-            self._replay_from(base, now_ms)
-            self._damage = note(
-                self.disk, self.directory, chain(*(without(each, task.filled) for each in self._damage))
-            )
-            if self.on_rolled is not None:
-                self.on_rolled(self)
-
-        return FillTask(self.disk, pairs, self.config.index_interval_bytes, batches, end)
-
-    def _replay_from(self, offset: int, now_ms: int) -> None:
-        """Have producers and transaction indexes made anew from the segment that begins at an offset."""
-        self.producers.truncate_and_reload(self.log_start_offset, max(offset, self.log_start_offset), now_ms)
-        indexes = [segment.txn_index for segment in self._segments if segment.base_offset >= offset]
-        for index in indexes:
-            index.begin_rebuild()
-        replay_producers(self.producers, self._segments, self.log_end_offset)
-        for index in indexes:
-            index.end_rebuild()

@@ -10,7 +10,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
-from kbroker.log.file_names import LOG_SUFFIX, SET_ASIDE_SUFFIX
+from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.node.broker import Broker
 from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
@@ -20,8 +20,6 @@ from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
 from kbroker.sim.tcp import SimNet
 from kbroker.sim.world import Trace, Violation
 from kbroker.tools.cli.start import find_fatal
-from kbroker.types import TopicPartition
-from kbroker.wire.batch_header import MAGIC_AT, walk_headers
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER = "CONTROLLER"
@@ -233,21 +231,6 @@ class SimNode:
             files += [f"{directory}/{name}" for name in (found[:-2] if self.running else found)]
         for path in rng.sample(files, min(len(files), rng.randint(1, 3))):
             self.cluster.trace.note(f"{self.name}: {disk.damage(path)}")
-
-    def batches(self, tp: TopicPartition) -> dict[tuple[int, int], tuple[str, int, int]]:
-        """Returns the place of each batch in a partition's log, by base offset and checksum: file, position, size."""
-        disk, directory, found = self.machine.disk, f"{DATA_DIR}/{tp}", {}
-        for name in disk.list_dir(directory) if disk.is_dir(directory) else ():
-            if name.endswith(LOG_SUFFIX):
-                for at, header in walk_headers(disk.read_bytes(f"{directory}/{name}")):
-                    found[header.base_offset, header.crc] = f"{directory}/{name}", at, header.size
-        return found
-
-    def flip_bit(self, path: str, position: int, size: int) -> None:
-        """Flip a bit of a batch in a log, other than of its base offset, its length and its leader epoch."""
-        at = self.machine.rng.randrange(position + MAGIC_AT, position + size)
-        self.machine.disk.flip_bit(path, 8 * at + self.machine.rng.randrange(8))
-        self.cluster.trace.note(f"{self.name}: {path} has a flipped bit in byte {at}, of the batch at {position}")
 
     def set_aside(self) -> list[str]:
         """Returns what recovery has taken out of the logs; the node is killed for that."""

@@ -14,13 +14,7 @@ from kbroker.node.replicas.directory_assignments import DirectoryAssignments
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.messages.log_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-    ResponseDirectoryData,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
+from kbroker.wire.messages.log_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 TOPIC = Uuid(b"t" * 16)
 FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))
@@ -39,14 +33,11 @@ class Node:
         self.where = where
         self.awaited = 0
         self.damaged = damaged
-        self.known_lost: list[object] = []
-        """Damaged replicas of which the controller has taken note."""
         partitions = {
             TopicPartition("t", index): SimpleNamespace(
                 topic_partition=TopicPartition("t", index),
                 topic_id=TOPIC,
                 is_damaged=index in self.damaged,
-                is_told_lost=False,
                 awaits_election=self.awaiting,
             )
             for index in where
@@ -55,8 +46,7 @@ class Node:
             node_id=1,
             partitions=partitions,
             log_dirs=SimpleNamespace(
-                directory_of=lambda partition, isr: self.where[partition.topic_partition.partition],
-                on_damage=self.known_lost.append,
+                directory_of=lambda partition, isr: self.where[partition.topic_partition.partition]
             ),
             log_manager=SimpleNamespace(log_dirs=[None] * dirs, on_offline=[]),
         )
@@ -79,16 +69,12 @@ class Node:
         error = self.answers.pop(0) if self.answers else ErrorCode.NONE
         if error is None:
             return None
-        response = AssignReplicasToDirsResponse(error_code=error)
         if error == ErrorCode.NONE:
             for directory in request.directories:
-                taken: list[ResponsePartitionData] = []
                 for topic in directory.topics:
                     for partition in topic.partitions:
                         self.believed[partition.partition_index] = Uuid(directory.id)
-                        taken.append(ResponsePartitionData(partition_index=partition.partition_index))
-                response.directories.append(ResponseDirectoryData(topics=[ResponseTopicData(partitions=taken)]))
-        return response
+        return AssignReplicasToDirsResponse(error_code=error)
 
     def run(self, seconds: float) -> None:
         async def main() -> None:
@@ -174,13 +160,3 @@ def test_a_damaged_replica_is_said_to_be_damaged_while_it_is_lost() -> None:
         for entry in topic.partitions
     }
     assert said == {(DIR_LOST, 0): True, (DIR_LOST, 1): False, (FIRST, 2): False}
-
-
-def test_a_damaged_replica_is_told_of_although_the_metadata_have_it_as_lost_already() -> None:
-    """They may be from before it had healed for a while: whoever cuts its log is to be out of the ISR since."""
-    node = Node({0: DIR_LOST, 1: DIR_LOST}, {0: DIR_LOST, 1: DIR_LOST}, damaged=[0])
-    node.run(1)
-    [request] = node.asked
-    assert [entry.partition_index for each in request.directories for t in each.topics for entry in t.partitions] == [0]
-    assert [partition.is_told_lost for partition in node.manager.partitions.values()] == [True, False]
-    assert node.known_lost == [node.manager.partitions["t", 0]]

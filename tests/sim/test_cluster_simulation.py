@@ -39,8 +39,6 @@ from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.node.coordinators.transaction_driver import TransactionDriver
 from kbroker.node.registrations import Registrations
 from kbroker.node.replicas.follower_writer import FollowerWriter
-from kbroker.node.replicas.hole_filler import HoleFiller
-from kbroker.node.replicas.partition import Partition
 from kbroker.node.serving.work_queue import WorkQueue
 from kbroker.node.share.dead_letter_producers import DeadLetterProducer, Target
 from kbroker.node.share.dead_letters import DeadLetterQueue
@@ -426,12 +424,6 @@ def _elects_the_least_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbroker.raft_metadata.controller.partition_changes.most_complete", worst)
 
 
-def _asks_no_other_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader goes on with what it lacks, and others drop what they have of it."""
-    monkeypatch.setattr(Partition, "wants_records_of", lambda self, replica, offset: False)
-    monkeypatch.setattr(HoleFiller, "_awaited", lambda self, partition, *, is_late: [])
-
-
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_commits_alone, "cluster-leader-partitioned", 0),
     (_never_truncates, "cluster-leader-partitioned", 0),
@@ -460,7 +452,6 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_says_nothing_of_damage, "cluster-bad-disks", 0),
     (_forgets_damage, "cluster-bad-disks", 0),
     (_elects_the_least_complete, "cluster-bad-disks", 1),
-    (_asks_no_other_replica, "cluster-disks-bad-apart", 0),
     (_takes_no_lock, "cluster-other-programs", 29),
     (_takes_a_name_for_proof, "cluster-other-programs", 0),
     (_misses_no_directory, "cluster-directories-gone", 0),

@@ -40,8 +40,6 @@ class FetchParams:
     may_read: Callable[[str | None], bool] | None = None
     """Whether the reader may read the topic of this name (None: an id that is not known), by the rules of the moment;
     None if all may read all."""
-    fills_holes: bool = False
-    """The reader is a leader that lacks records: no answer goes beyond what is missing here."""
     reader: Hashable = None
     """The reader and the rules for it: with another one the partitions of a session are all looked at again."""
 

@@ -39,7 +39,6 @@ class ViewedPartition:
         "current_leader_epoch",
         "fetch_offset",
         "high_watermark",
-        "is_damaged",
         "key",
         "last_fetched_epoch",
         "log_start_offset",
@@ -57,8 +56,6 @@ class ViewedPartition:
         self.current_leader_epoch = partition.current_leader_epoch
         self.last_fetched_epoch = partition.last_fetched_epoch
         self.replica_log_start_offset = partition.log_start_offset
-        self.is_damaged = partition.is_damaged
-        """The follower has yet to cut its log back to where it is whole."""
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -69,7 +66,6 @@ class ViewedPartition:
         self.current_leader_epoch = partition.current_leader_epoch
         self.last_fetched_epoch = partition.last_fetched_epoch
         self.replica_log_start_offset = partition.replica_log_start_offset
-        self.is_damaged = partition.is_damaged
 
     def update_response(self, response: PartitionData, has_records: bool) -> bool:
         """Remember a response as sent; whether it holds news (``CachedPartition.maybeUpdateResponseData``)."""
@@ -80,7 +76,7 @@ class ViewedPartition:
         if response.log_start_offset != self.log_start_offset:
             news = True
             self.log_start_offset = response.log_start_offset
-        if response.preferred_read_replica >= 0 or response.has_holes:
+        if response.preferred_read_replica >= 0:
             news = True
         if response.error_code:
             # The next response without this error is news, whatever it holds.

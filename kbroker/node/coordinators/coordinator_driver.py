@@ -328,7 +328,7 @@ class CoordinatorDriver(Generic[C]):
         try:
             count, end = await replay_log(shard, self._manager, self.now_ms)
         except (ApiError, WireError) as error:
-            if shard.partition.is_damaged and shard.partition.log.holds_readers_back:
+            if shard.partition.is_damaged and shard.partition.log.has_damaged_bytes:
                 await trio.sleep(_DAMAGED_SECONDS)  # another leads then, or the log has a hole there
                 self.reload(shard)
             else:

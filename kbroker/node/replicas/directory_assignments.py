@@ -57,8 +57,6 @@ class DirectoryAssignments:
         self._ask_controller = ask_controller
         self._wanted = trio.Event()
         self._told = trio.Event()
-        self._lost: list[Partition] = []
-        """Those in the latest request that are nowhere."""
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
@@ -86,14 +84,9 @@ class DirectoryAssignments:
         while True:
             self._wanted = trio.Event()
             request = self._request()
-            if request is not None:
-                if not await self._report(request):
-                    await trio.sleep(RETRY_SECONDS)
-                    continue
-                for partition in self._lost:
-                    partition.is_told_lost = True
-                    if partition.is_damaged:
-                        self._manager.log_dirs.on_damage(partition)
+            if request is not None and not await self._report(request):
+                await trio.sleep(RETRY_SECONDS)
+                continue
             self._told.set()
             with trio.move_on_after(self._interval):
                 await self._wanted.wait()
@@ -105,12 +98,7 @@ class DirectoryAssignments:
         if image.features.metadata_version < DIRECTORIES:
             return None
         found: dict[Uuid, dict[Uuid, list[PartitionData]]] = {}
-        self._lost.clear()
         for partition, directory in islice(self._differing(image, image.topics.by_id), MAX_REPLICAS):
-            if directory == DIR_LOST:
-                self._lost.append(partition)
-            else:
-                partition.is_told_lost = False
             topics = found.setdefault(directory, {})
             entry = PartitionData(
                 partition_index=partition.topic_partition.partition,
@@ -149,9 +137,7 @@ class DirectoryAssignments:
                 if partition is not None and partition.topic_id == topic_id:
                     directory = manager.log_dirs.directory_of(partition, assigned)
                     if directory is not None and (
-                        assigned.directory(manager.node_id) != directory
-                        or partition.awaits_election(assigned)
-                        or (directory == DIR_LOST and partition.is_damaged and not partition.is_told_lost)
+                        assigned.directory(manager.node_id) != directory or partition.awaits_election(assigned)
                     ):
                         yield partition, directory
 

@@ -227,25 +227,17 @@ class _Read:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         bound = policy.bound(partition)
         log, offset = partition.log, wanted.fetch_offset
+        if not state.is_leader and log.is_damaged:  # the leader may have what would be passed here
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         data = PartitionData(
             partition_index=wanted.key.partition,
             last_stable_offset=partition.last_stable_offset,
             preferred_read_replica=-1,
             records=b"",
         )
-        if (
-            wanted.is_damaged
-            and params.replica_id >= 0
-            and partition.wants_records_of(params.replica_id, wanted.fetch_offset)
-        ):
-            data.high_watermark = -1
-            data.has_holes = self._failed = True
-            return data
         if wanted.last_fetched_epoch >= 0:
             diverging = _divergence(log, wanted)
             if diverging is not None:
-                if log.awaits_others:
-                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the other replica may have what is missing here
                 data.high_watermark = partition.high_watermark
                 data.log_start_offset = log.log_start_offset
                 data.diverging_epoch = diverging
@@ -257,9 +249,6 @@ class _Read:
                 data.log_start_offset = log.log_start_offset
                 data.preferred_read_replica = preferred
                 return data
-        if params.fills_holes and log.is_damaged:
-            data.has_holes = any(each.start_offset <= offset < each.end_offset for each in log.damage)
-            bound = min([bound, *(each.start_offset for each in log.damage if each.start_offset > offset)])
         limit = min(wanted.partition_max_bytes, self._limit)
         try:
             info = log.read(offset, limit, max_offset=bound, min_one_message=self._size == 0)

@@ -9,8 +9,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
-from kbroker.log.leader_epochs import UNDEFINED_EPOCH
 from kbroker.log.validated_batches import UnexpectedAppendOffset
+from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 if TYPE_CHECKING:
@@ -119,17 +119,18 @@ class FollowerWriter:
         self._checkpoints.request()
         return is_shorter
 
-    def may_drop_damaged(self, partition: Partition) -> bool:
-        """Whether a damaged log may be cut back: it is out of the ISR, and lost to the controller. Until
-        `ReplicaLogDirs.healed` no leader takes what it had for what it has."""
+    def drop_damaged(self, partition: Partition) -> bool:
+        """Cut a damaged log back to where it is whole, for the leader has the rest; whether that was done.
+
+        Before, it has to be out of the ISR, and lost to the controller: until `ReplicaLogDirs.healed` no leader takes
+        what it had for what it has.
+        """
         image, me = self._progress.image(), partition.state.local_id
         assigned = image.topics.partition(*partition.topic_partition)
         if assigned is None or me in assigned.isr:
             return False
-        return partition.is_told_lost or image.features.metadata_version < DIRECTORIES
-
-    def drop_damaged(self, partition: Partition) -> None:
-        """Cut a damaged log back to where it is whole, for the leader has the rest."""
+        if assigned.directory(me) != DIR_LOST and image.features.metadata_version >= DIRECTORIES:
+            return False
         log = partition.log
         end, first = log.log_end_offset, log.damage[0]
         logger.warning(
@@ -140,7 +141,8 @@ class FollowerWriter:
             self._leader,
             first,
         )
-        self._cut(partition, whole_end(log)[0])
+        self._cut(partition, max(first.start_offset, log.log_start_offset))
+        return True
 
     def start_at(self, partition: Partition, offset: int) -> None:
         """Drop the log for one that begins where the leader's does."""
@@ -158,10 +160,3 @@ def log_of(partition: Partition) -> FollowerLog:
     """The facts about a follower's log that decisions rest on."""
     log = partition.log
     return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)
-
-
-def whole_end(log: PartitionLog) -> tuple[int, int]:
-    """The offset up to which a damaged log is whole, and the leader epoch before it."""
-    offset = max(log.damage[0].start_offset, log.log_start_offset)
-    epoch = log.leader_epochs.epoch_for(offset - 1)
-    return offset, UNDEFINED_EPOCH if epoch is None else epoch

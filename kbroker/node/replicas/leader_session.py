@@ -40,7 +40,6 @@ class Followed:
         "in_sync",
         "key",
         "leader_epoch",
-        "may_cut",
         "partition",
         "retry_at",
     )
@@ -56,8 +55,6 @@ class Followed:
         """By the leader's last answer it has all that is committed (``PartitionFetchState.isReplicaInSync``)."""
         self.heals = False
         """It was damaged and is cut back, which the leader does not know yet."""
-        self.may_cut = False
-        """The leader lacks nothing that may be in the damaged log here."""
         self.doubts = False
         """The leader's last answer had a batch that cannot be right."""
         self.cut_to: int | None = None
@@ -75,8 +72,6 @@ class Position(NamedTuple):
     last_fetched_epoch: int
     log_start_offset: int
     is_doubted: bool
-    is_damaged: bool = False
-    """The log is yet to be cut back to ``fetch_offset``."""
 
 
 class LeaderSession:
@@ -152,7 +147,6 @@ class LeaderSession:
                     log_start_offset=position.log_start_offset,
                     partition_max_bytes=max_bytes,
                     is_doubted=position.is_doubted,
-                    is_damaged=position.is_damaged,
                 )
             )
         self.changed.clear()

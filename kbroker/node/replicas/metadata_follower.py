@@ -124,8 +124,6 @@ class MetadataFollower:
         for partition in self._table.partitions.values():
             if partition.is_damaged:  # another replica may have come, or have gone for good
                 self._start_soon(self._lead_or_stand_aside, partition)
-                if partition.state.is_leader:
-                    self.look_after_damage(partition)
 
     # --- topics -----------------------------------------------------------------------------------------------
 
@@ -174,23 +172,10 @@ class MetadataFollower:
                     self._lead_or_stand_aside, partition
                 )  # whoever found it may be in the midst of reading
             else:
-                self._start_soon(self._close_holes, partition)
+                self._start_soon(self._log_dirs.make_holes, partition)
         elif self.fetchers is not None:
             self.fetchers.unfollow(partition)
             self.fetchers.follow(partition)
-
-    def verify(self, partition: Partition, offset: int) -> None:
-        """Have a log that is led here verified from an offset on: a follower drops what it has from there on."""
-        if self.fetchers is not None:
-            self._start_soon(self.fetchers.hole_filler.verify, partition, offset)
-
-    async def _close_holes(self, partition: Partition) -> None:
-        """Take out what is damaged, and ask the other replicas for what is missing."""
-        await self._log_dirs.make_holes(partition)
-        if self.fetchers is not None:
-            await self.fetchers.hole_filler.fill(partition)
-        elif not partition.offline:
-            partition.log.awaits_others = False
 
     async def _lead_or_stand_aside(self, partition: Partition) -> None:
         """Follow the image anew: a damaged log serves nobody before the controller has heard of it."""
@@ -245,8 +230,6 @@ class MetadataFollower:
             isr=assigned.isr,
         )
         if was_leader:
-            if partition.has_log and not partition.offline:
-                partition.log.awaits_others = False
             self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.fetchers is not None:
             self.fetchers.follow(partition)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.replication.replica_selector import ReplicaSelector, ReplicaView
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.log.damage import UNKNOWN_END
 from kbroker.log.gathered_batches import SMALL_BATCH, GatheredBatches
 from kbroker.log.log_config import LogConfig
 from kbroker.log.producer_state import TV_UNKNOWN
 from kbroker.log.validation import AppendOrigin
-from kbroker.node.replicas.partition_events import ALL_BYTES, LogStorage, Progress
+from kbroker.node.replicas.partition_events import ALL_BYTES, Progress
 from kbroker.raft_metadata.image import DIR_LOST, NO_LEADER
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS
@@ -37,6 +36,26 @@ TRUSTED_SECONDS = 1.0
 """Between two times that a follower's doubts have a segment verified again."""
 
 
+class LogStorage(Protocol):
+    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``)."""
+
+    def open_log(self, partition: Partition) -> None:
+        """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        ...
+
+    def storage_failed(self, partition: Partition, error: BaseException) -> None:
+        """Take the log dir of the partition offline."""
+        ...
+
+    async def flush(self, partition: Partition) -> None:
+        """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
+        ...
+
+    def damaged(self, partition: Partition) -> None:
+        """Damage was found in the partition's log."""
+        ...
+
+
 class Partition:
     """One partition on this node: its state in replication, and its log.
 
@@ -53,18 +72,15 @@ class Partition:
         "_progress",
         "_storage",
         "_trusted_until",
-        "asked",
         "config",
         "is_internal",
         "is_new",
-        "is_told_lost",
         "on_write_failed",
         "read_only",
         "state",
         "topic_id",
         "topic_partition",
         "traffic",
-        "verified_from",
     )
 
     def __init__(
@@ -97,12 +113,6 @@ class Partition:
         self._trusted_until = 0.0
         self._damage_epoch = leader_epoch
         """The leader epoch in which the log's damage was news."""
-        self.asked: set[int] = set()
-        """Replicas that have given this leader's damaged log what they have of what is missing in it."""
-        self.verified_from = UNKNOWN_END
-        """The offset from which on the log was verified, for a damaged follower, which drops what it has from there."""
-        self.is_told_lost = False
-        """Whether the controller has taken note that the log is lost here, and was not told of a directory since."""
         self._is_told = False
         """Whether the controller has taken note of it since."""
         self.read_only = False
@@ -183,29 +193,7 @@ class Partition:
         members = {*assigned.isr, *assigned.elr}
         return self.is_damaged and assigned.leader == NO_LEADER and members == {self.state.local_id}
 
-    def wants_records_of(self, replica: int, offset: int) -> bool:
-        """Whether the log here may lack records that a replica has, which is about to drop its own from an offset on.
-
-        It lacks some that were not asked for yet, or is not verified from there on, which begins then.
-        """
-        if self.is_damaged and replica not in self.asked:
-            return True
-        if offset < self.verified_from:
-            self._storage.verify(self, offset)
-            return True
-        return False
-
-    def _ask_others(self, log: PartitionLog) -> None:
-        """Have what is missing be asked for from all other replicas (``hole_filler``)."""
-        self.asked.clear()
-        brokers = self._progress.image().brokers
-        others = (broker for broker in self.state.replicas if broker != self.state.local_id)
-        log.awaits_others = log.is_damaged and any(broker in brokers for broker in others)
-
-    def _on_damage(self, log: DurableLog) -> None:
-        if self.state.is_leader:
-            assert self._log is log
-            self._ask_others(self._log)
+    def _on_damage(self, _: DurableLog) -> None:
         self._damage_epoch, self._is_told = max(self._damage_epoch, self.state.leader_epoch), False
         self._storage.damaged(self)
 
@@ -247,7 +235,6 @@ class Partition:
         Otherwise the high watermark stays until the followers have fetched in this epoch.
         """
         state = self.state
-        self._ask_others(log)
         log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
         if state.maybe_advance_high_watermark(log.log_end_offset):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -24,31 +24,6 @@ if TYPE_CHECKING:
 
 ALL_BYTES = 2**63 - 1
 """As many as any waiting fetch may want."""
-
-
-class LogStorage(Protocol):
-    """The log dirs, as a partition uses them (``node.replicas.replica_log_dirs``). Each argument is a
-    ``node.replicas.partition.Partition``, which knows this module."""
-
-    def open_log(self, partition: Any) -> None:
-        """Find or make the partition's log, and attach it. ``ApiError`` KAFKA_STORAGE_ERROR."""
-        ...
-
-    def storage_failed(self, partition: Any, error: BaseException) -> None:
-        """Take the log dir of the partition offline."""
-        ...
-
-    async def flush(self, partition: Any) -> None:
-        """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
-        ...
-
-    def damaged(self, partition: Any) -> None:
-        """Damage was found in the partition's log."""
-        ...
-
-    def verify(self, partition: Any, offset: int) -> None:
-        """Have the partition's log verified from an offset on."""
-        ...
 
 
 class CheckpointRequests:

@@ -27,7 +27,7 @@ from kbroker.cores.replication.follower_state import (
 )
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer import GivenUp, Peer, UnsupportedByPeer
-from kbroker.node.replicas.follower_writer import FollowerWriter, log_of, whole_end
+from kbroker.node.replicas.follower_writer import FollowerWriter, log_of
 from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position, leader_bounds
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
@@ -98,9 +98,6 @@ class FetcherOwner(Protocol):
     def broker_epoch(self) -> Callable[[], int]:
         """Gives this broker's epoch."""
         ...
-
-    def address_of(self, broker: int, /) -> tuple[str, int] | None:
-        """Returns where a broker is, None if that is not known."""
 
     def unfollow(self, partition: Partition) -> None:
         """A partition cannot be followed any more."""
@@ -360,11 +357,7 @@ class LeaderFetcher:
         try:
             log = partition.log
             if not followed.begun:
-                followed.heals = log.is_damaged and self._writer.may_drop_damaged(partition)
-                if followed.heals and not followed.may_cut:
-                    return Position(followed, *whole_end(log), log.log_start_offset, False, True)
-                if followed.heals:
-                    self._writer.drop_damaged(partition)
+                followed.heals = log.is_damaged and self._writer.drop_damaged(partition)
                 action = begin(log_of(partition))
                 if action is not None:
                     self._writer.truncate(partition, action.offset)
@@ -385,9 +378,6 @@ class LeaderFetcher:
             return
         partition = followed.partition
         self._session.changed[key] = None
-        if position.is_damaged:
-            self._may_cut(followed, data)
-            return
         try:
             if partition.log.log_end_offset != position.fetch_offset:
                 return
@@ -409,15 +399,6 @@ class LeaderFetcher:
                 self._back_off(followed, action.error)
         except Exception as error:
             self._refused(followed, error)
-
-    def _may_cut(self, followed: Followed, data: PartitionData) -> None:
-        """Cut a damaged log back with the next fetch, unless the leader is to take what it lacks from there first."""
-        if data.has_holes:
-            self._set_aside(followed)
-        elif data.error_code and data.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._back_off(followed, ErrorCode.of(data.error_code))
-        else:
-            followed.may_cut, followed.attempts = True, 0
 
     def _cut_back(self, followed: Followed, offset: int) -> None:
         self._writer.truncate(followed.partition, offset)

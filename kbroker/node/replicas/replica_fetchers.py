@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kbroker.node.replicas.hole_filler import HoleFiller
 from kbroker.node.replicas.leader_session import Key
 from kbroker.node.replicas.replica_fetcher import LeaderFetcher
 
@@ -52,8 +51,7 @@ class ReplicaFetchers:
         self.checkpoints = checkpoints
         self.throttles = throttles
         self.broker_epoch = broker_epoch
-        self.address_of = address
-        self.hole_filler = HoleFiller(self)
+        self._address = address
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._by_key: dict[Key, LeaderFetcher] = {}
         self._epochs: dict[Key, tuple[Partition, int]] = {}
@@ -77,7 +75,7 @@ class ReplicaFetchers:
         if state.leader < 0 or partition.read_only:
             return
         self._epochs[key] = partition, state.leader_epoch
-        address = self.address_of(state.leader)
+        address = self._address(state.leader)
         if address is None:
             self._homeless[key] = partition
             return
@@ -106,7 +104,7 @@ class ReplicaFetchers:
                 self.clear(leader)
         moved = list(self._homeless.values())
         for leader, fetcher in list(self._fetchers.items()):
-            address = self.address_of(leader)
+            address = self._address(leader)
             if address is not None and address != fetcher.address:
                 moved += fetcher.followed
                 for partition in fetcher.followed:

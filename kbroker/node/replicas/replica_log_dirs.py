@@ -56,8 +56,6 @@ class ReplicaLogDirs:
         self._high_watermarks = high_watermarks
         self.on_damage: Callable[[Partition], None] = lambda partition: None
         """Called when damage was found in a partition's log (``node.replicas.metadata_follower``)."""
-        self.verify: Callable[[Partition, int], None] = lambda partition, offset: None
-        """Has a partition's log verified from an offset on (``node.replicas.metadata_follower``)."""
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Describe each log dir and the logs in it, as DescribeLogDirs answers; None wants all of them.

@@ -85,7 +85,6 @@ class ReplicaManager(PartitionTable):
             start_soon=self.start_soon,
         )
         self.log_dirs.on_damage = self.metadata.look_after_damage
-        self.log_dirs.verify = self.metadata.verify
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = []
         """Tasks that ``run`` starts; None once it has."""

@@ -136,30 +136,6 @@ async def bad_disks(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
-@scenario(log_roll_ms="2000", replica_high_watermark_checkpoint_interval_ms="500")
-async def disks_bad_apart(cluster: SimCluster) -> None:
-    """Every copy of a partition is damaged, each in another place: together they have all, and nothing is lost."""
-    rng = cluster.rng
-    partitions = await begin_transactions(cluster)
-    for _ in range(3):
-        await cluster.run_for(rng.uniform(2, 8))
-        await await_progress(cluster)
-        everything = cluster.all_partitions()
-        await cluster.await_full_isr(everything)
-        await kill_all(cluster)
-        for tp in everything:
-            copies = [node.batches(tp) for node in cluster.brokers]
-            common = sorted(copies[0].keys() & copies[1].keys() & copies[2].keys())
-            chosen = rng.sample(common, min(len(common), 3))
-            for number, batch in enumerate(chosen):
-                cluster.brokers[number % 3].flip_bit(*copies[number % 3][batch])
-        cluster.start_all()
-        await cluster.await_serving()
-        await _until_healed(cluster)
-        await await_progress(cluster)
-    await cluster.finish(partitions)
-
-
 async def _until_healed(cluster: SimCluster) -> None:
     """All is verified, and what is damaged is whole again, within two minutes."""
     for node in cluster.brokers:

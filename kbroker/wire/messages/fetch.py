@@ -34,7 +34,6 @@ class FetchPartition:
     replica_directory_id: UuidField = field("17+", tag=0, ignorable=True)
     high_watermark: Int64 = field("18+", tag=1, ignorable=True, default=9223372036854775807)
     is_doubted: Bool = field("12+", tag=FIRST_OWN_TAG, ignorable=True, default=False)
-    is_damaged: Bool = field("12+", tag=FIRST_OWN_TAG + 1, ignorable=True, default=False)
 
 
 @struct
@@ -65,7 +64,6 @@ class FetchRequest(Request["FetchResponse"]):
     topics: list[FetchTopic] = field()
     forgotten_topics_data: list[ForgottenTopic] = field("7+")
     rack_id: Str = field("11+", ignorable=True)
-    fills_holes: Bool = field("12+", tag=FIRST_OWN_TAG, ignorable=True, default=False)
 
 
 @struct
@@ -105,7 +103,6 @@ class PartitionData:
     aborted_transactions: list[AbortedTransaction] | None = field("4+", nullable="4+", ignorable=True)
     preferred_read_replica: Int32 = field("11+", default=-1)
     records: ResponseRecords | None = field(nullable="0+", default=None)
-    has_holes: Bool = field("12+", tag=FIRST_OWN_TAG, ignorable=True, default=False)
 
 
 @struct
