@@ -17,13 +17,14 @@ from kbroker.wire.schema import FieldSpec, TypeSpec, struct_spec
 from tests.node.node_harness import CLUSTER_ID, Client, batch
 from tests.node.quorum_harness import LISTENER, Quorum
 from tests.node.token_harness import user
+from tests.wire.wire_support import snake_case
 
 Told = Mapping[str, Any]
 
 RACKS = {1: "a", 2: "b", 3: "c", 4: "d"}
 
-ALL = {key: (API_KEYS[key].module, entry) for key, entry in registrations(BOTH).items()}
-"""All APIs that are served: the name of the module, and the row."""
+ALL = {key: (snake_case(API_KEYS[key].name), entry) for key, entry in registrations(BOTH).items()}
+"""All APIs that are served: the name, in Python's spelling, and the row."""
 
 
 def build(cls: type[Any], version: int, told: Told) -> Any:
@@ -682,7 +683,7 @@ CASES: dict[str, Callable[[World], list[Told]]] = {
         {"cluster_id": CLUSTER_ID, "current_leader_epoch": 0, "voter_id": 1, "voter_directory_id": world.uuid()}
     ],
 }
-"""By the API's module. Each request has an answer with content from one node or another."""
+"""By the API's name in Python's spelling. Each request has an answer with content from one node or another."""
 
 
 def _raft_topic() -> Told:

@@ -192,8 +192,8 @@ def test_who_looks_for_a_coordinator_is_told_nothing_of_controllers(tmp_path: Pa
 def mistakes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
     """Has an API's handler return something, or raise it."""
 
-    def make(module: str, outcome: Any) -> None:
-        entry = next(entry for entry in registrations(BOTH).values() if API_KEYS[entry.api_key].module == module)
+    def make(api: str, outcome: Any) -> None:
+        entry = next(entry for entry in registrations(BOTH).values() if API_KEYS[entry.api_key].name == api)
 
         async def handle(request: Any, ctx: Any) -> Any:
             if isinstance(outcome, BaseException):
@@ -221,7 +221,7 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_for_its_request_alone(
     async def main() -> None:
         async with quorum(tmp_path, initial=1, roles_of=ROLES) as cluster:
             await cluster.start(1, 2, 3)
-            mistakes("create_topics", bad)
+            mistakes("CreateTopics", bad)
             request = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
             active, broker = await cluster.controller_client(1), await cluster.node(2).connect()
             heartbeats = cluster.nodes[2].metadata.client.channels._pools[Purpose.STANDING]
@@ -245,7 +245,7 @@ def test_a_handler_that_fails_is_an_error_where_its_api_says_errors(
     async def main() -> None:
         async with quorum(tmp_path, initial=1, roles_of=ROLES) as cluster:
             await cluster.start(1, 2, 3)
-            mistakes("create_topics", LookupError("a mistake"))
+            mistakes("CreateTopics", LookupError("a mistake"))
             request = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
             active, broker = await cluster.controller_client(1), await cluster.node(2).connect()
             code = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -267,7 +267,7 @@ def test_a_broker_is_missed_at_once_whatever_its_clients_ask(
         options = {"broker_session_timeout_ms": "60000", "broker_heartbeat_interval_ms": "30000"}
         async with quorum(tmp_path, initial=1, roles_of=ROLES, properties=options, budgets=budgets) as cluster:
             await cluster.start(1, 2, 3)
-            mistakes("describe_quorum", CloseConnection("a mistake"))
+            mistakes("DescribeQuorum", CloseConnection("a mistake"))
             closed = 0
             handle = registrations(BOTH)[DESCRIBE_QUORUM].handle
 
