@@ -19,7 +19,7 @@ OF_NODES = (
     "runtime",
     "tools.cli.storage",
     "tools.cli.container",
-    "tools.cli.cores",
+    "tools.cli.node_per_core",
     "tools.cli.data_owners",
 )
 """Where a FatalError concerns a node; those of the configuration name the property, those of commands are answers."""

@@ -61,7 +61,8 @@ LOOKS: dict[str, tuple[str, ...]] = {
 """Commands that look at a cluster, and what else they are told."""
 
 OTHERS = {
-    *("topic create", "topic alter", "topic delete", "topic truncate", "produce", "import", "replay"),
+    *("topic create", "topic alter", "topic delete", "topic truncate", "topic move", "topic elect"),
+    *("produce", "import", "replay", "cluster drain", "cluster restart", "cluster unregister"),
     *("group reset", "group delete", "txn abort", "config set", "config unset", "user add", "user delete"),
     *("token create", "token renew", "token expire", "acl add", "acl delete", "quota set", "quota delete"),
     *("table follow", "table run", "table list", "table describe"),

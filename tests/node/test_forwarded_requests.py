@@ -176,7 +176,7 @@ def test_who_looks_for_a_coordinator_is_told_nothing_of_controllers(tmp_path: Pa
     async def create_topics(topics: Any) -> Any:
         raise error
 
-    image = SimpleNamespace(topics=SimpleNamespace(by_name={}))
+    image = SimpleNamespace(topics=SimpleNamespace(by_name={}), brokers={}, controllers={})
     metadata = SimpleNamespace(is_alone=False, image=image, create_topics=create_topics)
     services = SimpleNamespace(metadata=metadata, config=configuration(tmp_path))
 
