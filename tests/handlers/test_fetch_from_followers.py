@@ -16,7 +16,7 @@ from tests.node.node_harness import batch, produce_request, run, running_node
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_follower_with_a_hole_serves_no_consumer(tmp_path: Path, is_damaged: bool) -> None:
-    """A replica that stands aside for its damage, or is yet to be healed, serves no consumer: one would pass what the leader may have."""
+    """A damaged replica that does not lead serves no consumer, who would pass what the leader may have."""
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
