@@ -275,16 +275,15 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
 
 
 _WITHOUT_SEGMENTS = (PARTITION_METADATA, TOPIC_ID_COPY, DAMAGE, LEADER_EPOCHS)
-"""Names, or the beginnings of temporary ones, that a log has before its first segment, or when a power cut has left
-none."""
+"""Names, or the beginnings of temporary ones, of a log that has no segment yet, or none after a power cut."""
 
 
 def _why_no_log(names: list[str]) -> str | None:
     """The reason why a directory with these names in it is no log of this node; ``None`` if it may be one."""
     if is_log_dir(names):
         return "is a log directory itself"
-    ends = (*SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX)
-    if names and not any(name.startswith(_WITHOUT_SEGMENTS) or name.endswith(ends) for name in names):
+    suffixes = *SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX
+    if names and not any(name.startswith(_WITHOUT_SEGMENTS) or name.endswith(suffixes) for name in names):
         return "has no log in it"
     return None
 
