@@ -140,8 +140,8 @@ class LeaderEpochs:
 
     @classmethod
     def read(cls, disk: Disk, directory: str) -> LeaderEpochs | None:
-        """Read the checkpoint file; ``None`` if there is none, or one in which nothing is written.
-        ``CorruptCheckpoint`` if it cannot be right."""
+        """Read the checkpoint file; ``None`` if there is none, or an empty one. ``CorruptCheckpoint`` if it cannot be
+        right."""
 
         def parse(words: list[str]) -> tuple[int, int]:
             epoch, offset = map(int, words)
@@ -154,7 +154,7 @@ class LeaderEpochs:
         epochs = cls(entries or ())
         if entries and epochs.entries != entries:
             raise CorruptCheckpoint(f"{path}: its epochs and offsets do not grow")
-        return epochs if entries else None
+        return None if entries is None else epochs
 
 
 def read_epochs(disk: Disk, directory: str) -> LeaderEpochs | None:

@@ -249,7 +249,7 @@ class _Recovery:
         try:
             self.log_end_offset = segment.scan_tail()
             last, _ = segment.headers_around(self.log_end_offset)
-            if last is None or self._known_epochs is None or self._fits_the_epochs(last, self._known_epochs):
+            if last is None or not self._known_epochs or self._fits_the_epochs(last, self._known_epochs):
                 return
         except CorruptIndex as error:
             logger.warning("%s; rebuilding it", error)

@@ -211,3 +211,29 @@ LogMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestLogModel = LogMachine.TestCase
+
+
+def started() -> LogMachine:
+    machine = LogMachine()
+    machine.start(seed=0, segment_bytes=1100, interval=0)
+    machine.append(count=1, producer=False, size=0)
+    return machine
+
+
+def test_two_power_cuts_leave_no_segment_but_the_note_of_what_is_missing() -> None:
+    machine = started()
+    machine.checkpoint()
+    machine.power_cut(lose_all=False)
+    machine.disk.crash(lose_all=True)
+    assert machine.disk.list_dir("/data/topic-0") == ["damage.json"]
+    machine.power_cut(lose_all=True)
+    machine.all_is_there()
+    assert [(each.start_offset, each.end_offset) for each in machine.log.damage] == [(0, 1)]
+
+
+def test_a_log_whose_records_were_all_deleted_has_the_same_epochs_after_each_stop() -> None:
+    machine = started()
+    machine.delete_records(share=1.0)
+    for _ in range(3):
+        machine.stop_and_start()
+        machine.all_is_there()

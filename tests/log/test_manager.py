@@ -402,6 +402,23 @@ def test_what_was_renamed_for_removal_goes_after_a_restart() -> None:
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
 
 
+@pytest.mark.parametrize(
+    "name", ["damage.json", "damage.json.tmp", "leader-epoch-checkpoint", "00000000000000000000.log.set-aside"]
+)
+def test_a_log_of_which_a_power_cut_left_no_segment_is_opened(name: str) -> None:
+    disk = FakeDisk()
+    start(disk).close()
+    disk.make_dirs(f"/data/{C}")
+    disk.write_bytes(f"/data/{C}/{name}", b"")
+    manager = start(disk)
+    fill(manager, C, b"x")
+    log = manager.get_log(C)
+    assert log is not None
+    assert read_all(log) == [(0, b"x")]
+    assert log.is_damaged == (name == "damage.json"), "of what it said nobody knows anything"
+    assert disk.exists(f"/data/{C}/{name}")
+
+
 def test_strays_are_set_aside() -> None:
     disk = FakeDisk()
     manager = start(disk)

@@ -143,6 +143,10 @@ def test_the_epoch_file(disk: FakeDisk) -> None:
     again = LeaderEpochs.read(disk, "/d")
     assert again is not None
     assert (again.entries, again.latest, again.dirty) == (epochs.entries, 5, False)
+    LeaderEpochs().write(disk, "/d", sync=True)
+    again = LeaderEpochs.read(disk, "/d")
+    assert again is not None, "it says that there are none"
+    assert again.entries == []
     disk.write_bytes("/d/leader-epoch-checkpoint", b"0\n1\n-3 0\n")
     with pytest.raises(CorruptCheckpoint):
         LeaderEpochs.read(disk, "/d")

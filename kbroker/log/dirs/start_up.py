@@ -28,11 +28,13 @@ from kbroker.log.checkpoint_files import (
     read_topic_id_copy,
     remove_clean_shutdown,
 )
+from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.log.damage import UNKNOWN_END, Damage, note
 from kbroker.log.dirs.removals import MarkedDirectories
 from kbroker.log.disk import Disk, OsDisk
-from kbroker.log.file_names import SEGMENT_SUFFIXES
+from kbroker.log.file_names import SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX
 from kbroker.log.full_disk import is_no_room
+from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import (
     DELETE_SUFFIX,
@@ -272,15 +274,16 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
     return work
 
 
-_OF_NEW_LOGS = (PARTITION_METADATA, TOPIC_ID_COPY)
-"""Names, or the beginnings of temporary ones, that a directory has before its first segment."""
+_WITHOUT_SEGMENTS = (PARTITION_METADATA, TOPIC_ID_COPY, DAMAGE, LEADER_EPOCHS)
+"""Names, or the beginnings of temporary ones, of a log that has no segment yet, or none after a power cut."""
 
 
 def _why_no_log(names: list[str]) -> str | None:
     """The reason why a directory with these names in it is no log of this node; ``None`` if it may be one."""
     if is_log_dir(names):
         return "is a log directory itself"
-    if names and not any(name.startswith(_OF_NEW_LOGS) or name.endswith(SEGMENT_SUFFIXES) for name in names):
+    suffixes = *SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX
+    if names and not any(name.startswith(_WITHOUT_SEGMENTS) or name.endswith(suffixes) for name in names):
         return "has no log in it"
     return None
 
