@@ -372,6 +372,32 @@ def test_a_log_is_truncated_at_damage_and_behind_it() -> None:
                 read_all(log)
 
 
+@pytest.mark.parametrize("where", ["in the middle", "at the end"])
+def test_what_is_there_twice_goes_with_a_truncation_to_the_damage(where: str) -> None:
+    """No offset is missing, and the next segment begins where the log is cut."""
+    disk = written(clean=True)
+    path = logs(disk)[1]
+    data = disk.read_bytes(path)
+    _, second, *_ = walk_headers(data)
+    last = list(walk_headers(data))[-1][0]
+    disk.open(path).write_at(0, [data[: second[0]] + data if where == "in the middle" else data + data[last:]])
+    log = log_of(start(disk))
+    log.damaged(CorruptSegment(path, second[0] if where == "in the middle" else len(data), "it is there twice"))
+    (damage,) = log.damage
+    assert damage.is_in_log and "nothing is missing" in str(damage)
+    log.truncate_to(damage.start_offset)
+    assert log.log_end_offset == damage.start_offset
+    for number, value in VALUES[log.log_end_offset :]:
+        assert append(log, [value], timestamp=NOW + number) == number
+    log.healed()
+    log.doubt(0)
+    assert read_all(log) == VALUES
+    log.close()
+    again = open_log(disk, CONFIG, leaves_holes=True)
+    assert read_all(again) == VALUES
+    assert not again.is_damaged and not again.cuts
+
+
 def test_nothing_damaged_is_given_away_and_what_was_verified_is_not_read_again() -> None:
     disk = FakeDisk()
     log = open_log(disk, ONE_SEGMENT)
@@ -511,8 +537,9 @@ def test_a_file_that_cannot_be_read_says_that_nothing_is_whole() -> None:
         assert open_log(disk).is_damaged, content
 
 
-@pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("bit", [4, 0], ids=["too high", "too low"])
+@pytest.mark.parametrize(
+    ("number", "bit"), [(-1, 4), *((number, bit) for number in range(4) for bit in (4, 0))], ids=str
+)
 def test_a_wrong_leader_epoch_is_noted_where_the_scrubber_sees_it(number: int, bit: int) -> None:
     """It hands over the place of the first batch whose epoch is below the one before."""
     disk = FakeDisk()

@@ -83,7 +83,7 @@ def find_damaged(segment: Segment, position: int, end_offset: int | None = None)
     for start in sorted({entry[1] if entry is not None else 0, 0}, reverse=True):
         for item in walk(segment.log_file(), segment.size, bounds, position=start):
             if isinstance(item, Damaged) and item.end >= position:
-                if item.position == start != position:
+                if start and item.position == start != position:
                     break  # the index led astray
                 return item
             if item.position > position:
