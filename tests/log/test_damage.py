@@ -15,7 +15,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import Uuid
-from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.batch_header import BatchHeader, walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
 from tests.log.test_compaction import end_txn, put
 
@@ -372,30 +372,50 @@ def test_a_log_is_truncated_at_damage_and_behind_it() -> None:
                 read_all(log)
 
 
-@pytest.mark.parametrize("where", ["in the middle", "at the end"])
-def test_what_is_there_twice_goes_with_a_truncation_to_the_damage(where: str) -> None:
-    """No offset is missing, and the next segment begins where the log is cut."""
+def batches_in(log: PartitionLog) -> list[tuple[int, BatchHeader]]:
+    """What stands in the segments, whether readers see it or not."""
+    return [each for segment in log.segments for each in walk_headers(log.disk.read_bytes(segment.path))]
+
+
+DOUBLES = pytest.mark.parametrize("where", ["in the middle", "at the end", "before the next segment"])
+
+
+def doubled(where: str) -> PartitionLog:
+    """A log with damage at which no offset is missing: something of it is there twice."""
     disk = written(clean=True)
     path = logs(disk)[1]
     data = disk.read_bytes(path)
-    _, second, *_ = walk_headers(data)
-    last = list(walk_headers(data))[-1][0]
-    disk.open(path).write_at(0, [data[: second[0]] + data if where == "in the middle" else data + data[last:]])
+    _, (second, _), *_, (last, _) = walk_headers(data)
+    whole = second if where == "in the middle" else len(data)
+    double = {"in the middle": data[:second], "at the end": data[last:]}.get(where, disk.read_bytes(logs(disk)[2]))
+    disk.open(path).write_at(whole, [double + data[whole:]])
     log = log_of(start(disk))
-    log.damaged(CorruptSegment(path, second[0] if where == "in the middle" else len(data), "it is there twice"))
+    log.damaged(CorruptSegment(path, whole, "it is there twice"))
     (damage,) = log.damage
     assert damage.is_in_log and "nothing is missing" in str(damage)
+    return log
+
+
+@DOUBLES
+def test_what_is_there_twice_is_taken_out(where: str) -> None:
+    log = doubled(where)
+    make_holes(log)
+    assert not log.is_damaged
+    assert read_all(log) == VALUES
+    assert [header.base_offset for _, header in batches_in(log)] == list(range(COUNT))
+
+
+@DOUBLES
+def test_what_is_there_twice_goes_with_a_truncation_to_the_damage(where: str) -> None:
+    """The next segment may begin where the log is cut."""
+    log = doubled(where)
+    (damage,) = log.damage
     log.truncate_to(damage.start_offset)
     assert log.log_end_offset == damage.start_offset
     for number, value in VALUES[log.log_end_offset :]:
         assert append(log, [value], timestamp=NOW + number) == number
-    log.healed()
-    log.doubt(0)
     assert read_all(log) == VALUES
-    log.close()
-    again = open_log(disk, CONFIG, leaves_holes=True)
-    assert read_all(again) == VALUES
-    assert not again.is_damaged and not again.cuts
+    assert [header.base_offset for _, header in batches_in(log)] == list(range(COUNT))
 
 
 def test_nothing_damaged_is_given_away_and_what_was_verified_is_not_read_again() -> None:
