@@ -226,13 +226,18 @@ class _Cleaner:
                 if at + length > len(chunk):
                     chunk, start, at = self._read(file, size - position, position, length), position, 0
                 check_crc(chunk, at, header)
-                misfit = Bounds(next_offset, limit, epoch=epoch).misfit(header)
-                if misfit is not None:
-                    raise CorruptRecord(misfit)
+                base, latest = header.base_offset, header.partition_leader_epoch
+                last = base + header.last_offset_delta
+                if not next_offset <= base <= last <= limit or latest < epoch:  # seldom: it costs a fifth of a round
+                    misfit = Bounds(next_offset, limit, epoch=epoch).misfit(header)
+                    if misfit is not None:
+                        raise CorruptRecord(misfit)
             except CorruptRecord as error:
                 raise CorruptSegment(path, position, str(error)) from error
             yield _Batch(chunk, at, header, path, position)
-            next_offset, epoch = header.next_offset, max(epoch, header.partition_leader_epoch)
+            next_offset = last + 1
+            if latest > epoch:
+                epoch = latest
             position += length
 
     def _read(self, file: DiskFile, available: int, position: int, needed: int = 0) -> bytes:
