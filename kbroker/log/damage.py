@@ -47,6 +47,8 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         """For a person: what is missing, and why."""
+        if self.start_offset >= self.end_offset:
+            return f"nothing is missing before offset {self.end_offset}, but bytes there do not belong: {self.reason}"
         return f"offsets {self.start_offset} to {self.end_offset - 1} are missing: {self.reason}"
 
 

@@ -13,7 +13,7 @@ from kbroker.log.disk import Disk
 from kbroker.log.segments.batch_walk import Damaged, walk
 from kbroker.log.segments.cleaned_segment import CleanedSegment, discard_cleaned
 from kbroker.log.segments.segment import Segment
-from kbroker.log.segments.segment_recovery import bounds_of, keep_bytes, write_around
+from kbroker.log.segments.segment_recovery import keep_bytes, open_bounds_of, write_around
 
 
 class HolesTask:
@@ -45,7 +45,7 @@ class HolesTask:
             found, name = [], os.path.basename(segment.path)
             damaged = [
                 item
-                for item in walk(segment.log_file(), segment.size, bounds_of(segment, segment.base_offset, following))
+                for item in walk(segment.log_file(), segment.size, open_bounds_of(segment, following))
                 if isinstance(item, Damaged)
             ]
             for each in damaged:

@@ -321,7 +321,7 @@ class PartitionLog(MendedLog):
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)
             return False
-        cut = truncation.find_cut(self._list, offset) if offset > self.log_start_offset else None
+        cut = truncation.find_cut(self._list, offset, self._damage) if offset > self.log_start_offset else None
         if cut is None or cut.end_offset < self.log_start_offset:
             # Nothing that may be read is left; the batch that goes may be the first one.
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)

@@ -5,10 +5,13 @@ Works on the segments and the producers' snapshots; ``PartitionLog.truncate_to``
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.damage import Damage
 from kbroker.log.producer_state import ProducerStateManager
+from kbroker.log.segments.batch_walk import Damaged
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
@@ -27,18 +30,33 @@ class Cut(NamedTuple):
     """The log's end afterwards. It is below the wanted offset if that lies inside a batch, which goes whole."""
 
 
-def find_cut(segment_list: SegmentList, offset: int) -> Cut:
-    """Find the batch that holds ``offset``, or damage on the way there. ``ApiError`` CORRUPT_MESSAGE."""
-    segment = segment_list.segments[bisect_right(segment_list.bases, offset) - 1]
+def find_cut(segment_list: SegmentList, offset: int, damage: Iterable[Damage] = ()) -> Cut:
+    """Find the batch that holds ``offset``, or damage on the way there. ``ApiError`` CORRUPT_MESSAGE.
+
+    Bytes that are ``damage`` from ``offset`` on go, too: of what is there twice, they may come before the batch.
+    """
+    segments, bases = segment_list.segments, segment_list.bases
+    before = bisect_left(bases, offset) - 1
+    for each in damage:
+        if each.is_in_log and each.start_offset == offset and before >= 0:
+            following = bases[before + 1] if before + 1 < len(bases) else None
+            found = find_damaged(segments[before], each.position, following)
+            if found is not None and found.start_offset == offset:
+                return _cut_at(segments[before], found)
+    segment = segments[bisect_right(bases, offset) - 1]
     try:
         batch = segment.locate(offset)
     except CorruptSegment as error:
         damaged = find_damaged(segment, error.position)
         if damaged is None:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-        position, start = damaged.position, damaged.start_offset
-        batch = LocatedBatch(position, segment.size - position, start, start)
+        return _cut_at(segment, damaged)
     return Cut(segment, batch, offset if batch is None else min(offset, batch.base_offset))
+
+
+def _cut_at(segment: Segment, damaged: Damaged) -> Cut:
+    position, start = damaged.position, damaged.start_offset
+    return Cut(segment, LocatedBatch(position, segment.size - position, start, start), start)
 
 
 def cut_off(segment_list: SegmentList, producers: ProducerStateManager, cut: Cut) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from kbroker.errors import ErrorCode
 from kbroker.log.compaction.cleanable import LogToClean, filthiest, log_to_clean, make_job
 from kbroker.log.compaction.compactor import compact, group_segments
 from kbroker.log.compaction.job import CompactionResult, SegmentToClean
@@ -39,6 +40,7 @@ def put(
     producer_id: int = -1,
     sequence: int = -1,
     transactional: bool = False,
+    leader_epoch: int = 0,
 ) -> int:
     """Append one batch of (key, value); its first offset."""
     data = build_batch(
@@ -55,7 +57,7 @@ def put(
         guard = log.producers.maybe_start_verification(producer_id, sequence, 0, False, timestamp)
         info = log.append_as_leader(bytearray(data), 0, now_ms=timestamp, origin=origin, verification_guard=guard)
     else:
-        info = log.append_as_leader(bytearray(data), 0, now_ms=timestamp, origin=origin)
+        info = log.append_as_leader(bytearray(data), leader_epoch, now_ms=timestamp, origin=origin)
     return info.first_offset
 
 
@@ -201,7 +203,7 @@ def test_timestamps_and_headers_survive_in_a_batch_that_loses_records() -> None:
         ]
     )
     log.append_as_leader(bytearray(data), 7, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
-    put(log, [(b"b", b"2")])
+    put(log, [(b"b", b"2")], leader_epoch=7)
     seal(log)
     clean(log)
     (header, inside), *_ = batches(log)
@@ -384,6 +386,33 @@ def test_damage_is_told_and_nothing_changes() -> None:
     with pytest.raises(CorruptSegment, match=r"00000\.log: at byte"):
         compact(job, log.disk)
     assert not [name for name in log.disk.list_dir(log.directory) if name.endswith(".cleaned")]
+
+
+@pytest.mark.parametrize("way", ["another segment", "and another segment", "another epoch"])
+def test_batches_of_another_place_are_not_taken_for_compacted_ones(way: str) -> None:
+    """Each has its checksum; what stood in their place would be gone, as if it had been compacted."""
+    log = open_log(config=CONFIG)
+    assert isinstance(log.disk, FakeDisk)
+    for i in range(150):
+        put(log, [(b"%d" % i, b"x")])
+    seal(log)
+    log.flush()
+    first, second = log.segments[:2]
+    other = log.disk.read_bytes(second.path)
+    if way == "another epoch":
+        log.disk.flip_bit(first.path, 15 * 8 + 2)
+    else:
+        first.append([other], [header for _, header in walk_headers(other)])
+        if way == "another segment":
+            log.disk.open(first.path).write_at(0, [other])
+            first.set_size(len(other))
+    found = to_clean(log)
+    assert found is not None
+    job = make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=4096)
+    with pytest.raises(CorruptSegment) as error:
+        compact(job, log.disk)
+    assert log.damaged(error.value).code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert log.damage[0].segment == "00000000000000000000.log"
 
 
 def test_what_changed_meanwhile_is_not_replaced() -> None:

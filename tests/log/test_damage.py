@@ -15,7 +15,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import Uuid
-from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.batch_header import BatchHeader, walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
 from tests.log.test_compaction import end_txn, put
 
@@ -372,6 +372,52 @@ def test_a_log_is_truncated_at_damage_and_behind_it() -> None:
                 read_all(log)
 
 
+def batches_in(log: PartitionLog) -> list[tuple[int, BatchHeader]]:
+    """What stands in the segments, whether readers see it or not."""
+    return [each for segment in log.segments for each in walk_headers(log.disk.read_bytes(segment.path))]
+
+
+DOUBLES = pytest.mark.parametrize("where", ["in the middle", "at the end", "before the next segment"])
+
+
+def doubled(where: str) -> PartitionLog:
+    """A log with damage at which no offset is missing: something of it is there twice."""
+    disk = written(clean=True)
+    path = logs(disk)[1]
+    data = disk.read_bytes(path)
+    _, (second, _), *_, (last, _) = walk_headers(data)
+    whole = second if where == "in the middle" else len(data)
+    double = {"in the middle": data[:second], "at the end": data[last:]}.get(where, disk.read_bytes(logs(disk)[2]))
+    disk.open(path).write_at(whole, [double + data[whole:]])
+    log = log_of(start(disk))
+    log.damaged(CorruptSegment(path, whole, "it is there twice"))
+    (damage,) = log.damage
+    assert damage.is_in_log and "nothing is missing" in str(damage)
+    return log
+
+
+@DOUBLES
+def test_what_is_there_twice_is_taken_out(where: str) -> None:
+    log = doubled(where)
+    make_holes(log)
+    assert not log.is_damaged
+    assert read_all(log) == VALUES
+    assert [header.base_offset for _, header in batches_in(log)] == list(range(COUNT))
+
+
+@DOUBLES
+def test_what_is_there_twice_goes_with_a_truncation_to_the_damage(where: str) -> None:
+    """The next segment may begin where the log is cut."""
+    log = doubled(where)
+    (damage,) = log.damage
+    log.truncate_to(damage.start_offset)
+    assert log.log_end_offset == damage.start_offset
+    for number, value in VALUES[log.log_end_offset :]:
+        assert append(log, [value], timestamp=NOW + number) == number
+    assert read_all(log) == VALUES
+    assert [header.base_offset for _, header in batches_in(log)] == list(range(COUNT))
+
+
 def test_nothing_damaged_is_given_away_and_what_was_verified_is_not_read_again() -> None:
     disk = FakeDisk()
     log = open_log(disk, ONE_SEGMENT)
@@ -511,8 +557,9 @@ def test_a_file_that_cannot_be_read_says_that_nothing_is_whole() -> None:
         assert open_log(disk).is_damaged, content
 
 
-@pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("bit", [4, 0], ids=["too high", "too low"])
+@pytest.mark.parametrize(
+    ("number", "bit"), [(-1, 4), *((number, bit) for number in range(4) for bit in (4, 0))], ids=str
+)
 def test_a_wrong_leader_epoch_is_noted_where_the_scrubber_sees_it(number: int, bit: int) -> None:
     """It hands over the place of the first batch whose epoch is below the one before."""
     disk = FakeDisk()

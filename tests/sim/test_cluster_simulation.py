@@ -102,8 +102,9 @@ def test_the_same_seed_takes_the_same_course(name: str) -> None:
     assert run_cluster_scenario(name, 1000) == first
 
 
-def test_the_order_of_hashes_changes_nothing() -> None:
-    code = "from kbroker.sim.cluster_scenarios import *; print(run_cluster_scenario('cluster-leader-killed', 7))"
+@pytest.mark.parametrize(("name", "seed"), [("cluster-leader-killed", 7), ("cluster-bad-disks", 0)])
+def test_the_order_of_hashes_changes_nothing(name: str, seed: int) -> None:
+    code = f"from kbroker.sim.cluster_scenarios import *; print(run_cluster_scenario({name!r}, {seed}))"
     digests = set()
     for hash_seed in ("1", "2"):
         environment = dict(os.environ, PYTHONHASHSEED=hash_seed)

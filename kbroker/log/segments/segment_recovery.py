@@ -35,6 +35,13 @@ def bounds_of(segment: Segment, next_offset: int, end_offset: int | None = None,
     return Bounds(next_offset, segment.base_offset + MAX_RELATIVE_OFFSET, end_offset, epoch)
 
 
+def open_bounds_of(segment: Segment, following: int | None) -> Bounds:
+    """Returns what a batch of a segment may be that is in use: no offset is one of the next segment, which begins at
+    ``following``."""
+    bounds = bounds_of(segment, segment.base_offset)
+    return bounds if following is None else bounds._replace(limit=min(bounds.limit, following - 1))
+
+
 def recover_segment(
     segment: Segment,
     bounds: Bounds,
@@ -75,7 +82,7 @@ def find_damaged(segment: Segment, position: int, end_offset: int | None = None)
 
     Batches of offsets from ``end_offset`` on, where the next segment begins, are another segment's.
     """
-    bounds = bounds_of(segment, segment.base_offset, end_offset)
+    bounds = open_bounds_of(segment, end_offset)
     try:
         entry = segment.offset_index.floor_by_value(position - 1)
     except CorruptIndex:
@@ -83,7 +90,7 @@ def find_damaged(segment: Segment, position: int, end_offset: int | None = None)
     for start in sorted({entry[1] if entry is not None else 0, 0}, reverse=True):
         for item in walk(segment.log_file(), segment.size, bounds, position=start):
             if isinstance(item, Damaged) and item.end >= position:
-                if item.position == start != position:
+                if start and item.position == start != position:
                     break  # the index led astray
                 return item
             if item.position > position:

@@ -292,7 +292,7 @@ class BrokerLifecycle:
 
     def _log_ends(self) -> Iterator[LogEndData]:
         """Returns what this broker has of partitions of which no replica is known to have everything."""
-        for topic_id, index in self._asked:
+        for topic_id, index in sorted(self._asked):
             tp = TopicPartition(self._metadata.image.topics.by_id[topic_id].name, index)
             log = self._log_manager.log_of(tp)
             if log is not None:
