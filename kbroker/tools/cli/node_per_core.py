@@ -149,6 +149,18 @@ def _partitions_of_brokers(config: BrokerConfig) -> Counter[int] | None:
     return Counter(broker for each in partitions for broker in each.replicas)
 
 
+def _partitions(directory: str) -> int:
+    from kbroker.log.log_dir import parse_log_dir_name
+    from kbroker.types import METADATA_TOPIC
+
+    try:
+        with os.scandir(directory) as entries:
+            found = [parse_log_dir_name(entry.name) for entry in entries if entry.is_dir()]
+    except OSError:
+        return 0
+    return sum(each is not None and each.topic != METADATA_TOPIC for each in found)
+
+
 def run_machine(
     arguments: argparse.Namespace,
     properties: Mapping[str, str],

@@ -43,7 +43,7 @@ def move_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--brokers",
         metavar="IDS",
-        help="the brokers that have the replicas afterwards: 1,2,5-7 (with --replicas, default: all that take new ones)",
+        help="the brokers that have the replicas afterwards: 1,2,5-7 (with -r by default: all that take new ones)",
     )
     parser.add_argument(
         "-r", "--replicas", type=positive, metavar="N", help="replicas of each partition (default: as many as now)"
