@@ -227,7 +227,7 @@ def drain(arguments: argparse.Namespace) -> int:
         elif arguments.dry_run:
             print_json({"broker": broker, "drained": False, "moves": moves})
         elif confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
-            with _cordoned(client, broker):
+            with cordoned(client, broker):
                 _carry_out(client, plan)
             if arguments.json:
                 print_json({"broker": broker, "drained": True, "moves": moves})
@@ -237,7 +237,7 @@ def drain(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _cordoned(client: Client, broker: int) -> Iterator[None]:
+def cordoned(client: Client, broker: int) -> Iterator[None]:
     """Have a broker get no new partitions from now on; as before, if what is done then is refused."""
     from kbroker.client import ResponseError
     from kbroker.client.configs import (
