@@ -115,7 +115,7 @@ def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> Non
 
 
 def _partitions_of_brokers(config: BrokerConfig) -> Counter[int] | None:
-    """How many partitions have a replica on each broker; None if the metadata log of the node cannot tell.
+    """Returns how many partitions each broker has a replica of; None if the metadata log of the node cannot tell.
 
     Only reads. A partition may be a broker's without a directory there: the first record makes it.
     """
