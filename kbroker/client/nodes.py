@@ -142,6 +142,19 @@ def describe_log_dirs(client: Client, node_ids: list[int] | None = None) -> dict
     return responses
 
 
+def brokers_open_to_new(client: Client) -> dict[int, str | None]:
+    """The brokers that may be given replicas, with their racks: neither fenced, nor all log directories cordoned."""
+    racks = {each.id: each.rack for each in describe_cluster(client).brokers if not each.fenced}
+    responses = client.ask_nodes(dict.fromkeys(racks, DescribeLogDirsRequest(topics=[])))
+    for node_id, response in responses.items():
+        refuse(response.error_code, f"broker {node_id}")
+    return {
+        node_id: rack
+        for node_id, rack in racks.items()
+        if any(not each.error_code and not each.is_cordoned for each in responses[node_id].results)
+    }
+
+
 def scrub(client: Client, node_ids: list[int] | None = None, *, begin: bool) -> dict[tuple[int, str], Scrub | None]:
     """Returns how far brokers (all, or some) are with scrubbing, by broker and log directory; ``begin``: they begin.
 

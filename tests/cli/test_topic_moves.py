@@ -76,8 +76,9 @@ def test_a_partition_gets_more_replicas(cluster: RunningCluster, kb: Run) -> Non
         (["--brokers", "7"], "broker 7 is not there: choose others"),
         (["--brokers", "1", "-r", "2"], "2 replicas need as many brokers, and 1 are chosen"),
         (["--brokers", "one"], "--brokers are numbers such as 0,2,5-7"),
-        ([], "give --brokers, or --cancel"),
-        (["--brokers", "1", "--cancel"], "give --brokers, or --cancel"),
+        ([], "give --brokers or --replicas, or --cancel"),
+        (["--brokers", "1", "--cancel"], "give --brokers or --replicas, or --cancel"),
+        (["-r", "4"], "4 replicas need as many brokers"),
     ],
 )
 def test_what_cannot_be_moved_is_said(cluster: RunningCluster, kb: Run, arguments: list[str], said: str) -> None:

@@ -8,8 +8,8 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -165,8 +165,9 @@ def drain_arguments(parser: argparse.ArgumentParser) -> None:
 DRAIN_DETAILS: Final = f"""\
 Its replicas go to other brokers, those of its own rack first where that has no other replica of the
 partition, {_AT_ONCE} partitions at a time. The broker gets no new ones ({CORDONED}=* is set for it;
-kbroker config unset broker ID {CORDONED} takes that back). Ended before its time, the command
-can be given again."""
+kbroker config unset broker ID {CORDONED} takes that back). Brokers that have it set get none of the replicas.
+If a move is refused, the broker gets new ones as before. Ended before its time, the command can be
+given again."""
 
 
 def plan_drain(
@@ -184,26 +185,35 @@ def plan_drain(
         used = {racks.get(each) for each in current if each != broker}
         free = [each for each in racks if each != broker and each not in current]
         if not free:
-            raise FatalError(f"{partition} has {len(current)} replicas, and no other broker can have one of them")
+            raise FatalError(
+                f"{partition} has {len(current)} replicas, and no other broker can have one of them:"
+                f" {_advice(racks, partition, current, broker)}"
+            )
         best = min(free, key=lambda each: (racks[each] in used, racks[each] != racks.get(broker), held[each], each))
         held[best] += 1
         plan[partition] = [best if each == broker else each for each in current]
     return plan
 
 
+def _advice(racks: Mapping[int, str | None], partition: TopicPartition, current: Sequence[int], broker: int) -> str:
+    if len(current) == 1:
+        return f"start one, or let one take new partitions again: kbroker config unset broker ID {CORDONED}"
+    rest = ",".join(map(str, sorted({*racks, *current} - {broker})))
+    return f"have fewer, kbroker topic move {partition.topic} --brokers {rest} -r {len(current) - 1}"
+
+
 def drain(arguments: argparse.Namespace) -> int:
     """Move everything away from a broker."""
-    from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
-    from kbroker.client.nodes import describe_cluster
+    from kbroker.client.nodes import brokers_open_to_new, describe_cluster
     from kbroker.client.topics import list_topics
     from kbroker.tools.cli.output import print_json
 
     broker: int = arguments.broker
     with cluster(arguments) as client:
-        known = describe_cluster(client).brokers
-        if broker not in {each.id for each in known}:
+        own = next((each for each in describe_cluster(client).brokers if each.id == broker), None)
+        if own is None:
             raise FatalError(f"there is no broker {broker}")
-        racks = {each.id: each.rack for each in known if not each.fenced or each.id == broker}
+        racks = brokers_open_to_new(client) | {broker: own.rack}
         replicas = {
             TopicPartition(topic.name, each.partition): each.replicas
             for topic in list_topics(client)
@@ -217,14 +227,39 @@ def drain(arguments: argparse.Namespace) -> int:
         elif arguments.dry_run:
             print_json({"broker": broker, "drained": False, "moves": moves})
         elif confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
-            cordon = [ConfigChange(CORDONED, Operation.SET, "*")]
-            alter_configs(client, ResourceType.BROKER, str(broker), cordon)
-            _carry_out(client, plan)
+            with cordoned(client, broker):
+                _carry_out(client, plan)
             if arguments.json:
                 print_json({"broker": broker, "drained": True, "moves": moves})
             else:
                 print(f"broker {broker} has nothing any more: {len(plan)} partitions were moved")
     return 0
+
+
+@contextmanager
+def cordoned(client: Client, broker: int) -> Iterator[None]:
+    """Have a broker get no new partitions from now on; as before, if what is done then is refused."""
+    from kbroker.client import ResponseError
+    from kbroker.client.configs import (
+        ConfigChange,
+        ConfigSource,
+        Operation,
+        ResourceType,
+        alter_configs,
+        describe_configs,
+    )
+
+    resource = (ResourceType.BROKER, str(broker))
+    before = ConfigChange(CORDONED, Operation.DELETE)
+    for entry in describe_configs(client, *resource, keys=[CORDONED]):
+        if entry.source == ConfigSource.DYNAMIC_BROKER_CONFIG.name:
+            before = ConfigChange(CORDONED, Operation.SET, entry.value)
+    alter_configs(client, *resource, [ConfigChange(CORDONED, Operation.SET, "*")])
+    try:
+        yield
+    except ResponseError as error:
+        alter_configs(client, *resource, [before])
+        raise FatalError(f"{error}; broker {broker} is not drained, and {CORDONED} is as it was before") from error
 
 
 def _carry_out(client: Client, plan: Mapping[TopicPartition, Sequence[int]]) -> None:

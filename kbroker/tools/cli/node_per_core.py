@@ -8,8 +8,8 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -88,6 +88,7 @@ def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> Non
     if arguments.core is not None:
         return
     cores = arguments.cores or 1
+    left: dict[int, list[str]] = {}
     for log_dir in config.log_dirs:
         try:
             names = os.listdir(log_dir)
@@ -97,16 +98,55 @@ def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> Non
             continue
         from kbroker.config.node_per_core import DIRECTORY
 
-        found = {int(match[1]): name for name in names if (match := DIRECTORY.fullmatch(name))}
-        for core in sorted(core for core in found if core > cores):
-            count = _partitions(os.path.join(log_dir, found[core]))
-            if count:
-                number = config.node_id + core - 1
-                raise FatalError(
-                    f"{os.path.join(log_dir, found[core])} has {count} partitions of node {number}, which --cores"
-                    f" {cores} does not start: start with --cores {max(found)}, and move them away by kbroker cluster"
-                    f" drain {number}"
-                )
+        for name in names:
+            if (match := DIRECTORY.fullmatch(name)) and int(match[1]) > cores:
+                left.setdefault(int(match[1]), []).append(os.path.join(log_dir, name))
+    if not left:
+        return
+    known = _partitions_of_brokers(config)
+    for core, directories in sorted(left.items()):
+        number = config.node_id + core - 1
+        count = sum(map(_partitions, directories)) if known is None else known[number]
+        if count:
+            raise FatalError(
+                f"{directories[0]} has {count} partitions of node {number}, which --cores {cores} does not start: start"
+                f" with --cores {max(left)}, and move them away by kbroker cluster drain {number}"
+            )
+
+
+def _partitions_of_brokers(config: BrokerConfig) -> Counter[int] | None:
+    """Returns how many partitions each broker has a replica of; None if the metadata log of the node cannot tell.
+
+    Only reads. A partition may be a broker's without a directory there: the first record makes it.
+    """
+    from kbroker.log.disk import OsDisk
+    from kbroker.raft_metadata.image.cluster import MetadataReplayError
+    from kbroker.raft_metadata.image.loader import ImageLoader
+    from kbroker.raft_metadata.raft.loss import whole_batches
+    from kbroker.raft_metadata.raft.snapshot import CorruptSnapshot, SnapshotStore
+    from kbroker.raft_metadata.storage import METADATA_DIRECTORY
+    from kbroker.types import OffsetAndEpoch
+
+    disk, directory = OsDisk(), os.path.join(config.metadata_log_dir, METADATA_DIRECTORY)
+    snapshots, loader = SnapshotStore(disk, directory), ImageLoader()
+    end = OffsetAndEpoch(0, 0)
+    try:
+        for end in snapshots.ids()[-1:]:
+            loader.load_snapshot(snapshots.read(end).records, end)
+        for name in sorted(disk.list_dir(directory)):
+            if name.endswith(".log"):
+                for _, batch in whole_batches(disk.read_bytes(os.path.join(directory, name))):
+                    if batch.base_offset >= end.offset:
+                        loader.take(batch)
+    except (OSError, CorruptSnapshot, MetadataReplayError):
+        return None  # the node says so
+    loader.abandon_transaction()
+    loader.publish(end)
+    image = loader.image
+    if not image.brokers:
+        return None
+    partitions = (each for topic in image.topics.by_id.values() for each in topic.partitions.values())
+    return Counter(broker for each in partitions for broker in each.replicas)
 
 
 def _partitions(directory: str) -> int:
@@ -146,8 +186,12 @@ def run_machine(
     configs = [
         BrokerConfig.from_properties(core_properties(properties, core, cores, machine)) for core in range(1, cores + 1)
     ]
-    check_left_cores(arguments, configs[0])
-    if code := _in_a_child(partial(_format_all, configs, format_first)):
+
+    def prepare() -> None:
+        check_left_cores(arguments, configs[0])
+        _format_all(configs, format_first)
+
+    if code := _in_a_child(prepare):
         return code
     from kbroker.tools.cli.child import module_command
     from kbroker.tools.cli.core_supervisor import CoreNode, CoreSupervisor

@@ -40,7 +40,11 @@ def move_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "topics", nargs="+", metavar="TOPIC[:PARTITION,...]", help="topics, or some of their partitions"
     )
-    parser.add_argument("--brokers", metavar="IDS", help="the brokers that have the replicas afterwards: 1,2,5-7")
+    parser.add_argument(
+        "--brokers",
+        metavar="IDS",
+        help="the brokers that have the replicas afterwards: 1,2,5-7 (with -r by default: all that take new ones)",
+    )
     parser.add_argument(
         "-r", "--replicas", type=positive, metavar="N", help="replicas of each partition (default: as many as now)"
     )
@@ -52,10 +56,11 @@ def move_arguments(parser: argparse.ArgumentParser) -> None:
 
 def move_action(arguments: argparse.Namespace) -> int:
     """Move replicas to other brokers; a row a partition that changes."""
+    from kbroker.client.nodes import brokers_open_to_new
     from kbroker.client.reassignments import CannotPlan, alter_reassignments, parse_numbers, plan_moves
 
-    if arguments.cancel == (arguments.brokers is not None):
-        raise UsageError("give --brokers, or --cancel")
+    if arguments.cancel == (arguments.brokers is not None or arguments.replicas is not None):
+        raise UsageError("give --brokers or --replicas, or --cancel")
     with cluster(arguments, task="asking the cluster") as client:
         partitions = choose_partitions(client, arguments.topics)
         if arguments.cancel:
@@ -63,7 +68,11 @@ def move_action(arguments: argparse.Namespace) -> int:
         before = _replicas(client, partitions)
         after: dict[TopicPartition, tuple[int, ...]] = {}
         try:
-            racks = _racks(client, parse_numbers(arguments.brokers, "--brokers"))
+            racks = (
+                brokers_open_to_new(client)
+                if arguments.brokers is None
+                else _racks(client, parse_numbers(arguments.brokers, "--brokers"))
+            )
             for topic in dict.fromkeys(partition.topic for partition in partitions):
                 now = {each.partition: replicas for each, replicas in before.items() if each.topic == topic}
                 factor = arguments.replicas or max(map(len, now.values()))
@@ -78,6 +87,8 @@ def move_action(arguments: argparse.Namespace) -> int:
         if arguments.wait and begun:
             _wait(client, begun)
     _print_plan(arguments, before, {each: changed[each] for each in changed if results.get(each) is None})
+    if arguments.wait and begun and not arguments.json:
+        print("moved")
     return report_failures(problems)
 
 

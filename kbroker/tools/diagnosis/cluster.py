@@ -67,7 +67,7 @@ def brokers(view: ClusterView) -> Iterator[Finding]:
             f"Broker {broker} is fenced: it is registered, and does not serve.",
             "DescribeCluster says so.",
             "Start it, or if it runs look in its log why the controller does not hear of it; if it is gone for good"
-            " take it out of the cluster (kafka-cluster unregister).",
+            " take it out of the cluster (kbroker cluster unregister).",
             "fenced-broker",
         )
     for broker, problem in view.silent.items():

@@ -1,0 +1,86 @@
+"""``kbroker cluster drain`` on three nodes: where the replicas go, and that a drain that is refused leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.client import ResponseError
+from kbroker.client.configs import ResourceType, describe_configs
+from kbroker.client.nodes import brokers_open_to_new
+from kbroker.client.topics import NewTopic, create_topics
+from kbroker.errors import ErrorCode, FatalError
+from kbroker.testing import RunningCluster, running_cluster
+from kbroker.tools.cli.cluster_nodes import cordoned
+from tests.cli_command import Run, command_for
+from tests.every_node import await_topics
+from tests.patience import eventually
+
+CORDONED = "cordoned.log.dirs"
+
+
+@pytest.fixture
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(3) as running:
+        yield running
+
+
+@pytest.fixture
+def kb(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return command_for(cluster.bootstrap_servers, monkeypatch, capsys)
+
+
+def topic_on(cluster: RunningCluster, name: str, replicas: list[list[int]]) -> None:
+    with cluster.client() as client:
+        create_topics(client, [NewTopic(name, assignment=replicas)])
+    await_topics(cluster, name)
+
+
+def cordon_of(cluster: RunningCluster, broker: int) -> str | None:
+    with cluster.client() as client:
+        return describe_configs(client, ResourceType.BROKER, str(broker), keys=[CORDONED])[0].value
+
+
+def await_open(cluster: RunningCluster, *brokers: int) -> None:
+    def are_open() -> bool:
+        with cluster.client() as client:
+            return sorted(brokers_open_to_new(client)) == list(brokers)
+
+    eventually(are_open, f"{brokers} take new partitions")
+
+
+def test_cordoned_brokers_get_nothing(cluster: RunningCluster, kb: Run) -> None:
+    topic_on(cluster, "t", [[1], [1], [1], [3]])
+    kb("config", "set", "broker", "2", f"{CORDONED}=*")
+    await_open(cluster, 1, 3)
+    moves = kb("cluster", "drain", "1", "--yes", "--json").json["moves"]
+    assert moves == {f"t-{each}": {"before": [1], "after": [3]} for each in range(3)}
+    await_open(cluster, 3)
+    more = kb("topic", "move", "t", "-r", "2", code=None)
+    assert more.code and "2 replicas need as many brokers, and 1 are chosen" in more.err
+    refused = kb("cluster", "drain", "3", "--yes", code=None)
+    assert refused.code and "has 1 replicas, and no other broker can have one of them: start one" in refused.err
+    assert not cordon_of(cluster, 3), "nothing was changed"
+    kb("config", "unset", "broker", "2", CORDONED)
+    await_open(cluster, 2, 3)
+    done = kb("topic", "move", "t", "-r", "2", "--wait")
+    assert done.out.endswith("\nmoved\n")
+
+
+@pytest.mark.parametrize("before", ["", "*"])
+def test_a_drain_that_is_refused_takes_its_cordon_back(cluster: RunningCluster, kb: Run, before: str) -> None:
+    if before:
+        kb("config", "set", "broker", "1", f"{CORDONED}={before}")
+    seen: list[str | None] = []
+
+    def move() -> None:
+        with cluster.client() as client, cordoned(client, 1):
+            eventually(lambda: cordon_of(cluster, 1) == "*", "broker 1 is cordoned")
+            seen.append(cordon_of(cluster, 1))
+            raise ResponseError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition t-0", "as a controller may say")
+
+    with pytest.raises(FatalError, match=r"may say.*; broker 1 is not drained, and cordoned\.log\.dirs is as it was"):
+        move()
+    assert seen == ["*"]
+    eventually(lambda: cordon_of(cluster, 1) == before, "as it was")
