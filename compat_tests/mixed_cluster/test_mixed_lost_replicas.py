@@ -7,6 +7,8 @@ from pathlib import Path
 
 from compat_tests.mixed_cluster import view
 from compat_tests.mixed_cluster.nodes import JvmNode, KbrokerNode, Node, remove
+from kbroker.client import Client
+from kbroker.client.nodes import scrub
 from tests.node.small_disk import mounted, take_all_but
 from tests.patience import eventually
 
@@ -75,6 +77,8 @@ def test_who_finds_damage_and_is_alone_in_sync_leads_on_when_apache_kafka_has_he
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
         leader.start()
+        with Client(f"127.0.0.1:{leader.port}") as client:
+            eventually(lambda: list(scrub(client, [2], begin=True).values()) != [None], "the leader to scrub")
         eventually(lambda: any(path.parent.glob("*.set-aside")), "what is damaged to be a hole")
         view.produce(servers, TOPIC, {0: [b"more"]})
         assert view.partitions(voter, TOPIC)[0].leader == 2
