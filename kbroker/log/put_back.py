@@ -1,4 +1,5 @@
-"""Lists what recovery has set aside of logs (``segments/segment_recovery.py``), and puts it back while no node runs.
+"""Lists what is missing from logs, and what recovery has set aside (``segments/segment_recovery.py``), and puts it back
+while no node runs.
 
 Whole batches go back whose offsets the log lacks. The next start then reads the log from there on: producers,
 transactions and leader epochs follow from the batches.
@@ -11,8 +12,15 @@ import os
 from collections.abc import Iterator
 
 from kbroker.errors import FatalError
-from kbroker.log.checkpoint_files import RECOVERY_POINTS, read_offsets, remove_clean_shutdown, write_offsets
-from kbroker.log.damage import note, read_damage
+from kbroker.log.checkpoint_files import (
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpoint,
+    read_offsets,
+    remove_clean_shutdown,
+    write_offsets,
+)
+from kbroker.log.damage import FILE_NAME, Damage, note, read_damage
 from kbroker.log.disk import Disk
 from kbroker.log.file_names import LOG_SUFFIX, SET_ASIDE_SUFFIX, file_name
 from kbroker.log.log_config import LogConfig
@@ -53,6 +61,26 @@ def set_aside_in(disk: Disk, directory: str) -> Iterator[SetAside]:
             yield SetAside(path, disk.size(path), reason, offsets)
 
 
+def missing_in(disk: Disk, directory: str) -> Iterator[tuple[str, Damage]]:
+    """Returns the offsets that are known to be missing in a partition's directory, or in those of a log dir, each with
+    the partition's directory. What lies before the log's start is no loss any more."""
+    names = disk.list_dir(directory)
+    topic_partition = parse_log_dir_name(os.path.basename(directory))
+    if topic_partition is not None and FILE_NAME in names:
+        try:
+            starts = read_offsets(disk, os.path.join(os.path.dirname(directory), LOG_START_OFFSETS)) or {}
+        except CorruptCheckpoint:
+            starts = {}
+        start = max(starts.get(topic_partition, 0), min(_bases(names), default=0))
+        for each in read_damage(disk, directory):
+            if max(each.start_offset, start) < each.end_offset:
+                yield directory, each
+    for name in sorted(names):
+        path = os.path.join(directory, name)
+        if parse_log_dir_name(name) is not None and disk.is_dir(path):
+            yield from missing_in(disk, path)
+
+
 def put_back(disk: Disk, path: str) -> list[tuple[int, int]]:
     """Put whole batches of a file that was set aside back; returns the offsets of each that the log lacked.
 
@@ -62,8 +90,7 @@ def put_back(disk: Disk, path: str) -> list[tuple[int, int]]:
     topic_partition = parse_log_dir_name(os.path.basename(directory))
     if not name.endswith(SET_ASIDE_SUFFIX) or topic_partition is None:
         raise FatalError(f"{path} is nothing that was set aside: its name does not end in {SET_ASIDE_SUFFIX}")
-    names = [each for each in disk.list_dir(directory) if each[20:] == LOG_SUFFIX and is_offset_name(each[:20])]
-    bases = {int(each[:20]) for each in names}
+    bases = _bases(disk.list_dir(directory))
     ordered = sorted(bases | {int(name[:20])})  # a segment that was taken out whole may be one again
     damage, found = read_damage(disk, directory), _batches(disk, path, _ANY_OFFSET)
     wanted = [(each.header.base_offset, each.header.next_offset) for each in found]
@@ -91,6 +118,11 @@ def put_back(disk: Disk, path: str) -> list[tuple[int, int]]:
         remove_clean_shutdown(disk, log_dir)
         note(disk, directory, [each for each in damage if not _has(there, each.start_offset, each.end_offset)])
     return returned
+
+
+def _bases(names: list[str]) -> set[int]:
+    """The base offsets of the segments in a directory of these names."""
+    return {int(each[:20]) for each in names if each[20:] == LOG_SUFFIX and is_offset_name(each[:20])}
 
 
 def _batches(disk: Disk, path: str, bounds: Bounds) -> list[Whole]:

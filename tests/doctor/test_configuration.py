@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from kbroker.config import BrokerConfig
 from kbroker.config.properties_file import format_properties
+from kbroker.log.checkpoint_files import LOG_START_OFFSETS, write_offsets
+from kbroker.log.damage import Damage, note
+from kbroker.log.disk import OsDisk
 from kbroker.tools.cli.storage import format_if_needed
 from kbroker.tools.doctor.gather.machine import machine_facts
 from kbroker.tools.doctor.hosts import is_loopback, matches
+from kbroker.types import TopicPartition
 from tests.doctor.conftest import Doctor
 
 GIVEN = {
@@ -75,6 +79,22 @@ def test_a_directory_of_another_node(tmp_path: Path, doctor: Doctor) -> None:
     )
     assert "belongs to node 1, and node.id is 2" in found["directories"][0]["text"]
     assert "temporary" in found["directories"][1]["text"]
+
+
+def test_offsets_that_are_missing_from_a_log_of_a_node_that_is_down(tmp_path: Path, doctor: Doctor) -> None:
+    words = [*configured(tmp_path), "--only", "damaged-replica"]
+    data = tmp_path / "data"
+    format_if_needed(BrokerConfig.from_properties(GIVEN | {"log.dirs": str(data)}))
+    (data / "orders-0").mkdir()
+    (data / "orders-0" / "00000000000000000000.log").touch()
+    note(OsDisk(), str(data / "orders-0"), [Damage(400, 500, "00000000000000000000.log", 0, 0, "zeros", 1)])
+    [found] = doctor(*words)["damaged-replica"]
+    assert found["text"] == "Broker 1: its log of orders-0 is damaged, offsets 400 to 499 are missing."
+    starts = str(data / LOG_START_OFFSETS)
+    write_offsets(OsDisk(), starts, {TopicPartition("orders", 0): 499})
+    assert len(doctor(*words)["damaged-replica"]) == 1
+    write_offsets(OsDisk(), starts, {TopicPartition("orders", 0): 500})
+    assert doctor(*words) == {}, "retention has passed the hole"
 
 
 def test_a_file_for_a_directory(tmp_path: Path, doctor: Doctor) -> None:

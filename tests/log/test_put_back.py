@@ -45,14 +45,20 @@ def test_what_is_whole_of_it_is_put_back(
     manager, log = start(tmp_path, leaves_holes=leaves_holes)
     assert lost in missing(log)
     manager.close()
+    assert main(["scrub", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert f"{TP}: DAMAGED" in told and f"  offsets {lost} to " in told and "; set aside as " in told
     aside = sorted(str(each) for each in (tmp_path / str(TP)).glob("*.set-aside"))
     assert main(["put-back", "--list", str(tmp_path), "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["files"]
+    document = json.loads(capsys.readouterr().out)
+    listed = document["files"]
+    assert [each["start_offset"] for each in document["missing"]] == [lost]
     assert [each["path"] for each in listed] == aside
     assert all(each["reason"] for each in listed)
     assert sum(len(each["offsets"]) for each in listed) == (0 if leaves_holes else len(VALUES) - lost - 1)
     assert main(["put-back", "--list", str(tmp_path)]) == 0
-    assert "whole batches:" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "whole batches:" in out and f"offsets {lost} to " in out
     # Somebody mends the one batch.
     mended = next(each for each in aside if f".{position}." in each or each.endswith(f".{position}.set-aside"))
     content = bytearray(Path(mended).read_bytes())
@@ -66,6 +72,7 @@ def test_what_is_whole_of_it_is_put_back(
     assert main(["put-back", *aside]) == 1
     assert "stop its node first" in capsys.readouterr().err
     manager.close()
+    assert main(["scrub", str(tmp_path)]) == 0, "nothing is missing any more"
     assert main(["put-back", *aside]) == 0
     assert "has all that is whole" in capsys.readouterr().out
     manager, log = start(tmp_path, leaves_holes=leaves_holes)

@@ -16,11 +16,12 @@ from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, n
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
+    from kbroker.tools.diagnosis.facts import DamagedReplica
     from kbroker.wire.messages.log_dirs import Scrub
 
 DETAILS = """A DIR is a log dir or the directory of one partition, of a node that is down. Without any, the nodes of the
 cluster verify their logs, each at its own pace; damage heals from other replicas. The exit code
-is 1 if something is damaged."""
+is 1 if something is damaged, or offsets are known to be missing from a log."""
 
 LOOK_SECONDS = 0.5
 
@@ -43,19 +44,28 @@ def run(arguments: argparse.Namespace) -> int:
         return verify_log.run(arguments)
     if arguments.records or arguments.notes:
         raise UsageError("--records and --notes are for a DIR")
-    found = _ask(arguments)
+    found, missing = _ask(arguments)
     silent = sorted({broker for (broker, _), told in found.items() if told is None})
     for broker in silent:
         complain(f"broker {broker} does not scrub: log.scrub.bytes.per.second is 0, or it is not of kbroker or starts")
-    _show({key: told for key, told in found.items() if told is not None}, as_json=arguments.json)
-    return 1 if silent or any(told.found for told in found.values() if told is not None) else 0
+    _show({key: told for key, told in found.items() if told is not None}, missing, as_json=arguments.json)
+    for each in missing.values() if not arguments.json else ():
+        for one in each:
+            place = f"offsets {one.start} to {one.end - 1} of {one.partition}"
+            print(f"broker {one.broker}: {place} are missing: {one.reason}")
+    bad = any(missing.values()) or any(told.found for told in found.values() if told is not None)
+    return 1 if silent or bad else 0
 
 
-def _ask(arguments: argparse.Namespace) -> dict[tuple[int, str], Scrub | None]:
-    """Returns how far the nodes are; unless only that is asked for, they begin, and all have ended."""
-    from kbroker.client.nodes import scrub
+def _ask(
+    arguments: argparse.Namespace,
+) -> tuple[dict[tuple[int, str], Scrub | None], dict[tuple[int, str], list[DamagedReplica]]]:
+    """Returns how far the nodes are, and what is known to be missing from their logs; unless only that is asked for,
+    the nodes begin, and all have ended."""
+    from kbroker.client.nodes import describe_log_dirs, scrub
     from kbroker.tools.cli.output import size
     from kbroker.tools.cli.progress import progress
+    from kbroker.tools.diagnosis.facts import damaged_replicas
 
     with cluster(arguments) as client:
         found = scrub(client, arguments.broker, begin=not arguments.status)
@@ -73,10 +83,17 @@ def _ask(arguments: argparse.Namespace) -> dict[tuple[int, str], Scrub | None]:
                 done = sum(told.done_bytes for told in found.values() if told is not None)
                 shown.add(done - shown_bytes)
                 shown_bytes = done
-    return found
+        missing = {
+            (broker, each.log_dir): damaged_replicas(broker, each)
+            for broker, described in describe_log_dirs(client, arguments.broker).items()
+            for each in described.results
+        }
+    return found, missing
 
 
-def _show(found: dict[tuple[int, str], Scrub], *, as_json: bool) -> None:
+def _show(
+    found: dict[tuple[int, str], Scrub], missing: dict[tuple[int, str], list[DamagedReplica]], *, as_json: bool
+) -> None:
     from kbroker.tools.cli.output import plain, print_json, print_table, size, timestamp
 
     if as_json:
@@ -88,6 +105,15 @@ def _show(found: dict[tuple[int, str], Scrub], *, as_json: bool) -> None:
                     "done_bytes": told.done_bytes,
                     "total_bytes": told.total_bytes,
                     "damaged": told.found,
+                    "missing": [
+                        {
+                            "partition": str(each.partition),
+                            "start_offset": each.start,
+                            "end_offset": each.end,
+                            "reason": each.reason,
+                        }
+                        for each in missing.get((broker, path), ())
+                    ],
                     "began_ms": told.began_ms,
                     "ended_ms": told.ended_ms,
                     "bytes_per_second": told.bytes_per_second,
@@ -97,7 +123,7 @@ def _show(found: dict[tuple[int, str], Scrub], *, as_json: bool) -> None:
         )
         return
     print_table(
-        ["broker", "directory", "read", "of", "damaged", "ended"],
+        ["broker", "directory", "read", "of", "damaged", "missing", "ended"],
         [
             [
                 plain(broker),
@@ -105,9 +131,10 @@ def _show(found: dict[tuple[int, str], Scrub], *, as_json: bool) -> None:
                 size(told.done_bytes),
                 size(told.total_bytes),
                 told.found,
+                len(missing.get((broker, path), ())),
                 timestamp(told.ended_ms) if told.ended_ms else None,
             ]
             for (broker, path), told in found.items()
         ],
-        numbers=("broker", "read", "of", "damaged"),
+        numbers=("broker", "read", "of", "damaged", "missing"),
     )

@@ -34,7 +34,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     if command == "random-uuid":
         return
     if command == "put-back":
-        parser.add_argument("--list", action="store_true", help="show what is set aside in log directories, and why")
+        parser.add_argument(
+            "--list", action="store_true", help="show what is set aside in log directories, and what is missing"
+        )
         parser.add_argument(
             "directories",
             nargs="+",
@@ -114,18 +116,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list_set_aside(directories: Sequence[Path], *, json: bool) -> int:
-    """Print what is set aside in log dirs, or directories of partitions: where, why, and what is whole of it."""
+    """Print what is set aside in log dirs, or directories of partitions: where, why, and what is whole of it; and which
+    offsets are missing."""
     from kbroker.log.disk import ReadOnlyDisk
-    from kbroker.log.put_back import set_aside_in
+    from kbroker.log.put_back import missing_in, set_aside_in
     from kbroker.tools.cli.output import print_json
+    from kbroker.tools.cli.verify_log import missing_text
 
     strays = [str(path) for each in directories for path in sorted(each.glob("*-*.*-stray"))]
     try:
-        found = [each for directory in directories for each in set_aside_in(ReadOnlyDisk(), str(directory.absolute()))]
+        paths = [str(directory.resolve()) for directory in directories]
+        found = [each for path in paths for each in set_aside_in(ReadOnlyDisk(), path)]
+        missing = [each for path in paths for each in missing_in(ReadOnlyDisk(), path)]
     except OSError as error:
         raise FatalError(f"cannot read {error.filename}: {error.strerror or error}") from error
     if json:
-        print_json({"directories": strays, "files": [each._asdict() for each in found]})
+        lacking = [{"directory": path, **damage._asdict()} for path, damage in missing]
+        print_json({"directories": strays, "files": [each._asdict() for each in found], "missing": lacking})
         return 0
     for stray in strays:
         print(f"{stray}\n    a log that is not of this node any more")
@@ -136,6 +143,8 @@ def _list_set_aside(directories: Sequence[Path], *, json: bool) -> int:
         print(f"    {each.size} bytes; whole batches: {offsets + more or 'none'} (kbroker dump-log shows them)")
     if not strays and not found:
         print("Nothing is set aside.")
+    for path, damage in missing:
+        print(f"{path}\n    {missing_text(damage)}")
     return 0
 
 

@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kbroker.errors import FatalError
+from kbroker.log.damage import Damage
 from kbroker.log.disk import ReadOnlyDisk
 from kbroker.log.log_dir import parse_log_dir_name
+from kbroker.log.put_back import missing_in
 from kbroker.log.verification import PartitionReport, verify_partition
 from kbroker.tools.cli.progress import progress
 from kbroker.types import METADATA_TOPIC
@@ -42,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 report = verify_partition(directory, records=arguments.records, on_bytes=shown.add)
                 report.problems += _damaged_snapshots(directory)
+                report.problems += (missing_text(each) for _, each in missing_in(ReadOnlyDisk(), directory))
             except OSError as error:
                 raise FatalError(f"cannot read {directory}: {error.strerror}") from error
             damaged += bool(report.problems)
@@ -56,6 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
             f" {damaged or 'none'} damaged"
         )
     return 1 if damaged else 0
+
+
+def missing_text(damage: Damage) -> str:
+    """Returns for a person which offsets a log lacks, since when, and where the bytes of them are."""
+    from kbroker.tools.cli.output import timestamp
+
+    if not damage.time_ms:  # damage.json itself is damaged
+        return str(damage)
+    kept = "nothing of them was left to set aside" if damage.set_aside is None else f"set aside as {damage.set_aside}"
+    return f"{damage} (since {timestamp(damage.time_ms)}; {'still in the log' if damage.is_in_log else kept})"
 
 
 def _damaged_snapshots(directory: str) -> Iterator[str]:

@@ -91,9 +91,10 @@ def brokers(view: ClusterView) -> Iterator[Finding]:
             f"broker {replica.broker}, {replica.partition} from offset {replica.start}",
             f"Broker {replica.broker}: its log of {replica.partition} is damaged, offsets {replica.start} to"
             f" {replica.end - 1} are missing.",
-            f"DescribeLogDirs says so: {replica.reason}.",
-            "While another replica is in sync this one fetches them again by itself. If none has them, what was taken"
-            " out is beside the log.",
+            f"damage.json beside the log says so: {replica.reason}.",
+            "While another replica is in sync this one fetches them again by itself. If none has them, they are lost"
+            " but for what kbroker put-back --list shows; this is told until kbroker put-back gives them back, or the"
+            " log starts behind them (retention, kbroker topic truncate).",
             "damaged-replica",
             (Link("topic", topic=replica.partition.topic),),
         )

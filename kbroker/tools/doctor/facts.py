@@ -232,6 +232,7 @@ class DirectoryFacts:
     segments: int = 0
     total: int = 0
     free: int = 0
+    damaged: tuple[DamagedReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,12 +302,19 @@ class Facts:
             [ClusterBroker(each.id, "", -1, None, each.fenced) for each in cluster.brokers],
             cluster.quorum,
             failed_dirs=[(each.id, dir.path) for each in cluster.brokers for dir in each.log_dirs or () if dir.failed],
-            damaged=[replica for each in cluster.brokers for dir in each.log_dirs or () for replica in dir.damaged],
+            damaged=self._damaged(),
             topics=[topic.description for topic in self.topics],
             min_isr={each.name: least for each in self.topics if (least := each.number(MIN_ISR)) is not None},
             transactions=cluster.transactions or (),
             hanging=[each for each in cluster.unowned_transactions if self._hangs(each)],
         )
+
+    def _damaged(self) -> list[DamagedReplica]:
+        """Returns what brokers say, and what this machine's directories note, once if both are of the same node."""
+        found = [each for broker in self.brokers for dir in broker.log_dirs or () for each in dir.damaged]
+        if self.configuration is not None:
+            found += (each for dir in self.configuration.directories for each in dir.damaged)
+        return list(dict.fromkeys(found))
 
     def _hangs(self, entry: OpenTransaction) -> bool:
         """Returns whether no coordinator can know a transaction: none is hidden, or none would be open for so long."""

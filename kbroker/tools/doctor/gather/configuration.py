@@ -14,6 +14,7 @@ from kbroker.config.provided import Provided
 from kbroker.config.secret_names import is_secret_property
 from kbroker.errors import FatalError
 from kbroker.tools.cli.exposure import Exposure
+from kbroker.tools.diagnosis.facts import DamagedReplica
 from kbroker.tools.doctor.facts import CertificateFacts, ConfigurationFacts, DirectoryFacts, ListenerConfig
 from kbroker.tools.doctor.gather.listeners import certificate_facts, resolve, tls_is_possible
 
@@ -111,9 +112,11 @@ def _segments(partition: str) -> int:
 
 
 def directory_facts(path: str) -> DirectoryFacts:
-    """The facts of a data directory: its owner, and how much is in it; no content is read."""
+    """The facts of a data directory: its owner, how much is in it, and what it notes as missing; no log is read."""
     from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
     from kbroker.log.disk import OsDisk
+    from kbroker.log.log_dir import parse_log_dir_name
+    from kbroker.log.put_back import missing_in
 
     if not os.path.exists(path):
         parent = Path(path).absolute().parent
@@ -129,6 +132,11 @@ def directory_facts(path: str) -> DirectoryFacts:
         meta = read_meta_properties(OsDisk(), path)
         partitions = [entry for entry in os.scandir(path) if entry.is_dir() and "-" in entry.name]
         segments = sum(_segments(entry.path) for entry in partitions)
+        damaged = tuple(
+            DamagedReplica(-1 if meta is None else meta.node_id, tp, each.start_offset, each.end_offset, each.reason)
+            for partition, each in missing_in(OsDisk(), os.path.abspath(path))
+            if (tp := parse_log_dir_name(os.path.basename(partition))) is not None
+        )
         usage = shutil.disk_usage(path)
     except (CorruptCheckpoint, OSError) as error:
         return DirectoryFacts(path, str(error))
@@ -141,4 +149,5 @@ def directory_facts(path: str) -> DirectoryFacts:
         segments=segments,
         total=usage.total,
         free=usage.free,
+        damaged=damaged,
     )
