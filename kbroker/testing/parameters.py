@@ -26,7 +26,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A text is one of these names, which are known once they are asked for."""
+    """A text is one of these names, which are known once they are asked for; ``any_case``: also in other capitals."""
 
     what: str
     names: Callable[[], Sequence[str]]
@@ -242,8 +242,6 @@ def schema_of(kind: Any) -> Schema:
         match rule:
             case Between(least, most):
                 schema |= {"minimum": least, "maximum": most}
-            case OneOf(_, names_of, any_case=True):
-                schema["description"] = f"One of {', '.join(names_of())}, in any case."
             case OneOf(_, names_of):
                 schema["enum"] = list(names_of())
             case Matches(pattern):
