@@ -144,6 +144,8 @@ def test_a_group_is_waited_for(place: Place) -> None:
     assert place.do("POST", "/wait/group", group="readers", state="Dead")["coordinator"] == -1
     status, late = place.ask("POST", "/wait/group", group="readers", state="Stable", timeout=0)
     assert status == 504 and late["seen"]["state"] == ""
+    with pytest.raises(ValueError, match="Kafka has no group state 'Nonsense'"):
+        place.target.wait_for_group("readers", state="Nonsense")
     with place.member("readers", "work"):
         seen = place.do("POST", "/wait/group", group="readers", state="stable", members=1, timeout=LONG)
         assert list(seen["assigned"].values()) == [["work-0"]]

@@ -373,7 +373,7 @@ def test_a_log_is_truncated_at_damage_and_behind_it() -> None:
 
 
 def batches_in(log: PartitionLog) -> list[tuple[int, BatchHeader]]:
-    """What stands in the segments, whether readers see it or not."""
+    """Returns what stands in the segments, whether readers see it or not."""
     return [each for segment in log.segments for each in walk_headers(log.disk.read_bytes(segment.path))]
 
 
