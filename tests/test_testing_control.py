@@ -70,6 +70,12 @@ def test_faults_of_requests(place: Place) -> None:
     assert place.write("orders", "c") == [None]  # twice in the log
     assert place.do("POST", "/wait/end", topic="orders", offset=3)["offset"] == 3
     held = place.do("POST", "/faults/hold", api="Produce", client_id="^slow$")
+    narrow = place.do("POST", "/faults/drop", api="Fetch", topic="o", partition=2, nth=3, times=4, node=1)
+    assert narrow in place.do("GET", "/faults")["faults"]
+    assert [narrow[name] for name in ("topic", "partition", "nth", "times")] == ["o", 2, 3, 4]
+    assert narrow["node"] == (1 if place.is_cluster else None) and held["node"] is None
+    assert (held["client_id"], held["topic"], held["probability"]) == ("^slow$", None, 1.0)
+    place.do("DELETE", f"/faults/{narrow['number']}")
     place.do("POST", "/faults/delay", api="ListOffsets", seconds=0.001, probability=0.5, seed=3)
     place.do("POST", "/faults/stale-latest", topic="orders", behind=2)
     writer = threading.Thread(target=lambda: place.write("orders", "d", **{"client.id": "slow"}))
@@ -138,6 +144,8 @@ def test_a_group_is_waited_for(place: Place) -> None:
     assert place.do("POST", "/wait/group", group="readers", state="Dead")["coordinator"] == -1
     status, late = place.ask("POST", "/wait/group", group="readers", state="Stable", timeout=0)
     assert status == 504 and late["seen"]["state"] == ""
+    with pytest.raises(ValueError, match="Kafka has no group state 'Nonsense'"):
+        place.target.wait_for_group("readers", state="Nonsense")
     with place.member("readers", "work"):
         seen = place.do("POST", "/wait/group", group="readers", state="stable", members=1, timeout=LONG)
         assert list(seen["assigned"].values()) == [["work-0"]]

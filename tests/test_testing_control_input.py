@@ -73,6 +73,7 @@ def problems_of(place: Place, method: str, path: str, body: bytes | None) -> int
         ("POST", "/topics/a/expire", b'{"topic": "b"}', 400),
         ("POST", "/topics/a/recreate", b'{"partitions": 100000000}', 400),
         ("POST", "/wait/group", b'{"group": ""}', 400),
+        ("POST", "/wait/group", b'{"group": "g", "state": "Nonsense"}', 400),
         ("POST", "/wait/group", b'{"group": "\\ud800", "timeout": 0}', 400),
         ("POST", "/nodes/1/dance", None, 400),
         ("POST", "/clock/advance", b'{"seconds": "1"}', 400),

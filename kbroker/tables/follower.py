@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow
 
@@ -22,6 +23,7 @@ from kbroker.tables.sources import Source
 from kbroker.tables.target import Conflict, Target
 from kbroker.wire.record_batch import Record
 
+_SHOWN_PARTITIONS: Final = 10
 FORMATS = ("bytes", "text", "json")
 USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
 """Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
@@ -66,14 +68,20 @@ class Follower:
         settings: Settings,
         tell: Callable[[str], None] = lambda line: None,
         clock: Callable[[], float] = time.monotonic,
+        show: Callable[[str], None] = lambda line: None,
+        show_seconds: float = 10.0,
     ) -> None:
-        """``tell`` gets a line about what a person should know."""
+        """``tell`` gets a line about what a person should know; ``show`` how far it is, at most every so often."""
         self.progress = Progress()
         self._source = source
         self._target = target
         self._settings = settings
         self._tell = tell
         self._clock = clock
+        self._show = show
+        self._show_seconds = show_seconds
+        self._show_due = 0.0
+        self._shown_commits = 0
         self._values: Values = BytesValues()
         self._ranges: dict[int, OffsetRange] = {}
         self._committed: dict[int, int] = {}
@@ -149,6 +157,7 @@ class Follower:
     def run(self, *, once: bool, stop: Callable[[], bool] = lambda: False, wait: float = 0.5) -> None:
         """Follow until ``stop``; with ``once`` until the table has what the topic had at the beginning."""
         self.begin()
+        self._show(self._beginning())
         ends = {partition: each.end for partition, each in self._ranges.items()}
         told = False
         while not stop():
@@ -160,6 +169,7 @@ class Follower:
                 is_done = once and not came and self._source.reached(ends)
                 if is_done or self._clock() >= self._due:
                     self.flush()
+                self._show_commits()
                 if is_done:
                     return
             except Conflict:
@@ -169,6 +179,20 @@ class Follower:
                 told = True
                 self.begin()
         self._finish()
+
+    def _beginning(self) -> str:
+        goes_on = [f"{partition} from {offset}" for partition, offset in sorted(self._covered.items())]
+        more = f" and {len(goes_on) - _SHOWN_PARTITIONS} more" if len(goes_on) > _SHOWN_PARTITIONS else ""
+        where = f"{self._source.topic} to {self._target.where}"
+        return f"following {where}: partitions {', '.join(goes_on[:_SHOWN_PARTITIONS])}{more}"
+
+    def _show_commits(self) -> None:
+        progress, now = self.progress, self._clock()
+        if progress.commits > self._shown_commits and now >= self._show_due:
+            self._shown_commits, self._show_due = progress.commits, now + self._show_seconds
+            dead = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
+            where = f"{self._source.topic} to {self._target.where}"
+            self._show(f"{progress.rows:,} rows{dead} of {where}, lag {sum(self.lag.values()):,}")
 
     def _finish(self) -> None:
         """Commit what is there; another follower may have done it."""
@@ -239,7 +263,7 @@ class Follower:
         moved = {each: end for each, end in positions.items() if self._committed.get(each) != end}
         if not moved:
             return
-        self._source.ranges()  # the topic is still the one whose records were read
+        self._ranges = self._source.ranges()  # the topic is still the one whose records were read
         if self._dead:
             self._target.add_dead(self._dead, moved)
             self.progress.dead_letters += sum(each.num_rows for each in self._dead)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Final, TypeAlias, cast
 
 from kbroker.client.records_io.json_types import Json, load_json
@@ -22,6 +23,9 @@ RESERVED: Final = ("_partition", "_offset", "_timestamp", "_key", "_headers")
 """Columns that every table has."""
 MAX_FIELDS: Final = 1_000
 """Fields of a table, nested ones counted: objects whose names are data would have no end of them."""
+
+WHOLE_TO: Final = 1 << 53
+"""Below it a double holds every whole number exactly."""
 
 _MAX_DEPTH: Final = 30
 _BITS: Final = {INT: 31, LONG: 63}
@@ -141,6 +145,8 @@ def _fit(kind: Kind, value: Json, where: str, promote: bool, depth: int) -> tupl
         if not -(1 << _BITS[wanted]) <= value < 1 << _BITS[wanted]:
             raise Unfit(f"{where}: {str(value)[:30]} is too large for {wanted}")
     elif isinstance(value, float):
+        if not isfinite(value):
+            raise Unfit(f"{where}: a number that is too large for double")
         wanted = DOUBLE
         if promote and kind == LONG:
             return DOUBLE, value
@@ -152,14 +158,17 @@ def _fit(kind: Kind, value: Json, where: str, promote: bool, depth: int) -> tupl
             raise Unfit(f"{where}: half a surrogate pair") from None
     if kind is not None and kind != wanted:
         raise _mismatch(where, kind, value)
-    return wanted, value
+    return kind or wanted, value  # the same object: then nothing is new
 
 
 def _as_float(value: int, where: str) -> float:
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
         raise Unfit(f"{where}: a number that is too large for double") from None
+    if number != value:
+        raise Unfit(f"{where}: {str(value)[:30]} is a whole number that double does not hold exactly")
+    return number
 
 
 def _fit_fields(

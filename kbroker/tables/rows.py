@@ -19,6 +19,7 @@ from kbroker.tables.json_kinds import (
     LONG,
     RESERVED,
     STRING,
+    WHOLE_TO,
     Kind,
     Kinds,
     Unfit,
@@ -191,7 +192,7 @@ class JsonValues:
         if table.num_rows != len(values):
             return None
         flat: list[pyarrow.Array] = table.column(0).combine_chunks().flatten()
-        return flat
+        return None if any(map(_has_large_double, flat)) else flat
 
     def _fit(self, values: Sequence[bytes | None], start: int, bad: dict[int, str]) -> list[pyarrow.Array]:
         """The columns, value by value; adds what does not fit to ``bad``, and what is new to the kinds."""
@@ -209,6 +210,18 @@ class JsonValues:
                 fitted = None
             documents.append(fitted or {})
         return [pyarrow.array([each.get(field.name) for each in documents], field.type) for field in self.fields()]
+
+
+def _has_large_double(column: pyarrow.Array) -> bool:
+    """Whether a column has numbers that may be infinite, or whole and rounded: their text says it."""
+    if pyarrow.types.is_struct(column.type):
+        return any(map(_has_large_double, column.flatten()))
+    if pyarrow.types.is_list(column.type):
+        return _has_large_double(column.flatten())
+    if column.type != pyarrow.float64():
+        return False
+    range_of = pyarrow.compute.min_max(column).as_py()
+    return range_of["max"] is not None and max(-range_of["min"], range_of["max"]) >= WHOLE_TO
 
 
 _ARROW: Final = {

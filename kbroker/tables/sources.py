@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.client.reader import Chunk, Reader, Skipped
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.log.read_only import find_partitions
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.tables.plan import OffsetRange
@@ -69,6 +69,11 @@ class ClusterSource:
         from kbroker.client.topics import list_ranges
 
         [found] = self._client.refresh([self.topic])
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise FatalError(
+                f"topic {self.topic} was deleted; the table keeps the rows that it has. To go on with a new topic of"
+                " this name, start again with --new-topic"
+            )
         if not found.error_code and uuid_to_str(found.topic_id) != self.topic_id:
             raise FatalError(f"topic {self.topic} was deleted and made anew: start again to see what can be done")
         names = [TopicPartition(self.topic, each) for each in self._client.partitions_of(self.topic)]

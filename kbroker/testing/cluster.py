@@ -113,7 +113,7 @@ class RunningCluster(Accessible, Verbs):
         from kbroker.testing.cluster_faults import ClusterHost
         from kbroker.testing.faults import Faults
 
-        return Faults(ClusterHost(self, [node]), within=self.faults)
+        return Faults(ClusterHost(self, [node]), within=self.faults, node=node.id)
 
     def node(self, node_id: int) -> ClusterNode:
         """The node with this id; ``KeyError`` if there is none."""

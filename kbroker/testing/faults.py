@@ -144,6 +144,8 @@ class Fault:
     ) -> None:
         self.number = faults._next_number()
         """Among the faults of this broker or cluster."""
+        self.node = faults.node
+        """The node at which it acts; None: at all."""
         self.action = action
         self.match = match
         self.detail = detail
@@ -253,8 +255,10 @@ class Faults:
     - ``followers``: the requests of followers to their leaders, which are otherwise left alone.
     """
 
-    def __init__(self, host: Host, within: Faults | None = None) -> None:
+    def __init__(self, host: Host, within: Faults | None = None, node: int | None = None) -> None:
         self._host = host
+        self.node = node
+        """The node at which they act; None: at all."""
         self._whole = within if within is not None else self
         self._faults: list[Fault] = []
         self._lock: threading.Lock = threading.Lock() if within is None else within._lock

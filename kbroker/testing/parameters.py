@@ -26,10 +26,11 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A text is one of these names, which are known once they are asked for."""
+    """A text is one of these names, which are known once they are asked for; ``any_case``: also in other capitals."""
 
     what: str
     names: Callable[[], Sequence[str]]
+    any_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,19 @@ def _errors() -> list[str]:
     return [code.name for code in ErrorCode if code]
 
 
+GROUP_STATES: Final = (
+    *("Unknown", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+"""The states that groups of any type can have, and that of none."""
+
 MOST_SECONDS: Final = 1e9
 
 Api: TypeAlias = Annotated[str, OneOf("API", _apis)]
 Error: TypeAlias = Annotated[str, OneOf("error", _errors)]
 Topic: TypeAlias = Annotated[str, Matches(r"[a-zA-Z0-9._\-]{1,249}")]
 Group: TypeAlias = Annotated[str, Matches(r"[\s\S]{1,10000}")]
+State: TypeAlias = Annotated[str, OneOf("group state", lambda: GROUP_STATES, any_case=True)]
 Regex: TypeAlias = Annotated[str, Expression()]
 Index: TypeAlias = Annotated[int, Between(0, 2**31 - 1)]
 Offset: TypeAlias = Annotated[int, Between(0, 2**63 - 1)]
@@ -180,12 +188,16 @@ def _check(name: str, rule: object, value: Any) -> None:
     match rule:
         case Between(least, most) if not least <= value <= most:
             raise Wrong(f"{name} is to be from {least:g} to {most:g}")
-        case OneOf(what, names) if value not in names():
+        case OneOf(what, names, any_case) if not _is_one(value, names(), any_case):
             raise Wrong(f"Kafka has no {what} {_quoted(value)}")
         case Matches(pattern) if not re.fullmatch(pattern, value):
             raise Wrong(f"{_quoted(value)} cannot be a {name}")
         case Expression():
             expression(name, value)
+
+
+def _is_one(value: str, names: Sequence[str], any_case: bool) -> bool:
+    return value.lower() in map(str.lower, names) if any_case else value in names
 
 
 def expression(name: str, text: str) -> re.Pattern[str]:

@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, Unpack
 
-from kbroker.testing.parameters import Count, Group, Index, Offset, Patience, Seconds, Times, Topic
+from kbroker.testing.parameters import (
+    Count,
+    Group,
+    Index,
+    Offset,
+    Parameter,
+    Patience,
+    Seconds,
+    State,
+    Times,
+    Topic,
+    value_of,
+)
 from kbroker.testing.seen import (
     ClockSeen,
     GroupSeen,
@@ -109,12 +121,19 @@ class Verbs:
     # --- waits
 
     def wait_for_group(
-        self, group: Group, *, state: str | None = None, members: Index | None = None, timeout: Patience = WAIT_SECONDS
+        self,
+        group: Group,
+        *,
+        state: State | None = None,
+        members: Index | None = None,
+        timeout: Patience = WAIT_SECONDS,
     ) -> GroupSeen:
         """Wait until a group of any type is in a state ("Stable", "Empty", in any case), with so many members.
 
-        A group that is not there has the state "Dead". ``NotInTime`` tells the group as it was seen last.
+        A group that is not there has the state "Dead". ``NotInTime`` tells the group as it was seen last;
+        ``ValueError`` for a state that no group can have.
         """
+        value_of(Parameter("state", State | None, needed=False), state)
         wanted = [text for text in (state, None if members is None else f"{members} members") if text is not None]
 
         def is_there(seen: GroupSeen) -> bool:

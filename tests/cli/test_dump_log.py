@@ -1,7 +1,10 @@
 """kbroker dump-log over files written by the code that writes them in a broker."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from kbroker.tools.cli import main
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch
+from tests.patience import LONG
 
 
 def entries(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
@@ -30,6 +34,19 @@ def segment(tmp_path: Path) -> Path:
         + build_batch([Record(2, 2000, b"a", b"b")], base_offset=2, compression=CompressionType.LZ4)
     )
     return path
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_of_the_pipe_that_goes_away(segment: Path, options: list[str]) -> None:
+    segment.write_bytes(segment.read_bytes() * 500)
+    words = [sys.executable, "-m", "kbroker", "dump-log", *options, str(segment)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(LONG) == 141
 
 
 def test_a_segment(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:

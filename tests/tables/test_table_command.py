@@ -71,6 +71,74 @@ def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path)
     assert "topic orders was deleted and made anew" in refused.err and "--new-topic" in refused.err
 
 
+def test_numbers_that_no_double_is(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    """Infinite, or whole and not held exactly: in a column, in a list, in an object."""
+    kb("topic", "create", "doubles", "-p", "2")
+    (tmp_path / "schema").write_text('{"x": "double", "many": ["double"], "in": {"x": "double"}}')
+    good = [f'{{"x": {x}}}' for x in ("1", "-2.5", "1e300", "9007199254740994", "-1e18", "100000000000000000000")]
+    good += ['{"many": [1, null, 1e20], "in": {"x": 1e99}}', "{}"]
+    bad = [f'{{"x": {x}}}' for x in ("1e400", "-1e400", "99999999999999999999", "-9007199254740993", "1" + "0" * 400)]
+    bad += ['{"many": [1, 9007199254740993]}', '{"in": {"x": 1e400}}', '{"x": NaN}']
+    send(broker, "doubles", good)
+    send(broker, "doubles", bad)
+    words = ("table", "follow", "doubles", "--to", f"delta:{tmp_path / 'd'}", "--once", "--json")
+    told = kb(*words, "--schema", str(tmp_path / "schema")).json
+    assert (told["rows"], told["dead_letters"]) == (len(good), len(bad))
+    found = [each for each in table_of(tmp_path / "d")["x"].to_pylist() if each is not None]
+    assert sorted(found) == [-1e18, -2.5, 1, 9007199254740994, 1e20, 1e300]
+    dead = table_of(tmp_path / "d_dead_letters").to_pylist()
+    reasons = {each["value"].decode(): each["reason"] for each in dead}
+    exactly, large = "is a whole number that double does not hold exactly", "a number that is too large for double"
+    assert [reasons[each] for each in bad] == [
+        *[f"x: {large}"] * 2,
+        f"x: 99999999999999999999 {exactly}",
+        f"x: -9007199254740993 {exactly}",
+        f"x: {large}",
+        f"many[]: 9007199254740993 {exactly}",
+        f"in.x: {large}",
+        "not JSON: NaN is no number of JSON",
+    ]
+
+
+def test_a_value_that_does_not_fit_takes_none_beside_it_along(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    """With a declared schema, whose values are looked at one by one once one is bad."""
+    kb("topic", "create", "beside", "-p", "2")
+    kinds = {"i": "int", "l": "long", "d": "double", "s": "string", "b": "boolean", "many": ["string"]}
+    (tmp_path / "schema").write_text(json.dumps(kinds))
+    good = json.dumps({"i": 1, "l": 2, "d": 2.5, "s": "x", "b": True, "many": ["y"]})
+    send(broker, "beside", [good, good, "broken", good])
+    words = ("table", "follow", "beside", "--to", f"delta:{tmp_path / 't'}", "--once", "--json")
+    told = kb(*words, "--schema", str(tmp_path / "schema")).json
+    assert (told["rows"], told["dead_letters"]) == (3, 1)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_how_far_it_is_and_a_topic_that_goes(kb: Run, broker: RunningBroker, tmp_path: Path, quiet: bool) -> None:
+    topic = f"going-{quiet}"
+    path = tmp_path / "going"
+    kb("topic", "create", topic, "-p", "2")
+    words = [sys.executable, "-m", "kbroker", "table", "follow", topic, "--to", f"delta:{path}", "--every", "10ms"]
+    words += ["-b", broker.bootstrap_servers, *(["--quiet"] if quiet else [])]
+    follower = subprocess.Popen(
+        words, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        send(broker, topic, ["a", "b", "c"])
+        eventually(lambda: (path / "_delta_log").exists() and table_of(path).num_rows == 3)
+        kb("topic", "delete", topic, "--yes")
+        _, said = follower.communicate(timeout=2 * LONG)
+    finally:
+        follower.kill()
+    *shown, deleted = said.splitlines()
+    assert follower.returncode == 1 and deleted.startswith(f"kbroker: topic {topic} was deleted; the table keeps ")
+    assert "--new-topic" in deleted and table_of(path).num_rows == 3
+    if quiet:
+        assert shown == []
+    else:
+        assert shown[0] == f"kbroker: following {topic} to {path}: partitions 0 from 0, 1 from 0"
+        assert f" rows of {topic} to {path}, lag " in shown[1]
+
+
 def test_killed_at_any_time(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     """A process that is killed in the middle, several times, while a producer goes on."""
     path = tmp_path / "numbers"

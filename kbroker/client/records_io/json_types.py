@@ -11,7 +11,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"not JSON: {name}")
+    raise ValueError(f"{name} is no number of JSON")
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)

@@ -34,18 +34,29 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class FaultSeen:
-    """A fault of requests: its number, by which it is undone, what it does, and how often it has acted."""
+    """A fault of requests: its number, by which it is undone, what it does to which, and how often it has acted."""
 
     number: int
     action: str
     api: str
     detail: str
     hits: int
+    topic: str | None
+    partition: int | None
+    client_id: str | None
+    nth: int | None
+    times: int | None
+    probability: float
+    followers: bool
+    node: int | None
 
     @classmethod
     def of(cls, fault: Fault) -> FaultSeen:
         """As it is now."""
-        return cls(fault.number, fault.action, fault.match.api.name, fault.detail, fault.hits)
+        match = fault.match
+        who = None if match.client_id is None else match.client_id.pattern
+        which = (match.topic, match.partition, who, match.nth, match.times, match.probability, match.followers)
+        return cls(fault.number, fault.action, match.api.name, fault.detail, fault.hits, *which, fault.node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
                         print(json.dumps({"file": str(path)} | entry, default=_plain, ensure_ascii=False))
                     else:
                         print(_as_text(entry, arguments.width))
+            except BrokenPipeError:
+                raise
             except OSError as error:
                 raise FatalError(f"cannot read {path}: {error.strerror}") from error
     return 1 if damaged else 0

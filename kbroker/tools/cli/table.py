@@ -120,10 +120,15 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help="no lines about how far it is")
+
+
 def _follow_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to follow")
     _add_target(parser, option=True)
     parser.add_argument("--once", action="store_true", help="end when the table has what the topic has now")
+    _add_quiet(parser)
     _add_settings(parser)
     add_cluster_arguments(parser)
 
@@ -192,6 +197,10 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(each, handler)
 
 
+def _say_nothing(line: str) -> None:
+    pass
+
+
 def _keep(
     client: Client,
     topic: str,
@@ -201,13 +210,15 @@ def _keep(
     stop: threading.Event,
     *,
     once: bool,
+    quiet: bool,
 ) -> Follower:
     """Follow until ``stop``, also while the cluster is away; with ``once`` to the end that there is."""
     from kbroker.client import ConnectionFailed, RequestTimedOut
     from kbroker.tables.follower import Follower
     from kbroker.tables.sources import ClusterSource
 
-    follower = Follower(ClusterSource(client, topic), target, settings, tell)
+    show = _say_nothing if once or quiet else tell
+    follower = Follower(ClusterSource(client, topic), target, settings, tell, show=show)
     while True:
         try:
             follower.run(once=once, stop=stop.is_set)
@@ -224,7 +235,8 @@ def _follow(arguments: argparse.Namespace) -> int:
     target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
     begin = time.monotonic()
     with _stopping() as stop, cluster(arguments) as client:
-        follower = _keep(client, arguments.topic, target, settings, complain, stop, once=arguments.once)
+        once, quiet = arguments.once, arguments.quiet
+        follower = _keep(client, arguments.topic, target, settings, complain, stop, once=once, quiet=quiet)
     return _summarize(arguments, follower, time.monotonic() - begin)
 
 
@@ -275,6 +287,7 @@ def _file_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="end when the tables have what the topics have now")
+    _add_quiet(parser)
     _file_arguments(parser)
 
 
@@ -298,7 +311,8 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             with readable_errors(), client:
                 target = _target(entry.to, entry.catalog)
-                follower = _keep(client, entry.topic, target, entry.settings, tell, stop, once=arguments.once)
+                once, quiet = arguments.once, arguments.quiet
+                follower = _keep(client, entry.topic, target, entry.settings, tell, stop, once=once, quiet=quiet)
             rows[entry.to] = follower.progress.rows
         except FatalError as error:
             tell(str(error))
