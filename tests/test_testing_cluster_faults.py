@@ -293,3 +293,19 @@ def test_wrong_arguments_are_refused_and_leave_nothing(cluster: RunningCluster, 
         cluster.faults.delete_records(topic, 0, before=6)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert cluster.faults.active == []
+
+
+def test_what_a_node_passes_on_to_the_controller_meets_its_faults_and_is_recorded(cluster: RunningCluster) -> None:
+    fault = cluster.faults.error("CreateTopics", ErrorCode.POLICY_VIOLATION)
+    cluster.record_requests()
+    try:
+        for node in cluster.nodes:
+            client = admin.AdminClient({"bootstrap.servers": node.bootstrap_servers, **CONFIG})
+            with pytest.raises(confluent_kafka.KafkaException, match="POLICY_VIOLATION"):
+                client.create_topics([admin.NewTopic(f"passed-on-{node.id}", 1, 1)])[f"passed-on-{node.id}"].result(
+                    LONG
+                )
+        assert fault.hits == 3
+        assert len(cluster.requests(api="CreateTopics").requests) == 3
+    finally:
+        cluster.record_requests(False)

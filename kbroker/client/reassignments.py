@@ -116,6 +116,17 @@ def parse_numbers(text: str, what: str) -> list[int]:
     return sorted(found)
 
 
+def replicas_to_be(
+    client: Client, replicas: Mapping[TopicPartition, Sequence[int]]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """The replicas of partitions once all that moves has moved: while one does, the metadata have old and new ones."""
+    moving = list_reassignments(client)
+    return {
+        partition: tuple(each for each in now if partition not in moving or each not in moving[partition].removing)
+        for partition, now in replicas.items()
+    }
+
+
 def plan_moves(
     replicas: Mapping[int, Sequence[int]], racks: Mapping[int, str | None], factor: int
 ) -> dict[int, tuple[int, ...]]:

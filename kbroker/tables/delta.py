@@ -8,8 +8,10 @@ two followers of a partition one commits, and the other reads the table again.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import pyarrow
@@ -26,6 +28,8 @@ _TOPIC_ID: Final = "kbroker.topic.id"
 _VALUE: Final = "kbroker.value"
 _DECLARED: Final = "kbroker.schema"
 _FIRST: Final = "kbroker.first.partition"
+_DATA_FILE: Final = re.compile(r"part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
+"""The names that Delta's writers give to files of rows."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
@@ -216,13 +220,15 @@ class DeltaTarget:
                 raise FatalError(f"there is no table in {self.where}")
             merged: dict[str, Any] = table.optimize.compact()
             table.create_checkpoint()
-            removed = table.vacuum(
-                retention_hours, dry_run=False, enforce_retention_duration=retention_hours is None, full=True
-            )
+            vacuum = partial(table.vacuum, retention_hours, enforce_retention_duration=retention_hours is None)
+            # A full one would remove whatever the table does not know, whoever has put it there.
+            others = [each for each in vacuum(dry_run=True, full=True) if not _DATA_FILE.fullmatch(each)]
+            removed = vacuum(dry_run=False, full=not others)
             return {
                 "merged_files": merged["numFilesRemoved"],
                 "new_files": merged["numFilesAdded"],
                 "removed_files": len(removed),
+                **({"kept_files_of_others": len(others)} if others else {}),
             }
 
 

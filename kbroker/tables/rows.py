@@ -81,7 +81,7 @@ class BytesValues:
     name = "bytes"
 
     def fields(self) -> list[pyarrow.Field]:
-        """One column."""
+        """Returns a single column."""
         return [pyarrow.field("value", pyarrow.binary())]
 
     def learn(self, values: Iterable[bytes | None]) -> None:
@@ -98,7 +98,7 @@ class TextValues:
     name = "text"
 
     def fields(self) -> list[pyarrow.Field]:
-        """One column."""
+        """Returns a single column."""
         return [pyarrow.field("value", pyarrow.string())]
 
     def learn(self, values: Iterable[bytes | None]) -> None:

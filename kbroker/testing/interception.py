@@ -26,7 +26,8 @@ from kbroker.handlers.common.error_answers import (
     split,
 )
 from kbroker.handlers.metadata import asks_for_all
-from kbroker.handlers.registration import BROKER, Registration, registrations
+from kbroker.handlers.registration import BROKER, Forwarding, Registration, registrations
+from kbroker.node.serving.dispatcher import answer_of
 from kbroker.runtime.later import Later
 from kbroker.testing.faults import Match, Parameters
 from kbroker.testing.link import OWN_CLIENT_ID
@@ -148,7 +149,11 @@ class Interceptor:
             registration = None if listener.is_controller else listener.registration(api.key)
             if registration is not None:
                 handle = functools.partial(self._handle, registration)
-                listener.replace_handler(dataclasses.replace(registration, handle=handle, is_async=True))
+                # What the connection would pass on to the active controller comes to the faults first.
+                replaced = dataclasses.replace(
+                    registration, handle=handle, is_async=True, forwarding=Forwarding.NONE, check=None
+                )
+                listener.replace_handler(replaced)
                 originals.append((listener, registration))
         self._originals[api.key] = originals
 
@@ -179,9 +184,7 @@ class Interceptor:
                 if partitions is not None and await rule.fires():
                     later = functools.partial(proceed, index + 1)
                     return await action(Call(rule, request, ctx, partitions, later, undone))
-            response = original.handle(request, ctx)
-            if original.is_async:
-                response = await response
+            response = await answer_of(original, request, ctx) if original.is_async else original.handle(request, ctx)
             return await response if isinstance(response, Later) else response
 
         return await proceed(0, request)

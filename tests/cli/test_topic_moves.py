@@ -64,6 +64,18 @@ def test_replicas_move_and_keep_their_records(cluster: RunningCluster, kb: Run) 
     assert len(kb("consume", "moved", "--from", "start").rows) == 100
 
 
+def test_what_moves_is_planned_by_where_it_will_be(cluster: RunningCluster, kb: Run) -> None:
+    """While it moves, the metadata have its old replicas and its new ones."""
+    topic_on(cluster, "slow", [[1, 2]])
+    with cluster.faults.hold("Fetch", topic="slow", followers=True):
+        kb("topic", "move", "slow", "--brokers", "2,3")
+        assert sorted(described(cluster, "slow").partitions[0].replicas) == [1, 2, 3]
+        assert "nothing to move" in kb("topic", "move", "slow", "--brokers", "2,3").out
+        assert "slow-0" not in kb("cluster", "drain", "1", "--dry-run").out
+        assert "1 moves cancelled" in kb("topic", "move", "slow", "--cancel").out
+    assert sorted(described(cluster, "slow").partitions[0].replicas) == [1, 2]
+
+
 def test_a_partition_gets_more_replicas(cluster: RunningCluster, kb: Run) -> None:
     topic_on(cluster, "more", [[1], [1]])
     assert kb("topic", "move", "more:1", "--brokers", "1-3", "-r", "3", "--wait").code == 0

@@ -15,6 +15,7 @@ import trio.testing
 from kbroker.handlers.common import fair_share
 from kbroker.handlers.list_offsets import MOST_AT_ONCE
 from kbroker.node.serving import dispatcher, long_request, reply_queue
+from kbroker.node.serving.dispatcher import answer_of
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.types import Uuid
 from kbroker.wire import compiler
@@ -359,11 +360,11 @@ def test_offsets_of_many_partitions_count(tmp_path: Path, monkeypatch: pytest.Mo
 def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes much memory until it is encoded. A request for little does not wait."""
     events: list[str] = []
-    work, encoded_frame = dispatcher.Dispatcher._work, reply_queue.encoded_frame
+    encoded_frame = reply_queue.encoded_frame
 
     def begun(*args: Any) -> Any:
         events.append("begun")
-        return work(*args)
+        return answer_of(*args)
 
     def encoded(*args: Any) -> Any:
         frame = encoded_frame(*args)
@@ -378,7 +379,7 @@ def test_one_large_answer_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.
             await clients[0].ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
             node.allow(large_answer_parts=PARTS - 1)
             monkeypatch.setattr(long_request, "encoded_frame", encoded)
-            monkeypatch.setattr(dispatcher.Dispatcher, "_work", begun)
+            monkeypatch.setattr("kbroker.node.serving.dispatcher.answer_of", begun)
             every = [MetadataRequestTopic(name=name) for name in NAMES]
             requests = [MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=None)]
             turn = node.broker.services.large_answers

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +251,21 @@ def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:
     (tmp_path / "s").write_text('{"id": "number"}')
     wrong = kb("table", "follow", "orders", "--to", to, "--schema", str(tmp_path / "s"), code=1)
     assert "id is none of boolean, int, long, double, string" in wrong.err
+
+
+def test_what_others_have_put_beside_the_rows_is_left_alone(kb: Run, tmp_path: Path) -> None:
+    """Delta's own vacuum removes all old files that the table does not know, whatever they are."""
+    kb("topic", "create", "kept", "-p", "1")
+    to = f"delta:{tmp_path / 'kept'}"
+    kb("table", "follow", "kept", "--to", to, "--once")
+    theirs = [tmp_path / "kept" / name for name in ("notes.txt", "photo.parquet", "sub/part-0.parquet")]
+    orphan = tmp_path / "kept" / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    for path in (*theirs, orphan):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, (0, 0))
+    assert "3 kept files of others" in kb("table", "maintain", to).out
+    assert all(path.exists() for path in theirs)
+    for path in theirs:
+        path.unlink()
+    assert "1 removed files" in kb("table", "maintain", to).out and not orphan.exists()

@@ -95,7 +95,9 @@ def _affordable(services: Services, topic: str, replication_factor: int) -> int:
     keep too few replicas for good, only because some nodes had not started yet.
     """
     image = services.metadata.image
-    is_machine = is_one_machine(image.brokers.values()) and len(image.controllers) == 1
+    # Of a controller apart nobody knows how many brokers are still to come.
+    has_own_controller = len(image.controllers) == 1 and image.controllers.keys() <= image.brokers.keys()
+    is_machine = has_own_controller and is_one_machine(image.brokers.values())
     if _FACTORS[topic] in services.config.raw or not (is_machine or services.metadata.is_alone):
         return replication_factor
     return 1 if is_machine else max(1, min(replication_factor, len(image.alive_brokers())))

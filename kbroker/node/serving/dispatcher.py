@@ -223,7 +223,7 @@ class Dispatcher:
             if long is not None:
                 await long.begin(request, context)
             if registration.is_async:
-                work = self._work(registration, request, context)
+                work = answer_of(registration, request, context)
                 return await (work if meter is None else meter.run(work))
             if meter is not None:
                 meter.start()
@@ -235,21 +235,6 @@ class Dispatcher:
         finally:
             if meter is not None:
                 meter.stop()
-
-    def _work(self, registration: Registration, request: Any, context: RequestContext) -> Awaitable[Any]:
-        """The handler's coroutine, or the active controller's answer if the connection is to forward the request."""
-        if registration.forwarding is not Forwarding.BY_CONNECTION or self._connection.is_controller:
-            handled: Awaitable[Any] = registration.handle(request, context)
-            return handled
-        if registration.check is not None:
-            registration.check(request)
-        metadata = self._services.metadata
-        return by_controller(
-            metadata,
-            lambda: metadata.forward(request, context),
-            lambda: registration.handle(request, context),
-            error_codes,
-        )
 
     def _decode(
         self, frame: memoryview, registration: Registration, round: Round | None
@@ -293,3 +278,16 @@ class Dispatcher:
                 self._connection.peer,
             )
         self.surplus_bytes += size
+
+
+def answer_of(registration: Registration, request: Any, context: RequestContext) -> Awaitable[Any]:
+    """The answer of an asynchronous handler, or the active controller's if the connection is to forward the request."""
+    if registration.forwarding is not Forwarding.BY_CONNECTION or context.connection.is_controller:
+        handled: Awaitable[Any] = registration.handle(request, context)
+        return handled
+    if registration.check is not None:
+        registration.check(request)
+    metadata = context.services.metadata
+    return by_controller(
+        metadata, lambda: metadata.forward(request, context), lambda: registration.handle(request, context), error_codes
+    )

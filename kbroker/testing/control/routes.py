@@ -52,7 +52,7 @@ class FaultSeen:
 
     @classmethod
     def of(cls, fault: Fault) -> FaultSeen:
-        """As it is now."""
+        """Returns a fault as it is now."""
         match = fault.match
         who = None if match.client_id is None else match.client_id.pattern
         which = (match.topic, match.partition, who, match.nth, match.times, match.probability, match.followers)
@@ -90,7 +90,7 @@ class InjectionSeen:
 
     @classmethod
     def of(cls, done: Injection) -> InjectionSeen:
-        """The same."""
+        """Returns what an injection has done."""
         named = [PartitionNamed(*each) for each in done.partitions]
         request = (done.api, done.api_version, done.client_id, done.correlation_id)
         return cls(done.number, done.action, *request, named, done.detail, done.node)

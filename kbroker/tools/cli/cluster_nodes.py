@@ -205,6 +205,7 @@ def _advice(racks: Mapping[int, str | None], partition: TopicPartition, current:
 def drain(arguments: argparse.Namespace) -> int:
     """Move everything away from a broker."""
     from kbroker.client.nodes import brokers_open_to_new, describe_cluster
+    from kbroker.client.reassignments import replicas_to_be
     from kbroker.client.topics import list_topics
     from kbroker.tools.cli.output import print_json
 
@@ -214,11 +215,14 @@ def drain(arguments: argparse.Namespace) -> int:
         if own is None:
             raise FatalError(f"there is no broker {broker}")
         racks = brokers_open_to_new(client) | {broker: own.rack}
-        replicas = {
-            TopicPartition(topic.name, each.partition): each.replicas
-            for topic in list_topics(client)
-            for each in topic.partitions
-        }
+        replicas = replicas_to_be(
+            client,
+            {
+                TopicPartition(topic.name, each.partition): each.replicas
+                for topic in list_topics(client)
+                for each in topic.partitions
+            },
+        )
         plan = plan_drain(replicas, racks, broker)
         moves = {str(each): {"before": list(replicas[each]), "after": after} for each, after in plan.items()}
         if arguments.dry_run and not arguments.json:
@@ -228,7 +232,7 @@ def drain(arguments: argparse.Namespace) -> int:
             print_json({"broker": broker, "drained": False, "moves": moves})
         elif confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
             with cordoned(client, broker):
-                _carry_out(client, plan)
+                _carry_out(client, plan, broker)
             if arguments.json:
                 print_json({"broker": broker, "drained": True, "moves": moves})
             else:
@@ -262,7 +266,8 @@ def cordoned(client: Client, broker: int) -> Iterator[None]:
         raise FatalError(f"{error}; broker {broker} is not drained, and {CORDONED} is as it was before") from error
 
 
-def _carry_out(client: Client, plan: Mapping[TopicPartition, Sequence[int]]) -> None:
+def _carry_out(client: Client, plan: Mapping[TopicPartition, Sequence[int]], broker: int) -> None:
+    """Move, and wait also for what an earlier command has begun to move away from the broker."""
     from kbroker.client.reassignments import alter_reassignments, list_reassignments
     from kbroker.tools.cli.progress import progress
 
@@ -279,6 +284,8 @@ def _carry_out(client: Client, plan: Mapping[TopicPartition, Sequence[int]]) -> 
             while list_reassignments(client, topics):
                 time.sleep(_PAUSE)
             told.add(len(piece))
+        while any(broker in each.removing for each in list_reassignments(client).values()):
+            time.sleep(_PAUSE)
 
 
 def unregister_arguments(parser: argparse.ArgumentParser) -> None:

@@ -82,12 +82,14 @@ def move_action(arguments: argparse.Namespace) -> int:
             raise FatalError(str(error)) from None
         changed = {partition: replicas for partition, replicas in after.items() if before[partition] != replicas}
         results = {} if arguments.dry_run or not changed else alter_reassignments(client, changed)
-        problems = [error for error in results.values() if error is not None]
+        problems: list[object] = [error for error in results.values() if error is not None]
         begun = [partition for partition, error in results.items() if error is None]
         if arguments.wait and begun:
             _wait(client, begun)
+            there = _replicas(client, begun)
+            problems += [f"{each} did not move: somebody cancelled it" for each in begun if there[each] != after[each]]
     _print_plan(arguments, before, {each: changed[each] for each in changed if results.get(each) is None})
-    if arguments.wait and begun and not arguments.json:
+    if arguments.wait and begun and not problems and not arguments.json:
         print("moved")
     return report_failures(problems)
 
@@ -125,6 +127,7 @@ def _print_plan(
 
 def _replicas(client: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
     from kbroker.client import ResponseError
+    from kbroker.client.reassignments import replicas_to_be
     from kbroker.client.topics import describe_topics
 
     found: dict[TopicPartition, tuple[int, ...]] = {}
@@ -132,7 +135,7 @@ def _replicas(client: Client, partitions: list[TopicPartition]) -> dict[TopicPar
         if isinstance(topic, ResponseError):
             raise topic
         found |= {TopicPartition(topic.name, each.partition): tuple(each.replicas) for each in topic.partitions}
-    return {partition: found[partition] for partition in partitions}
+    return replicas_to_be(client, {partition: found[partition] for partition in partitions})
 
 
 def _racks(client: Client, brokers: list[int]) -> dict[int, str | None]:

@@ -92,7 +92,7 @@ class Observer:
         clock: Callable[[], float] = time.monotonic,
         patience: float = PATIENCE,
     ) -> None:
-        """One broker, or one page, is waited for as long as ``patience`` says, in seconds."""
+        """Wait for a broker, or a page, for ``patience`` seconds at most."""
         self.client = client
         self.patience = patience
         self.clock = clock
