@@ -25,6 +25,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.segment_recovery import MAX_OFFSET
 from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def open_log(
             log.truncate_fully_and_start_at(log_start_offset, now_ms=now_ms)
         return log
     topic_id = _agree_on_topic_id(disk, path, topic_id, clean_shutdown)
-    holes_below = recovery.MAX_OFFSET if leaves_holes else holes_below
+    holes_below = MAX_OFFSET if leaves_holes else holes_below
     old_formats.upgrade(disk, path, clean_offset > 0, partial(segments_left, 0))
     producers = ProducerStateManager(topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms)
     loaded = recovery.load(

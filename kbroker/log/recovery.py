@@ -30,7 +30,10 @@ from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegmen
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import (
+    end_of,
     finish_interrupted_work,
+    first_to_recover,
+    first_unflushed,
     has_indexes,
     just_replaced,
     make_segment,
@@ -38,6 +41,7 @@ from kbroker.log.segments.segment_files import (
     remove_files,
 )
 from kbroker.log.segments.segment_recovery import (
+    MAX_OFFSET,
     bounds_of,
     empty_batch,
     keep_bytes,
@@ -51,8 +55,6 @@ from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
-
-MAX_OFFSET = 2**63 - 1
 
 
 def load(
@@ -80,13 +82,11 @@ def load(
         return make_segment(disk, files, directory, base_offset, size, config, now_ms)
 
     segments, without_index = open_segments(disk, directory, names, before, segment_at)
-    recovery = _Recovery(
-        disk, directory, segments, segment_at, config.index_interval_bytes, known, now_ms, replaced, segments_left
-    )
+    recovery = _Recovery(disk, directory, segments, segment_at, config, known, now_ms, replaced, segments_left)
     if segments:
         recovery.find_missing()
     for segment in without_index:
-        unflushed = segments[_first_unflushed(segments, known.recovery_point)].base_offset
+        unflushed = segments[first_unflushed(segments, known.recovery_point)].base_offset
         if segment.size and (known.clean_shutdown or segment.base_offset < unflushed):
             segment.rebuild_indexes(check)
     if segments:
@@ -114,7 +114,7 @@ class _Recovery:
         directory: str,
         segments: list[Segment],
         segment_at: Callable[[int, int], Segment],
-        index_interval: int,
+        config: LogConfig,
         known: Known,
         now_ms: int,
         replaced: Collection[int],
@@ -125,7 +125,8 @@ class _Recovery:
         self._directory = directory
         self._segments = segments
         self._segment_at = segment_at
-        self._index_interval = index_interval
+        self._index_interval = config.index_interval_bytes
+        self._compacts = config.compact
         self._known = known
         self._now_ms = now_ms
         self._replaced = replaced
@@ -147,6 +148,10 @@ class _Recovery:
         """The log has reached this offset, too, unless a batch before it has the latest epoch: the file is wrong."""
         self._latest_epoch = -1
         """The leader epoch of the batch that was read last."""
+        self._read_end = segments[0].base_offset if segments else 0
+        """The offset after the batch that was read last."""
+        self._gap = range(0)
+        """The offsets that are missing before it."""
         self._has_producers = False
         self._has_transactions = False
         self._first_recovered: int | None = None
@@ -158,6 +163,7 @@ class _Recovery:
     def _note(self, header: BatchHeader) -> None:
         """Take in the next batch."""
         epoch = header.partition_leader_epoch
+        self._gap, self._read_end = range(self._read_end, header.base_offset), header.next_offset
         if epoch >= 0:
             self._latest_epoch = epoch
             if epoch != self.epochs.latest:
@@ -227,7 +233,7 @@ class _Recovery:
             self._check_tail()
             self._settle_epochs(segments, self.log_end_offset)
             return
-        first = _first_to_recover(segments, self._known.recovery_point, self._check)
+        first = first_to_recover(segments, self._known.recovery_point, self._check)
         self._first_recovered = segments[first].base_offset
         # Of what was not flushed, the batches know better; an epoch may be there that no batch has.
         self._settle_epochs(segments[:first], self._first_recovered, segments[first])
@@ -249,7 +255,9 @@ class _Recovery:
         try:
             self.log_end_offset = segment.scan_tail()
             last, _ = segment.headers_around(self.log_end_offset)
-            if last is None or not self._known_epochs or self._fits_the_epochs(last, self._known_epochs):
+            is_late = 0 < self._known.recovery_point < self.log_end_offset  # which was the end
+            fits = last is None or not self._known_epochs or self._fits_the_epochs(last, self._known_epochs)
+            if fits and not is_late:
                 return
         except CorruptIndex as error:
             logger.warning("%s; rebuilding it", error)
@@ -271,7 +279,7 @@ class _Recovery:
         Each segment begins where the one before it ends, unless compaction or damage has left a hole between them.
         """
         segments = self._segments
-        next_offset = segments[first].base_offset
+        next_offset = self._read_end = segments[first].base_offset
         index = first
         while index < len(segments):
             segment = segments[index]
@@ -295,11 +303,25 @@ class _Recovery:
             if is_cut or not self._is_followed(segment, next_offset, following):
                 self._take_out(index, next_offset, "it follows the damage")
             else:
-                next_offset = max(next_offset, following)
+                next_offset = self._read_end = max(next_offset, following)
         self._segments_left(0)
         while len(segments) > 1 and segments[-1].size == 0 and segments[-1].base_offset != next_offset:
             remove_files(self._disk, segments.pop())
         self.log_end_offset = next_offset
+        self._doubt_last_batch()
+
+    def _doubt_last_batch(self) -> None:
+        """Take a gap before the very last batch for damage, where only compaction would leave one: no checksum covers a
+        base offset, and no batch follows that would contradict it. The batch stays, and others lead that have it."""
+        gap, segment = self._gap, self._segments[-1]
+        is_known = gap.stop <= self._reached or covers(self._damage, gap.start, gap.stop)
+        if not gap or not self._leaves_holes or self._compacts or is_known or not segment.size:
+            return
+        reason = f"{segment.path}: nothing is there before the last batch, or its base offset {gap.stop} is wrong"
+        # The batch counts as missing, too: else a replica that ends where the gap begins would seem to lose as much.
+        if self._is_missing(gap.start, self.log_end_offset, segment, reason):
+            self.cuts.append(reason)
+        self._has_holes = True
 
     def _is_hole(self, damaged: Damaged, following: int | None) -> bool:
         """Whether damage, in a segment that is followed by one which begins there, leaves a hole and cuts nothing."""
@@ -313,7 +335,7 @@ class _Recovery:
         for each in found:
             end_offset, is_torn, is_hole = each.end_offset, False, self._is_hole(each, following)
             if later and not is_hole:
-                reached = _end_of(later[-1], self._check)
+                reached = end_of(later[-1], self._check)
             if end_offset is None and later and is_hole and following is not None:
                 end_offset = following
             elif end_offset is None:
@@ -361,7 +383,7 @@ class _Recovery:
             self.cuts.append(reason)
             later = [each for each in self._segments if each.size and each.base_offset >= following]
             is_hole = following <= self._known.holes_below
-            lost_to = following if is_hole else _end_of(later[-1], self._check) if later else end
+            lost_to = following if is_hole else end_of(later[-1], self._check) if later else end
             if later:
                 self._is_missing(end, lost_to, segment, reason)
             if not later or not is_hole:
@@ -400,7 +422,7 @@ class _Recovery:
         if batch is None and not last.size and len(segments) > 1 and self._leaves_holes:
             before, offset = segments[-2], last.base_offset - 1
             is_near = offset - before.base_offset <= MAX_RELATIVE_OFFSET
-            if is_near and covers(self._damage, offset, offset + 1) and _end_of(before, self._check) <= offset:
+            if is_near and covers(self._damage, offset, offset + 1) and end_of(before, self._check) <= offset:
                 header, data = empty_batch(offset, self._known_epoch)
                 before.append([data], [header])
                 before.complete_indexes()
@@ -488,33 +510,3 @@ class _Recovery:
             has_holes=self._has_holes,
             damage=self._damage,
         )
-
-
-def _first_unflushed(segments: list[Segment], recovery_point: int) -> int:
-    """Number of the segment that holds the recovery point."""
-    first = len(segments) - 1
-    while first and segments[first].base_offset > recovery_point:
-        first -= 1
-    return first
-
-
-def _first_to_recover(segments: list[Segment], recovery_point: int, check: Callable[[], None]) -> int:
-    """Number of the first segment that is to be read."""
-    first = _first_unflushed(segments, recovery_point)
-    if first and _end_of(segments[first - 1], check) > segments[first].base_offset:
-        # The log was cut there, and then rolled, but the cut did not reach the disk.
-        return first - 1
-    return first
-
-
-def _end_of(segment: Segment, check: Callable[[], None]) -> int:
-    """The offset after a flushed segment's last batch; its base offset if that cannot be found out."""
-    try:
-        try:
-            return segment.scan_tail()
-        except CorruptIndex:
-            segment.rebuild_indexes(check)
-            return segment.scan_tail()
-    except (CorruptSegment, CorruptIndex) as error:
-        logger.warning("%s", error)
-        return segment.base_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,28 @@ def read_all_with_holes(log: PartitionLog) -> list[tuple[int, bytes]]:
             assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             make_holes(log)
     raise AssertionError("holes do not help")
+
+
+@pytest.mark.parametrize("cleanup_policy", ["delete", "compact"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_a_last_batch_that_is_too_far_ahead_is_doubted_and_stays(clean: bool, cleanup_policy: str) -> None:
+    disk = written(clean=clean)
+    path = logs(disk)[-1]
+    *_, (position, header) = walk_headers(disk.read_bytes(path))
+    assert header.base_offset == COUNT - 1
+    disk.flip_bit(path, (position + 6) * 8 + 5)  # of the base offset, which no checksum covers: 8192
+    ahead = COUNT - 1 + 8192
+    log = open_log(
+        disk,
+        replace(CONFIG, cleanup_policy=frozenset({cleanup_policy})),
+        clean=clean,
+        recovery_point=COUNT if clean else 0,
+        leaves_holes=True,
+    )
+    assert read_all(log) == [*VALUES[:-1], (ahead, VALUES[-1][1])]
+    # Compaction leaves such gaps. Else another replica leads, and this one fetches from the gap on.
+    assert missing(log) == (set(range(COUNT - 1, ahead + 1)) if cleanup_policy == "delete" else set())
+    assert log.log_end_offset == ahead + 1
 
 
 @pytest.mark.parametrize("what", ["a flipped bit", "a sector of zeros", "its length", "its offset", "its leader epoch"])

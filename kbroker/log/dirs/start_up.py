@@ -46,7 +46,7 @@ from kbroker.log.log_dir import (
     parse_marked_name,
 )
 from kbroker.log.partition_log import PartitionLog
-from kbroker.log.recovery import MAX_OFFSET
+from kbroker.log.segments.segment_recovery import MAX_OFFSET
 from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid
 from kbroker.value_types import NamedTuple, dataclass, field
 

@@ -20,8 +20,10 @@ from kbroker.log.file_names import (
     file_name,
 )
 from kbroker.log.log_config import LogConfig
+from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CorruptRecord
 
@@ -169,3 +171,33 @@ def remove_files(disk: Disk, segment: Segment) -> None:
     stem = segment.path[: -len(LOG_SUFFIX)]
     for suffix in reversed(SEGMENT_SUFFIXES):
         disk.remove(stem + suffix)  # the log last: indexes without one are those of a log that was lost
+
+
+def first_unflushed(segments: list[Segment], recovery_point: int) -> int:
+    """Returns the number of the segment that holds the recovery point."""
+    first = len(segments) - 1
+    while first and segments[first].base_offset > recovery_point:
+        first -= 1
+    return first
+
+
+def first_to_recover(segments: list[Segment], recovery_point: int, check: Callable[[], None]) -> int:
+    """Returns the number of the first segment that is to be read after a kill."""
+    first = first_unflushed(segments, recovery_point)
+    if first and end_of(segments[first - 1], check) > segments[first].base_offset:
+        # The log was cut there, and then rolled, but the cut did not reach the disk.
+        return first - 1
+    return first
+
+
+def end_of(segment: Segment, check: Callable[[], None]) -> int:
+    """Returns the offset after a flushed segment's last batch; its base offset if that cannot be found out."""
+    try:
+        try:
+            return segment.scan_tail()
+        except CorruptIndex:
+            segment.rebuild_indexes(check)
+            return segment.scan_tail()
+    except (CorruptSegment, CorruptIndex) as error:
+        logger.warning("%s", error)
+        return segment.base_offset

@@ -17,9 +17,9 @@ import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.log.disk import OsDisk
-from kbroker.log.recovery import MAX_OFFSET
 from kbroker.log.scrubbing import Progress, SegmentCheck, read_progress, write_progress
 from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.segment_recovery import MAX_OFFSET
 from kbroker.types import METADATA_TOPIC
 
 if TYPE_CHECKING:
