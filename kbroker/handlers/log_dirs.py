@@ -42,6 +42,7 @@ from kbroker.wire.messages.log_dirs import (
     DirectoryData,
     MissingOffsets,
     PartitionData,
+    PartitionLoad,
     ResponseDirectoryData,
     ResponsePartitionData,
     ResponseTopicData,
@@ -50,7 +51,7 @@ from kbroker.wire.messages.log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services.partitions import Scrubber
+    from kbroker.handlers.services.partitions import Partition, Scrubber
 
 
 BEGIN_SCRUB = 2
@@ -82,6 +83,12 @@ def _scrub(scrubber: Scrubber, path: str) -> Scrub | None:
     )
 
 
+def _load(partition: Partition | None) -> list[PartitionLoad]:
+    if partition is None:
+        return []
+    return [PartitionLoad(bytes_in=partition.bytes_in, bytes_out=partition.bytes_out, requests=partition.requests)]
+
+
 @handler(DescribeLogDirsRequest, large_answers=LargeAnswers(_lists_of, _asks_for_all))
 async def handle_describe_log_dirs(request: DescribeLogDirsRequest, ctx: RequestContext) -> DescribeLogDirsResponse:
     """``ReplicaManager.describeLogDirs``. A null list of topics asks for all."""
@@ -99,6 +106,7 @@ async def handle_describe_log_dirs(request: DescribeLogDirsRequest, ctx: Request
         scrubber.begin()
     results = []
     share = FairShare(ctx)
+    partitions = services.replica_manager.partitions
     for directory in services.replica_manager.log_dirs.describe(wanted):
         if directory.offline:
             results.append(
@@ -124,6 +132,7 @@ async def handle_describe_log_dirs(request: DescribeLogDirsRequest, ctx: Request
                             )
                             for each in (log.damage if request.wants_damage else ())
                         ],
+                        load=_load(partitions.get(log.topic_partition)) if request.wants_load else [],
                     )
                 )
         results.append(

@@ -23,7 +23,7 @@ from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment_list import SegmentList
-from kbroker.log.segments.segment_recovery import find_damaged
+from kbroker.log.segments.segment_recovery import find_damaged, put_right
 from kbroker.types import TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -206,6 +206,8 @@ class DurableLog(LogReader):
         found = find_damaged(self._segments[index], error.position, following) if index >= 0 else None
         if found is None:
             return super().damaged(error)
+        if put_right(self._segments[index], found):
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
         end_offset = following if found.end_offset is None else found.end_offset
         self._segments[index].distrust(found.position)
         name = os.path.basename(error.path)

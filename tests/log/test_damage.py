@@ -16,7 +16,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import Uuid
-from kbroker.wire.batch_header import BatchHeader, walk_headers
+from kbroker.wire.batch_header import CRC_AT, BatchHeader, walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
 from tests.log.test_compaction import end_txn, put
 
@@ -520,6 +520,36 @@ def test_producers_and_aborted_transactions_are_right_across_a_hole(clean: bool)
     assert len(found) >= 3
     assert log.producers.active_producers[7].last_sequence == 0
     assert log.first_unstable_offset is None or log.first_unstable_offset > headers[6][1].base_offset
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_flipped_bit_of_a_marker_is_flipped_back(commit: bool, clean: bool) -> None:
+    """Else the next transaction of the producer would end this one, too."""
+    disk = FakeDisk()
+    log = open_log(disk, ONE_SEGMENT)
+    put(log, [(b"k", b"first")], producer_id=5, sequence=0, transactional=True)
+    end_txn(log, 5, commit=commit)
+    put(log, [(b"k", b"second")], producer_id=5, sequence=1, transactional=True)
+    end_txn(log, 5, commit=not commit)
+    expected, end = read_all(log), log.log_end_offset
+    aborted = log.aborted_transactions(0, log.read(0, 1 << 20))
+    assert len(aborted) == 1
+    log.close()
+    path = log.active_segment.path
+    content = disk.read_bytes(path)
+    position, header = list(walk_headers(content))[1]
+    for bit in range(CRC_AT * 8, header.size * 8, 7):
+        copy = disk.snapshot()
+        copy.flip_bit(path, position * 8 + bit)
+        log = open_log(copy, ONE_SEGMENT, clean=clean, recovery_point=end if clean else 0, leaves_holes=True)
+        if clean:
+            with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
+                log.read(0, 1 << 20)
+        assert read_all(log) == expected and not log.damage
+        log.on_high_watermark_updated(end)
+        assert log.aborted_transactions(0, log.read(0, 1 << 20)) == aborted
+        assert copy.read_bytes(path) == content
 
 
 def test_a_gap_that_a_follower_was_sent_is_no_damage() -> None:

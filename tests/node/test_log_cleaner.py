@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -334,6 +335,19 @@ async def test_an_installation_that_is_being_changed_is_no_fault_of_the_log(monk
     monkeypatch.setitem(sys.modules, "kbroker.node.logs.compaction_worker", None)
     with pytest.raises(NoWorker):
         await CompactionPool().compact(JOB, 1e300)
+
+
+def test_a_process_whose_broker_ends_says_nothing(tmp_path: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "kbroker.node.logs.compaction_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stdin is not None and worker.stdout is not None
+    worker.stdout.close()
+    _, told = worker.communicate(encode_job(CompactionJob(str(tmp_path), [], [], 0, 0, 1, 2, 3, 4, 5), 1e300))
+    assert worker.returncode == 0 and told == b""
 
 
 def test_the_line_protocol() -> None:

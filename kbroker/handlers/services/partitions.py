@@ -40,6 +40,10 @@ class Partition(Protocol):
     """Called if a batch that `gather` has taken cannot be written; there once it has taken one in this round."""
     traffic: TopicTraffic | None
     """Counts of the topic, on a node that has metrics."""
+    bytes_in: int
+    bytes_out: int
+    requests: int
+    """The cost of the partition for this node since the process began."""
 
     @property
     def log(self) -> PartitionLog:

@@ -9,6 +9,7 @@ No log opens these files, Apache Kafka's neither, and they are removed with the 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,10 +24,15 @@ from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegmen
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import finish_interrupted_work, remove_files
 from kbroker.log.segments.sparse_index import CorruptIndex
-from kbroker.wire.batch_header import NO_TIMESTAMP, BatchHeader, parse_header
+from kbroker.wire.batch_header import CRC_AT, HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
+from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import assemble
 
+logger = logging.getLogger(__name__)
+
 _CHUNK = 1024 * 1024
+_MARKER_SIZE = 128
+"""No marker of a transaction has more bytes."""
 MAX_OFFSET = 2**63 - 1
 
 
@@ -63,15 +69,19 @@ def recover_segment(
     segment.txn_index.reset()
     if segment.size:
         for item in walk(segment.log_file(), segment.size, bounds, before_read=before_read):
-            if isinstance(item, Damaged):
+            if isinstance(item, Whole):
+                header = item.header
+            elif not is_cut and put_right(segment, item):
+                header = parse_header(segment.log_file().pread(HEADER_SIZE, item.position))
+            else:
                 if not is_cut:
                     is_cut = not is_hole(item)
                     found.append(item._replace(end=segment.size, end_offset=None) if is_cut else item)
                 continue
-            reached = item.header.next_offset
+            reached = header.next_offset
             if not is_cut:
-                note_batch(item.header)
-                segment.note_batch(item.position, item.header)
+                note_batch(header)
+                segment.note_batch(item.position, header)
                 next_offset = reached
     segment.unverified = 0
     return next_offset, found, reached
@@ -96,6 +106,31 @@ def find_damaged(segment: Segment, position: int, end_offset: int | None = None)
             if item.position > position:
                 return None
     return None
+
+
+def put_right(segment: Segment, damaged: Damaged) -> bool:
+    """Flip the bit of a transaction's marker back, durably, if one is all that is wrong; whether it was.
+
+    Without its marker a transaction of the same producer that comes next would end this one, too, perhaps the other
+    way. A checksum tells two batches of this size apart unless four bits differ, so only one bit can be meant; of large
+    batches, garbage would too often look like one bit.
+    """
+    size = damaged.end - damaged.position
+    if not HEADER_SIZE < size <= _MARKER_SIZE:
+        return False
+    data = bytearray(segment.log_file().pread(size, damaged.position))
+    for bit in range(CRC_AT * 8, size * 8):
+        data[bit // 8] ^= 1 << bit % 8
+        with suppress(CorruptRecord):
+            header = parse_header(data)
+            if header.is_control and header.size == size and header.base_offset == damaged.start_offset:
+                check_crc(data, 0, header)
+                segment.log_file().write_at(damaged.position, [data])
+                segment.log_file().sync()
+                logger.warning("%s: at byte %d a flipped bit was flipped back", segment.path, damaged.position)
+                return True
+        data[bit // 8] ^= 1 << bit % 8
+    return False
 
 
 def empty_batch(offset: int, leader_epoch: int) -> tuple[BatchHeader, bytes]:

@@ -120,8 +120,11 @@ def main() -> None:
             outcome = compact(job, disk, pace=Pace(rate))
         except Exception as error:
             outcome = error
-        answers.write(encode_answer(outcome))
-        answers.flush()
+        try:
+            answers.write(encode_answer(outcome))
+            answers.flush()
+        except BrokenPipeError:
+            return  # the broker has ended meanwhile, and nobody wants to know
 
 
 if __name__ == "__main__":

@@ -260,6 +260,9 @@ class _Read:
         data.high_watermark = state.high_watermark
         data.log_start_offset = log.log_start_offset
         data.records = info.records
+        if size := len(info.records):
+            partition.bytes_out += size
+            partition.requests += 1
         self.view.readable_bytes += info.readable
         if params.committed_only:
             data.aborted_transactions = [

@@ -72,11 +72,14 @@ class Partition:
         "_progress",
         "_storage",
         "_trusted_until",
+        "bytes_in",
+        "bytes_out",
         "config",
         "is_internal",
         "is_new",
         "on_write_failed",
         "read_only",
+        "requests",
         "state",
         "topic_id",
         "topic_partition",
@@ -107,6 +110,9 @@ class Partition:
         traffic = progress.traffic
         self.traffic: TopicTraffic | None = None if traffic is None else traffic.of(topic_partition.topic)
         """Counts of the topic, on a node that has metrics."""
+        self.bytes_in = self.bytes_out = self.requests = 0
+        """The cost of the partition for this node (`kbroker balance`): bytes appended as leader and read, and the appends
+        and reads that had records."""
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self._is_offline = False
@@ -361,6 +367,8 @@ class Partition:
             self._storage.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
         if not info.duplicate:
+            self.bytes_in += len(records)
+            self.requests += 1
             if self.traffic is not None:
                 self.traffic.appended(len(records), info.last_offset - info.first_offset + 1)
                 self.traffic.conversions += info.converted
@@ -416,6 +424,8 @@ class Partition:
             log = self.log
             before = log.log_end_offset
             gathered.write(self._progress.env.wall_clock_ms())
+            self.bytes_in += gathered.size
+            self.requests += len(callbacks)
             if self.traffic is not None:
                 self.traffic.appended(gathered.size, log.log_end_offset - before, batches=len(callbacks))
                 self.traffic.conversions += gathered.converted
@@ -464,6 +474,8 @@ class Partition:
         except OSError as error:
             self._storage.storage_failed(self, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"writing {self.topic_partition} failed") from error
+        self.bytes_in += len(records)
+        self.requests += 1
         if self.traffic is not None:
             self.traffic.appended(len(records), info.last_offset - info.first_offset + 1)
         # A marker opens to read_committed what was written long before.

@@ -93,10 +93,13 @@ def _read(
     if offset >= bound:
         return None
     try:
-        return log.read(offset, max_bytes, max_offset=bound, min_one_message=whole)
+        info = log.read(offset, max_bytes, max_offset=bound, min_one_message=whole)
     except OSError as error:
         partition.storage_failed(error)
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+    partition.bytes_out += len(info.records)
+    partition.requests += 1
+    return info
 
 
 def _batches(led: LedSharePartition, core: SharePartition, info: ReadInfo, max_records: int) -> list[_Placed]:

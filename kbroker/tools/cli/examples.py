@@ -56,6 +56,7 @@ _EXAMPLES: Final = {
     "cluster drain": ("2 --dry-run", "2 --yes"),
     "cluster unregister": ("2", "2 --yes"),
     "cluster log-dirs": ("", "--topic orders"),
+    "balance": ("", "--execute --leaders --yes"),
     "config describe": ("topic orders --all --docs", "broker 1"),
     "config set": ("topic orders retention.ms=7d max.message.bytes=5MiB", "broker default log.cleaner.threads=2"),
     "config unset": ("topic orders retention.ms", "broker 1 log.cleaner.threads"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import FatalError
@@ -85,7 +85,7 @@ def move_action(arguments: argparse.Namespace) -> int:
         problems: list[object] = [error for error in results.values() if error is not None]
         begun = [partition for partition, error in results.items() if error is None]
         if arguments.wait and begun:
-            _wait(client, begun)
+            wait_for_moves(client, begun)
             there = _replicas(client, begun)
             problems += [f"{each} did not move: somebody cancelled it" for each in begun if there[each] != after[each]]
     _print_plan(arguments, before, {each: changed[each] for each in changed if results.get(each) is None})
@@ -148,7 +148,8 @@ def _racks(client: Client, brokers: list[int]) -> dict[int, str | None]:
     return {broker: known[broker].rack for broker in brokers}
 
 
-def _wait(client: Client, moving: list[TopicPartition]) -> None:
+def wait_for_moves(client: Client, moving: Sequence[TopicPartition]) -> None:
+    """Wait until none of the partitions moves any more."""
     from kbroker.client.reassignments import list_reassignments
 
     topics: dict[str, list[int]] = {}

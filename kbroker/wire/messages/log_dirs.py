@@ -36,6 +36,7 @@ class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     wants_scrub: Int8 = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
     """1: to hear of it. 2: to begin, too."""
     wants_damage: Bool = field("2+", tag=FIRST_OWN_TAG + 1, default=False, ignorable=True)
+    wants_load: Bool = field("2+", tag=FIRST_OWN_TAG + 2, default=False, ignorable=True)
 
 
 @struct
@@ -48,12 +49,25 @@ class MissingOffsets:
 
 
 @struct
+class PartitionLoad:
+    """The cost of a replica for the broker since its process began. A follower's is what it copies, which the leader's
+    ``bytes_in`` tell."""
+
+    bytes_in: Int64 = 0
+    bytes_out: Int64 = 0
+    requests: Int64 = 0
+    """Appends and reads that had records."""
+
+
+@struct
 class DescribeLogDirsPartition:
     partition_index: Int32 = 0
     partition_size: Int64 = 0
     offset_lag: Int64 = 0
     is_future_key: Bool = False
     damage: list[MissingOffsets] = field("2+", tag=FIRST_OWN_TAG, ignorable=True)
+    load: list[PartitionLoad] = field("2+", tag=FIRST_OWN_TAG + 1, ignorable=True)
+    """A single one, where it was asked for."""
 
 
 @struct
