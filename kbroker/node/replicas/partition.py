@@ -111,8 +111,8 @@ class Partition:
         self.traffic: TopicTraffic | None = None if traffic is None else traffic.of(topic_partition.topic)
         """Counts of the topic, on a node that has metrics."""
         self.bytes_in = self.bytes_out = self.requests = 0
-        """The cost of the partition for this node (`kbroker balance`): bytes appended as leader and read, and the appends
-        and reads that had records."""
+        """The cost of the partition for this node (`kbroker balance`): bytes appended as leader and read, and the
+        appends and reads that had records."""
         self.is_new = is_new
         """It came into being while this node ran, so no log dir that is offline holds its log."""
         self._is_offline = False
