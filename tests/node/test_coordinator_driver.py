@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from kbroker.cores.coordinator.result import CoordinatorResult
-from kbroker.cores.replication.partition_state import ReplicaProgress
+from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators import coordinator_driver
 from kbroker.node.coordinators.coordinator_loading import replay_log
@@ -192,8 +192,10 @@ def heartbeat(epoch: int, group: str = "modern") -> ConsumerGroupHeartbeatReques
     ],
     ids=lambda question: type(question).__name__,
 )
-async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any) -> None:
-    """With a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
+async def test_nothing_is_told_of_what_is_not_committed(
+    tmp_path: Path, question: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
     options = {"offsets_topic_num_partitions": "1"}
     async with running_node(tmp_path, **options) as node:
         groups = await ready(node)
@@ -201,7 +203,6 @@ async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question
         shard = groups._loaded_shard("g")
         await writer.ask(commit(1, 1, "classic"), 9)
         state = shard.partition.state
-        state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
         told: list[str] = []
 
         async def ask(client: Any, request: Any, name: str) -> None:
@@ -210,13 +211,15 @@ async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question
             told.append(name)
 
         async with trio.open_nursery() as nursery:
+            advance = PartitionState.maybe_advance_high_watermark
+            monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
             await writer.send(heartbeat(0))
             while shard.partition.log.log_end_offset == state.high_watermark:
                 await trio.lowlevel.checkpoint()
             nursery.start_soon(ask, asker, question, "answer")
             await trio.testing.wait_all_tasks_blocked(0.02)
             assert not told
-            state._counted = ()
+            monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", advance)
             log = shard.partition.log
             groups._manager.progress.advance_high_watermark(shard.partition, log)
             assert state.high_watermark == log.log_end_offset
@@ -225,11 +228,10 @@ async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question
         assert (joined.error_code, joined.member_epoch) == (0, 2)
 
 
-async def test_what_is_never_committed_is_never_told(node: Node) -> None:
+async def test_what_is_never_committed_is_never_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = await ready(node)
     shard = groups._loaded_shard("g")
-    state = shard.partition.state
-    state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
+    monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
     shard.partition.append_as_coordinator(bytearray(build_batch([Record(0, 1, b"\0\x7f", b"")])), groups.now_ms())
     asked: list[Any] = []
 

@@ -135,16 +135,12 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
 
 
 async def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(core: Any) -> Any:
-        core.on_loaded = wrong
-        return core
-
     async with running_node(tmp_path) as node:
         groups = await ready(node)
         shard = groups._loaded_shard("g")
-        original, groups._new_core = groups._new_core, lambda: broken(original())
+        monkeypatch.setattr(type(shard.core), "on_loaded", wrong)
         groups.reload(shard)
         client = await node.connect()
         await until(lambda: "cannot load the" in caplog.text)
