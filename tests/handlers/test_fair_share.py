@@ -408,7 +408,7 @@ def test_no_garbage_is_looked_for_until_a_large_answer_is_freed(tmp_path: Path) 
     class FewThreads(RealEnv):
         async def run_blocking(self, fn: Callable[..., Any], *args: Any) -> Any:
             result = await super().run_blocking(fn, *args)
-            if fn.__module__ == long_request.__name__:
+            if fn.__module__ == long_request.__name__ and len(args) == 1:  # the answer's lists
                 freed.append(not gc.isenabled() and not any(args[0]))
                 raise RuntimeError("can't start new thread")  # and the node goes on
             return result

@@ -200,9 +200,14 @@ class HeldMarkers:
             self._write(*arguments)
 
     def release(self) -> None:
-        self._holds = False
         for arguments in self.held:
             self._write(*arguments)
+        self.forget()
+
+    def forget(self) -> None:
+        """As a process that ends does."""
+        self._holds = False
+        self.held.clear()
 
 
 async def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_order(
@@ -320,7 +325,7 @@ async def test_the_end_waits_for_a_coordinator_that_loads(node: Node) -> None:
     producer = await open_producer(node, 1)
     await producer.add()
     assert await producer.send(b"a") == 0
-    shard = node.transactions._loaded_shard(ID)
+    shard = node.transactions.loaded_shard(ID)
     shard.loaded = trio.Event()
 
     async def load() -> None:
@@ -365,11 +370,12 @@ async def test_after_a_restart_a_decision_is_carried_out(
         producer = await open_producer(node)
         assert await producer.send(b"a") == 0
         assert (await producer.client.ask(commit_request(producer, 7), 5)).topics[0].partitions[0].error_code == 0
-        HeldMarkers(monkeypatch)
+        markers = HeldMarkers(monkeypatch)
         assert await producer.end(commit) == 0
         assert (await read(node)).last_stable_offset == 0
         assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
         assert await offset(node, stable=False) == (0, -1)
+    markers.forget()
     async with running_node(tmp_path) as node:
         with trio.fail_after(SHORT):
             while (await state(node)).transaction_state.startswith("Prepare"):

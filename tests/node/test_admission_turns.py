@@ -65,7 +65,7 @@ async def connected(node: Any) -> Client:
 def connections_of(node: Any) -> list[Connection]:
     """All that are served on the clients' listener."""
     [listener] = [each for each in node.broker.listeners if each.name == "PLAINTEXT"]
-    return list(listener._connections)
+    return list(listener.connections)
 
 
 def sent(request: Any, version: int) -> bytes:

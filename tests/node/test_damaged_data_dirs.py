@@ -81,7 +81,7 @@ def kbroker(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         code = main(list(arguments))
-    told = [stream.buffer.getvalue().decode() for stream in (out, errors)]  # type: ignore[attr-defined]  # of `BytesIO`
+    told = [stream.buffer.getvalue().decode() for stream in (out, errors)]
     return subprocess.CompletedProcess(arguments, code, *told)
 
 

@@ -198,10 +198,10 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     """Dead letters cannot be written, until the event is set."""
     ask, may_write = PeerPool.ask, trio.Event()
 
-    async def ask_if_may(peers: PeerPool, node_id: int, request: Any, **more: Any) -> Any:
+    async def ask_if_may(peers: PeerPool, node_id: int, request: Any, *version: Any, **more: Any) -> Any:
         if isinstance(request, ProduceRequest):
             await may_write.wait()
-        return await ask(peers, node_id, request, **more)
+        return await ask(peers, node_id, request, *version, **more)
 
     monkeypatch.setattr(PeerPool, "ask", ask_if_may)
     return may_write

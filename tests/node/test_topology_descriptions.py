@@ -256,7 +256,7 @@ async def test_the_description_goes_with_the_group(tmp_path: Path) -> None:
         KEEPER.problem = None
         (result,) = (await client.ask(delete)).results
         assert (result.error_code, result.error_message) == (0, None)
-        assert KEEPER.get(GROUP, 0) is None and GROUP not in node.broker.services.groups.loaded_core(GROUP)._groups
+        assert KEEPER.get(GROUP, 0) is None and GROUP not in node.broker.services.groups.loaded_core(GROUP).groups
 
 
 async def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
