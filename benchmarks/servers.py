@@ -26,6 +26,9 @@ import psutil
 
 from compat_tests.apache_kafka import SERVER_JVM_OPTIONS, SERVER_VERSION, ApacheKafka, java_command
 
+Clock = Callable[[Sequence[psutil.Process]], float]
+"""Tells the processor time of processes so far, in seconds; ``OSError`` if it cannot."""
+
 ROOT = Path(__file__).resolve().parent.parent
 COMMON = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "3000"}
 
@@ -108,7 +111,7 @@ class Server(ABC):
         """User and system time of the broker and its worker processes since their start."""
         return _counted(self._processes())
 
-    def processor_clock(self) -> Callable[[], float]:
+    def processor_clock(self, clock: Clock | None = None) -> Callable[[], float]:
         """Begin to measure: each call of the function that is returned tells the processor time since then, in seconds.
 
         It is exact to less than a millisecond where the kernel has a clock for each process, as Linux has;
@@ -116,7 +119,7 @@ class Server(ABC):
         processes are others by then: the time of one that has ended is not known.
         """
         processes = self._processes()
-        read = _clocked
+        read = clock or _clocked
         try:
             began = read(processes)
         except OSError:

@@ -31,6 +31,7 @@ from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImag
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import ConfigRecord
 from tests.handlers.metadata_plane import properties
+from tests.with_each import with_each
 
 FACTS = json.loads((Path(__file__).parent / "facts" / "kafka_configs.json").read_text("utf-8"))["configs"]
 MODES = {row[1]: row[7] for row in FACTS if row[0] == "broker" and row[7] != "read-only"}
@@ -187,7 +188,7 @@ def changeable() -> list[str]:
     return sorted(name for name in MODES if name in LOOKS or (name in keys and not keys[name].no_effect))
 
 
-@pytest.mark.parametrize("name", changeable())
+@with_each(changeable())
 def test_a_change_is_taken_and_seen(name: str) -> None:
     broker_id = CONFIG.node_id if MODES[name] == UpdateMode.PER_BROKER else None
     changes = {name: other_value(name)}
@@ -199,7 +200,7 @@ def test_a_change_is_taken_and_seen(name: str) -> None:
     assert not described_as_fixed(name)
 
 
-@pytest.mark.parametrize("name", sorted(MODES.keys() - set(changeable()) - WRONG_PLACE - CLASSES))
+@with_each(sorted(MODES.keys() - set(changeable()) - WRONG_PLACE - CLASSES))
 def test_the_node_warns_of_what_it_takes_without_effect(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert why_without_effect(name)
     validate_broker_config(SCHEMA, EMPTY_IMAGE.configs, {name: other_value(name)}, broker_id=CONFIG.node_id)

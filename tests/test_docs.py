@@ -19,6 +19,7 @@ from kbroker.config import (
 from kbroker.config.share_group import SHARE_GROUP_BOUNDS
 from kbroker.config.streams_group import STREAMS_GROUP_BOUNDS
 from tests.test_links import FOLDERS
+from tests.with_each import with_each
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -85,7 +86,7 @@ PAGES_WITH_PATHS |= {
 }
 
 
-@pytest.mark.parametrize("name", PAGES_WITH_PATHS)
+@with_each(PAGES_WITH_PATHS)
 def test_every_path_that_a_page_names_exists(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     named = re.findall(r"`([a-zA-Z_0-9.]+/[a-zA-Z_0-9/.]*|[a-z_0-9]+\.py)`", text)

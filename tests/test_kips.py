@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from functools import cache
 
-import pytest
-
 from docs.generate import DOCS
 from docs.kip_table import ELSEWHERE, IN_PART, NOT, STATES, THEMES, WHOLE, Kip, load, load_elsewhere
 from kbroker.config.absent import ALL_BROKER_CONFIGS, REFUSED
 from kbroker.handlers import load_handlers
 from kbroker.handlers.registration import BROKER, CONTROLLER, registrations
 from kbroker.wire.registry import API_KEYS, api_named
+from tests.with_each import with_each
 
 ROOT = DOCS.parent
 KIPS = load()
@@ -33,9 +32,7 @@ def test_each_kip_has_one_row() -> None:
     assert [number for number, count in Counter(numbers).items() if count > 1] == []
 
 
-@pytest.mark.parametrize(
-    "kips", [[kip for kip in KIPS if kip.release == release] for release in RELEASES], ids=RELEASES
-)
+@with_each([kip for kip in KIPS if kip.release == release] for release in RELEASES)
 def test_what_the_rows_name_exists(kips: list[Kip]) -> None:
     assert [(kip.number, path) for kip in kips for path in kip.code if not (ROOT / path).exists()] == []
     named = [(kip.number, *test.split("::")) for kip in kips for test in kip.tests]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.with_each import with_each
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "tests", "compat_tests", "spark_examples", "benchmarks")
@@ -45,7 +45,7 @@ def test_there_are_links_to_check() -> None:
     assert sum(len(list(links(page))) for page in PAGES) > 10
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@with_each(PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     broken = []
     for target in links(page):

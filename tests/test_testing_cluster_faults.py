@@ -11,8 +11,8 @@ import pytest
 
 from kbroker.client import Client
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.testing import ClusterNode, RunningCluster, cluster_faults, running_cluster
-from kbroker.testing.link import LinkClosed
+from kbroker.testing import ClusterNode, RunningCluster, running_cluster
+from kbroker.testing.link import Link, LinkClosed
 from kbroker.testing.script import FaultScript
 from kbroker.wire.messages.groups import ListGroupsRequest
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -200,16 +200,16 @@ def test_records_and_topics(cluster: RunningCluster, topic: str) -> None:
 def test_what_a_leader_did_before_it_died_is_not_done_twice(
     cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act, lost = cluster_faults._act, []
+    call, lost = Link.call, []
 
-    def unheard(node: ClusterNode, name: str, *arguments: Any) -> dict[int, int]:
-        answer = act(node, name, *arguments)
-        if name not in lost:
+    def unheard(link: Link, what: str, *limit: float, **arguments: Any) -> Any:
+        answer = call(link, what, *limit, **arguments)
+        if what == "act" and (name := arguments["name"]) not in lost:
             lost.append(name)
             raise LinkClosed  # the effect is there, but nobody is told
         return answer
 
-    monkeypatch.setattr(cluster_faults, "_act", unheard)
+    monkeypatch.setattr(Link, "call", unheard)
     assert cluster.faults.offset_gap(topic, 0, size=3) == {0: 3}
     assert cluster.faults.offset_gap(topic, 0, size=2) == {0: 5}
     cluster.faults.delete_topic(topic)
@@ -221,14 +221,14 @@ def test_what_a_leader_did_before_it_died_is_not_done_twice(
 def test_a_gap_while_no_controller_is_active(
     cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act, refused = cluster_faults._act, [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_CONTROLLER]
+    call, refused = Link.call, [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_CONTROLLER]
 
-    def refusing(node: ClusterNode, name: str, *arguments: Any) -> dict[int, int]:
-        if refused:
+    def refusing(link: Link, what: str, *limit: float, **arguments: Any) -> Any:
+        if what == "act" and refused:
             raise ApiError(refused.pop(), "The active controller cannot be reached.")
-        return act(node, name, *arguments)
+        return call(link, what, *limit, **arguments)
 
-    monkeypatch.setattr(cluster_faults, "_act", refusing)
+    monkeypatch.setattr(Link, "call", refusing)
     assert cluster.faults.offset_gap(topic, 0, size=4) == {0: 4}
     assert refused == []
 
@@ -236,14 +236,14 @@ def test_a_gap_while_no_controller_is_active(
 def test_a_leader_that_has_not_heard_of_its_topic_is_asked_again(
     cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act, refused = cluster_faults._act, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    call, refused = Link.call, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
-    def late(node: ClusterNode, name: str, *arguments: Any) -> dict[int, int]:
-        if refused:
+    def late(link: Link, what: str, *limit: float, **arguments: Any) -> Any:
+        if what == "act" and refused:
             raise ApiError(refused.pop(), f"there is no topic {topic}")
-        return act(node, name, *arguments)
+        return call(link, what, *limit, **arguments)
 
-    monkeypatch.setattr(cluster_faults, "_act", late)
+    monkeypatch.setattr(Link, "call", late)
     assert cluster.faults.delete_records(topic, 0) == {0: 0}
     assert refused == []
 

@@ -29,10 +29,11 @@ def test_intact_jars_are_not_fetched_again_and_a_wrong_one_is_refused(
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     fetched: list[bytes] = []
 
-    def fetch(jars: list[Jar], into: Path) -> None:
-        (into / jars[0].file_name).write_bytes(fetched[-1])
+    def maven(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        (cwd / jar.file_name).write_bytes(fetched.pop())
+        return subprocess.CompletedProcess(command, 0, "")
 
-    monkeypatch.setattr(connector, "_fetch_with_maven", fetch)
+    monkeypatch.setattr(subprocess, "run", maven)
     fetched.append(b"wrong")
     with pytest.raises(SetupError, match=r"artifact-1.0.jar was fetched, but its SHA-256"):
         connector.connector_jars(tmp_path, (jar,))
@@ -40,8 +41,7 @@ def test_intact_jars_are_not_fetched_again_and_a_wrong_one_is_refused(
 
     fetched.append(b"right")
     assert connector.connector_jars(tmp_path, (jar,)) == [tmp_path / "artifact-1.0.jar"]
-    monkeypatch.setattr(connector, "_fetch_with_maven", None)  # a second fetch would fail
-    assert connector.connector_jars(tmp_path, (jar,)) == [tmp_path / "artifact-1.0.jar"]
+    assert connector.connector_jars(tmp_path, (jar,)) == [tmp_path / "artifact-1.0.jar"], "not fetched again"
 
 
 def test_wrapper_drops_only_the_missing_module(tmp_path: Path) -> None:

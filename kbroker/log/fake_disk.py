@@ -73,10 +73,10 @@ class FakeFile:
         self._generation = disk.generation
         self.path = path
 
-    def _check(self, operation: str) -> None:
+    def _check(self, operation: str, write: tuple[_File, int, bytes] | None = None) -> None:
         if self._generation != self._disk.generation:
             raise OSError(errno.EBADF, "file was open when the machine stopped", self.path)
-        self._disk.operate(operation, self.path)
+        self._disk.operate(operation, self.path, write)
 
     def size(self) -> int:
         return len(self._node.data)
@@ -88,7 +88,7 @@ class FakeFile:
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         blob = b"".join(buffers)
         try:
-            self._check("write")
+            self._check("write", (self._node, position, blob))
         except (PowerCut, OSError):
             # Part of the write happened: how much is decided by the same source of chance as everything else.
             cut = self._disk.rng.randrange(len(blob) + 1) if blob else 0
@@ -159,6 +159,9 @@ class FakeDisk:
         """Operations so far that change something: a crash point is a number of these."""
         self.crash_after: int | None = None
         """Stop the machine in the operation that would be number ``crash_after`` (from 0)."""
+        self.on_crash_point: Callable[[FakeDisk], None] | None = None
+        """Called in each operation that changes something, with a copy whose machine has stopped in it. Chance has it
+        with copy n as with a disk of seed n and ``crash_after`` n: one run shows what one for each point does."""
         self.on_operation: Callable[[str, str], None] | None = None
         """Called as ``(operation, path)`` before each; may raise ``OSError`` to make it fail. Operations:
         read write truncate sync create mkdir rename remove sync_dir."""
@@ -169,7 +172,7 @@ class FakeDisk:
 
     # -- faults
 
-    def operate(self, operation: str, path: str) -> None:
+    def operate(self, operation: str, path: str, write: tuple[_File, int, bytes] | None = None) -> None:
         """Count an operation and let the faults have their turn."""
         if self._stopped:
             raise PowerCut(f"{operation} {path} after the machine stopped")
@@ -179,7 +182,20 @@ class FakeDisk:
             if self.crash_after is not None and self.operations >= self.crash_after:
                 self._stopped = True
                 raise PowerCut(f"{operation} {path}")
+            if self.on_crash_point is not None:
+                self.on_crash_point(self._stopped_in(write))
             self.operations += 1
+
+    def _stopped_in(self, write: tuple[_File, int, bytes] | None) -> FakeDisk:
+        copies: dict[int, _File | _Dir] = {}
+        stopped = self.snapshot(copies)
+        stopped.rng.seed(self.operations)
+        if write is not None:
+            node, position, blob = write
+            cut = stopped.rng.randrange(len(blob) + 1) if blob else 0
+            if isinstance(copy := copies.get(id(node)), _File):
+                FakeFile(stopped, copy, "")._put(position, blob[:cut])
+        return stopped
 
     def room_for(self, node: _File, wanted: int) -> int:
         """The length that ``node`` may get, at most ``wanted``."""
@@ -302,9 +318,9 @@ class FakeDisk:
             return f"{path} {way}"
         return f"no {path}"
 
-    def snapshot(self) -> FakeDisk:
-        """A copy that goes its own way; without open files, locks and faults."""
-        copies: dict[int, _File | _Dir] = {}
+    def snapshot(self, copies: dict[int, _File | _Dir] | None = None) -> FakeDisk:
+        """A copy that goes its own way; without open files, locks and faults. ``copies`` gets it node by node."""
+        copies = {} if copies is None else copies
 
         def copy(node: _File | _Dir) -> _File | _Dir:
             done = copies.get(id(node))

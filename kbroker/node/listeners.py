@@ -241,22 +241,26 @@ class Listeners:
             max_idle=config.connections_max_idle_ms / 1000,
             per_listener={name: bound for name, bound in bounds.items() if bound is not None},
             preferred=config.inter_broker_listener_name if len(config.broker_listeners) > 1 else None,
-            possible=self._possible(is_controller),
+            possible=possible_connections(self._config, is_controller),
             max_frame_bytes=config.socket_request_max_bytes,
         )
-
-    def _possible(self, is_controller: bool) -> int:
-        """Connections that there are open files for. Where a node has listeners of both kinds, few are controllers'."""
-        possible, config = _connections_by_file_limit(), self._config
-        if not (config.is_controller and config.is_broker):
-            return possible
-        of_controllers = max(FEWEST_OF_CONTROLLERS, possible // 4)
-        return of_controllers if is_controller else possible - of_controllers
 
     def close(self) -> None:
         """Give the addresses back."""
         for stream_listener in self._bound.values():
             stream_listener.close()
+
+
+def possible_connections(config: BrokerConfig, is_controller: bool, by_files: int | None = None) -> int:
+    """Returns how many connections there are open files for: few controllers', of a node with listeners of both kinds.
+
+    ``by_files`` is how many there are for all; None: as the system has it.
+    """
+    possible = _connections_by_file_limit() if by_files is None else by_files
+    if not (config.is_controller and config.is_broker):
+        return possible
+    of_controllers = max(FEWEST_OF_CONTROLLERS, possible // 4)
+    return of_controllers if is_controller else possible - of_controllers
 
 
 def _connections_by_file_limit() -> int:

@@ -13,10 +13,9 @@ pytest.importorskip("psutil", reason="the `bench` extra is not installed")
 
 import psutil
 
-from benchmarks import servers
 from benchmarks.clients import LoadError
 from benchmarks.explorer_workloads import judge
-from benchmarks.servers import Kbroker, ServerError
+from benchmarks.servers import Clock, Kbroker, ServerError
 
 
 class ThisProcess(Kbroker):
@@ -39,26 +38,14 @@ def no_clock(processes: object) -> float:
     raise OSError
 
 
-@pytest.mark.parametrize("clock", ["_clocked", "_counted"])
-def test_processor_time_is_measured_from_the_call_on(clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if clock == "_counted":
-        monkeypatch.setattr(servers, "_clocked", no_clock)
-    used = ThisProcess().processor_clock()
+@pytest.mark.parametrize("clock", [None, no_clock])
+def test_processor_time_is_measured_from_the_call_on(clock: Clock | None) -> None:
+    used = ThisProcess().processor_clock(clock)
     work()
     once = used()
     assert once >= 0.02
     work()
     assert used() > once
-
-
-def test_one_clock_is_read_from_begin_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    def clock(processes: object) -> float:
-        return 1.0
-
-    monkeypatch.setattr(servers, "_clocked", clock)
-    used = ThisProcess().processor_clock()
-    monkeypatch.setattr(servers, "_clocked", no_clock)
-    assert used() == 0
 
 
 def test_processes_that_began_or_ended_meanwhile_refuse_the_measurement() -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
-
 from kbroker.tools.cli import COMMANDS, GROUPS, build_parser
 from kbroker.tools.cli.examples import examples_of
 from kbroker.tools.cli.parser import all_parsers
+from tests.with_each import with_each
 
 
-@pytest.mark.parametrize(
-    ("name", "examples"), [(name, examples_of(parser.prog)) for name, parser in all_parsers(COMMANDS)]
-)
+@with_each((name, examples_of(parser.prog)) for name, parser in all_parsers(COMMANDS))
 def test_examples(name: str, examples: list[str]) -> None:
     assert len(examples) == 2
     for line in examples:

@@ -96,8 +96,8 @@ def test_a_file_that_was_not_written_whole_is_not_kept(cache: Path, monkeypatch:
     assert recall(KEY) is None and not list(cache.iterdir())
 
 
-def test_that_there_are_no_names_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_there_are_no_names_is_not_remembered() -> None:
     told: list[list[str]] = [[], ["orders"]]
-    monkeypatch.setattr(completion, "_asked_of_cluster", lambda kind, arguments: told.pop(0))
     arguments = argparse.Namespace(bootstrap_server="b", profile=None, command_config=None)
-    assert [list(completion._names("topics", arguments)) for _ in range(3)] == [[], ["orders"], ["orders"]]
+    asked = [list(completion.names_of("topics", arguments, lambda *_: told.pop(0))) for _ in range(3)]
+    assert asked == [[], ["orders"], ["orders"]]

@@ -11,12 +11,13 @@ import pytest
 
 from kbroker.tools.cli import COMMANDS, build_parser, main
 from kbroker.tools.cli.parser import all_parsers, parser_of
+from tests.with_each import with_each
 
 ROOT = str(Path(__file__).parents[2])
 EVERY = dict(all_parsers(COMMANDS))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@with_each(EVERY)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*name.split(), "--help"])
@@ -26,7 +27,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert max(map(len, captured.out.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("name", EVERY)
+@with_each(EVERY)
 def test_every_option_says_what_it_does(name: str) -> None:
     assert [action.dest for action in EVERY[name]._actions if not action.help] == []
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.client.reader import Reader
 from kbroker.testing import RunningBroker
 from kbroker.testing.cluster import running_cluster
 from kbroker.tools.cli.partial_file import partial_file
@@ -137,12 +138,12 @@ def test_an_export_that_is_given_up(
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     topic, path = make(f"given-up-{kind}"), tmp_path / f"x.{kind}"
-    monkeypatch.setattr("kbroker.tools.cli.export_records._copy", _fail)
+    monkeypatch.setattr(Reader, "poll", _fail)
     assert "no space" in kb("export", topic, str(path), code=1).err
     assert not list(tmp_path.glob("x.*")), "nothing is left where nothing was written"
 
 
-def _fail(*_: object) -> tuple[int, int]:
+def _fail(*_: object) -> None:
     raise OSError(28, "no space")
 
 

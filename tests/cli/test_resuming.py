@@ -62,7 +62,7 @@ def place_in(told: Result) -> Path:
 
 def await_silence(broker: RunningBroker) -> None:
     """Wait until the broker has come to the end of all that was sent to it, by clients that do not wait any longer."""
-    eventually(lambda: not broker.in_broker(lambda node: any(server._connections for server in node.listeners)))
+    eventually(lambda: not broker.in_broker(lambda node: any(server.connections for server in node.listeners)))
 
 
 WORDS = ("--batch-bytes", "2000", "--timeout", "120")

@@ -241,7 +241,7 @@ def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
         return subprocess.run(line, capture_output=True, text=True, timeout=LONG, env=os.environ | {"PYTHONPATH": ROOT})
 
     for start in ("first", "second"):
-        with up(tmp_path, "--secure") as running:
+        with up(tmp_path, "-n", "2", "--secure") as running:
             running.await_ready()
             assert running.process.stdout is not None
             told = [running.process.stdout.readline() for _ in range(4)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kbroker.client import Client
+from kbroker.client.errors import ApiNotServed
 from kbroker.client.producer import Producer
 from kbroker.client.topics import NewTopic, create_topics, delete_records, list_ranges
 from kbroker.testing import RunningBroker
@@ -15,6 +17,7 @@ from kbroker.tools.console.record_range import RecordRange
 from kbroker.tools.console.scan import RecordView
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError, WireError
+from kbroker.wire.messages.transactions import InitProducerIdRequest
 from tests.patience import SHORT
 
 COUNT = 300
@@ -56,7 +59,14 @@ def test_after_bytes_that_cannot_be_right_the_place_is_known(
 def test_what_a_producer_without_an_id_may_double_is_told(
     broker: RunningBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Producer, "_init_producer_id", lambda _: (-1, -1))
+    ask_any = Client.ask_any
+
+    def served(client: Client, request: Any, **more: Any) -> Any:
+        if isinstance(request, InitProducerIdRequest):
+            raise ApiNotServed("InitProducerId")
+        return ask_any(client, request, **more)
+
+    monkeypatch.setattr(Client, "ask_any", served)
     order = ImportOrder("plain", "jsonl", keeps_partitions=False)
     with Client(broker.bootstrap_servers, timeout=3) as impatient:
         impatient.partitions_of("plain")

@@ -41,7 +41,7 @@ def test_an_answer_that_comes_too_late_is_passed_over(ends: tuple[FaultChannel, 
     with pytest.raises(ClientError, match="has not answered"):
         channel.ask({"run": "list"})
     answer(theirs, "of the second")
-    channel._seconds = 300
+    channel.seconds = 300
     asking = threading.Thread(target=answer, args=(theirs, "of the third"))
     asking.start()
     assert channel.ask({"state": True}) == {"told": "of the third"}
@@ -53,7 +53,7 @@ def test_what_found_no_room_is_sent_before_the_next_question(ends: tuple[FaultCh
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     with pytest.raises(ClientError, match="has not answered"):
         channel.ask({"run": "x" * (4 << 20)})
-    channel._seconds = 300
+    channel.seconds = 300
     asking = threading.Thread(target=answer, args=(theirs, "whole"), kwargs={"questions": 2})
     asking.start()
     assert channel.ask({"state": True}) == {"told": "whole"}

@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kbroker.client.nodes import Feature
 from kbroker.client.open_transactions import OpenTransaction
 from kbroker.client.quotas import EntityQuotas
@@ -38,6 +36,7 @@ from tests.doctor.sound import (
     listener,
     topic,
 )
+from tests.with_each import with_each
 
 CHECKS = all_checks()
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -327,7 +326,7 @@ MISTAKES: dict[str, tuple[str, Facts]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@with_each(MISTAKES)
 def test_a_mistake_is_found_by_the_check_that_is_meant(mistake: str) -> None:
     name, facts = MISTAKES[mistake]
     findings = found(facts)
@@ -361,14 +360,14 @@ def test_the_nodes_of_one_machine_are_one_place_for_replicas() -> None:
     assert "single-copy" in found(on("kafka-1", "kafka-2"))
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@with_each(CHECKS)
 def test_a_check_has_nothing_to_say_of_what_was_not_looked_at(name: str) -> None:
     check = CHECKS[name]
     for facts in (Facts(NOW), Facts(NOW, cluster=ClusterFacts(())), replace(SOUND, cluster=None, configuration=None)):
         assert list(check.run(facts)) == []
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@with_each(CHECKS)
 def test_a_check_points_to_a_place_that_is_there(name: str) -> None:
     page, _, anchor = CHECKS[name].see.partition("#")
     headings = [line.lstrip("# ") for line in OPERATIONS.read_text().splitlines() if line.startswith("#")]

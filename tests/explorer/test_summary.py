@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kbroker.errors import ErrorCode
 from kbroker.observe.explorer.decoded import Decoded, TopicNames
 from kbroker.observe.explorer.exchange import Exchange, Frame, whole_frame
@@ -36,6 +34,7 @@ from kbroker.wire.messages.transactions import EndTxnRequest, EndTxnResponse
 from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import CONNECTION, decoded, exchange, request_frame, response_frame
+from tests.with_each import with_each
 
 ORDERS = Uuid(b"orders-orders-id")
 
@@ -107,7 +106,7 @@ def test_an_answer_in_another_version_than_was_asked() -> None:
     assert seen.errors == [ErrorCode.UNSUPPORTED_VERSION] and seen.response_version == 0
 
 
-@pytest.mark.parametrize("key", list(API_KEYS))
+@with_each(API_KEYS)
 def test_every_api_has_a_line_and_a_tree(key: int) -> None:
     api = API_KEYS[key]
     for version in range(api.valid_versions.lowest, api.valid_versions.highest + 1):

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import CONNECTION, request_frame, response_frame
+from tests.with_each import with_each
 
 BURST = (SAVED - RESERVE) / EXCHANGE
 """Exchanges that can be seen at once, if no time is spent on them that can be measured."""
@@ -401,8 +403,7 @@ def logged_in(
         coroutine.send(None)
 
 
-@pytest.mark.parametrize("api_keys", [(17, 18), (17, 18, 36)])
-@pytest.mark.parametrize("key", [*API_KEYS, 97])
+@with_each(product([*API_KEYS, 97], [(17, 18), (17, 18, 36)]))
 def test_of_a_token_without_a_header_only_the_size_is_shown(key: int, api_keys: tuple[int, ...], clock: Clock) -> None:
     tap, watcher = Tap(clock, 1), Watcher()  # type: ignore[arg-type]
     tap.add(watcher)

@@ -90,7 +90,7 @@ class ConsumerShard(Shard):
     @property
     def group(self) -> ConsumerGroup:
         """The consumer group that the members are in."""
-        return self.core._groups.consumer[GROUP]
+        return self.core.groups.consumer[GROUP]
 
 
 class Consumer:

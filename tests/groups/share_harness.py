@@ -57,7 +57,7 @@ class ShareShard(ConsumerShard):
     @property
     def share_group(self) -> ShareGroup:
         """The share group that the members are in."""
-        return self.core._groups.share[GROUP]
+        return self.core.groups.share[GROUP]
 
     def starts(self, topic: str) -> dict[int, int]:
         """The start offsets that a topic's states were made with, by partition."""

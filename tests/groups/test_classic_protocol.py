@@ -186,7 +186,7 @@ def test_somebody_joins_while_nobody_is_left_in_the_initial_delay() -> None:
     hasty = Member(shard)
     hasty.join()
     assert hasty.leave() == 0
-    assert not shard.core._groups.classic[GROUP].members
+    assert not shard.core.groups.classic[GROUP].members
     other = Member(shard)
     other.protocol_type = "connect"
     other.join()
@@ -255,7 +255,7 @@ def test_a_static_replacement_that_is_over_before_its_record_fails(then: str) ->
     shard.hold_appends = True
     returned = Member(shard, instance_id=follower.instance_id)
     returned.join()
-    (new_id,) = set(shard.core._groups.classic[GROUP].members) - {stays.member_id}
+    (new_id,) = set(shard.core.groups.classic[GROUP].members) - {stays.member_id}
     assert returned.joined is None and new_id != follower.member_id
     if then == "leaves":
         returned.member_id = new_id
@@ -265,7 +265,7 @@ def test_a_static_replacement_that_is_over_before_its_record_fails(then: str) ->
         again.join()
     shard.let_appends(ErrorCode.REQUEST_TIMED_OUT)
     assert returned.joined is not None and returned.joined.error_code
-    left = set(shard.core._groups.classic[GROUP].members) - {stays.member_id}
+    left = set(shard.core.groups.classic[GROUP].members) - {stays.member_id}
     assert len(left) == (0 if then == "leaves" else 1)
 
 

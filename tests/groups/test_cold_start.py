@@ -12,13 +12,12 @@ import itertools
 import random
 from collections.abc import Callable
 
-import pytest
-
 from kbroker.config import GroupConfig
 from kbroker.cores.groups.modern_group import UNSETTLED_INTERVAL_MS
 from kbroker.types import Uuid
 from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatResponse, HeartbeatTopicPartitions
 from tests.groups.consumer_harness import Consumer, ConsumerShard
+from tests.with_each import with_each
 
 REGULAR_MS = 5_000
 MEMBERS = 10
@@ -110,7 +109,7 @@ def random_start(seed: int, spreads_ms: list[int]) -> tuple[list[int], list[int]
     return joins_ms, [rng.randint(0, slowest_ms) for _ in range(MEMBERS)]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@with_each(range(60))
 def test_members_that_start_together_have_their_shares_soon(seed: int) -> None:
     joins_ms, callbacks_ms = random_start(seed, [0, 5, 50, 300, 900])
     regular_ms, _ = cold_start(joins_ms, callbacks_ms, obeys=False)
@@ -121,7 +120,7 @@ def test_members_that_start_together_have_their_shares_soon(seed: int) -> None:
     assert heartbeats <= 6 * MEMBERS
 
 
-@pytest.mark.parametrize("seed", range(100))
+@with_each(range(60))
 def test_members_that_start_one_after_the_other_wait_no_longer_than_at_the_regular_interval(seed: int) -> None:
     joins_ms, callbacks_ms = random_start(seed, [1_500, 4_000, 12_000])
     regular_ms, _ = cold_start(joins_ms, callbacks_ms, obeys=False)

@@ -38,7 +38,7 @@ def state(core: GroupCoordinator) -> dict[str, dict[str, Any]]:
             for field in dataclasses.fields(group)
             if field.name not in NOT_STORED
         }
-        for group_id, group in core._groups.consumer.items()
+        for group_id, group in core.groups.consumer.items()
     }
 
 
@@ -147,7 +147,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def one_owner(self) -> None:
-        for group in self.shard.core._groups.consumer.values():
+        for group in self.shard.core.groups.consumer.values():
             check_owners(group)
             for consumer in self.live:
                 member = group.members.get(consumer.member_id)

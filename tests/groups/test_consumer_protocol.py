@@ -421,7 +421,7 @@ def test_a_bad_regular_expression() -> None:
     shard = ConsumerShard()
     a = Consumer(shard, member_id="a", topics=[], regex="(")
     assert refused(a) is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert GROUP not in shard.core._groups
+    assert GROUP not in shard.core.groups
 
 
 def test_the_last_subscriber_takes_its_regular_expression_along() -> None:
@@ -536,7 +536,7 @@ def test_offsets_of_topics_that_are_read_do_not_expire() -> None:
     assert fetch(shard, None, -1) == 7
     a.leave()
     shard.advance(20_000)
-    assert GROUP not in shard.core._groups, "neither members nor offsets"
+    assert GROUP not in shard.core.groups, "neither members nor offsets"
 
 
 def test_lists_and_descriptions() -> None:

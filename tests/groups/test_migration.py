@@ -104,7 +104,7 @@ def test_a_consumer_joins_a_classic_group() -> None:
     assert response is not None and consumer.partitions == set()
     group = shard.group
     assert group.classic_member_count == 2 and group.group_epoch == generation + 1
-    assert GROUP not in shard.core._groups.classic
+    assert GROUP not in shard.core.groups.classic
     assert classic[0].heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     go_on(shard, classic, [consumer])
     assert all_partitions(classic, [consumer]) == list(range(6))
@@ -134,8 +134,8 @@ def test_the_last_consumer_leaves_and_the_group_is_classic_again() -> None:
     classic, consumer = mixed_group(shard)
     epoch = shard.group.group_epoch
     consumer.leave()
-    assert GROUP not in shard.core._groups.consumer
-    group = shard.core._groups.classic[GROUP]
+    assert GROUP not in shard.core.groups.consumer
+    group = shard.core.groups.classic[GROUP]
     assert (group.generation_id, set(group.members)) == (epoch, {client.member_id for client in classic})
     # They are asked to join again, and one of them leads.
     assert {client.heartbeat() for client in classic} <= {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
@@ -147,7 +147,7 @@ def test_the_last_consumer_leaves_and_the_group_is_classic_again() -> None:
     assert leader.synced is not None and leader.synced.error_code == 0
     reloaded = shard.reloaded()
     assert reloaded.core.admin.describe_group(GROUP, 6).group_state == "Stable"
-    assert not reloaded.core._groups.consumer
+    assert not reloaded.core.groups.consumer
 
 
 def test_a_group_that_is_classic_again_rebalances_with_the_next_coordinator_if_not_with_this() -> None:
@@ -158,7 +158,7 @@ def test_a_group_that_is_classic_again_rebalances_with_the_next_coordinator_if_n
     reloaded = shard.reloaded()
     for client in classic:
         client.shard = reloaded
-        client.generation_id = reloaded.core._groups.classic[GROUP].generation_id
+        client.generation_id = reloaded.core.groups.classic[GROUP].generation_id
     assert {client.heartbeat() for client in classic} == {ErrorCode.REBALANCE_IN_PROGRESS}
     for client in classic:
         client.join()
@@ -166,7 +166,7 @@ def test_a_group_that_is_classic_again_rebalances_with_the_next_coordinator_if_n
     leader = next(client for client in classic if client.is_leader)
     leader.sync({client.member_id: assignment(index) for index, client in enumerate(classic)})
     assert leader.synced is not None and leader.synced.error_code == 0
-    again = reloaded.reloaded().core._groups.classic[GROUP]
+    again = reloaded.reloaded().core.groups.classic[GROUP]
     assert again.state.value == "Stable" and again.leader_id == leader.member_id
 
 
@@ -175,7 +175,7 @@ def test_somebody_joins_a_group_that_is_classic_again_but_not_committed_to_be() 
     classic, consumer = mixed_group(shard)
     shard.hold_appends = True
     consumer.leave()
-    group = shard.core._groups.classic[GROUP]
+    group = shard.core.groups.classic[GROUP]
     other = ClassicClient(shard)
     other.join()
     assert len(group.members) == 3
@@ -201,7 +201,7 @@ def test_members_whose_change_is_not_known_to_be_committed_are_still_timed_out()
     shard.hold_appends = True
     consumer.leave()
     shard.let_appends(ErrorCode.REQUEST_TIMED_OUT)
-    group = shard.core._groups.classic[GROUP]
+    group = shard.core.groups.classic[GROUP]
     assert len(group.members) == 2
     shard.advance(120_000)
     assert not group.members
@@ -217,8 +217,8 @@ def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
     assert shard.group.classic_member_count == 1
     again = ClassicClient(shard, instance_id="one")
     again.rejoin()
-    assert GROUP in shard.core._groups.classic and again.joined is not None and not again.joined.error_code
-    assert set(shard.core._groups.classic[GROUP].members) == {other.member_id, again.member_id}
+    assert GROUP in shard.core.groups.classic and again.joined is not None and not again.joined.error_code
+    assert set(shard.core.groups.classic[GROUP].members) == {other.member_id, again.member_id}
     assert shard.core.admin.describe_group(GROUP, 6).group_state == "Stable"
 
 
@@ -234,7 +234,7 @@ def test_a_replaced_static_consumer_had_yet_to_give_up_partitions() -> None:
     again.rejoin()
     clients = [other, again]
     rebalance = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
-    assert GROUP in shard.core._groups.classic and {client.heartbeat() for client in clients} <= rebalance
+    assert GROUP in shard.core.groups.classic and {client.heartbeat() for client in clients} <= rebalance
     for client in clients:
         client.join()
     leader = next(client for client in clients if client.is_leader)
@@ -249,12 +249,12 @@ def test_an_empty_group_takes_the_protocol_of_who_comes() -> None:
     consumer.heartbeat()
     consumer.leave()
     (client,) = classic_group(shard, {0: [0]})
-    assert GROUP not in shard.core._groups.consumer
+    assert GROUP not in shard.core.groups.consumer
     assert state(shard.reloaded().core) == {}
     assert client.leave() == 0
     shard.advance(1_000)
     assert Consumer(shard, member_id="d").heartbeat() is not None
-    assert GROUP not in shard.core._groups.classic
+    assert GROUP not in shard.core.groups.classic
 
 
 def test_who_waits_for_a_rebalance_is_told_to_come_again() -> None:
@@ -272,7 +272,7 @@ def test_a_static_member_changes_over_before_the_first_assignment() -> None:
     for client in classic:
         client.rejoin()
     shard.advance(2 * shard.settings.group_initial_rebalance_delay_ms)
-    group = shard.core._groups.classic[GROUP]
+    group = shard.core.groups.classic[GROUP]
     assert all(client.joined for client in classic)
     assert group.state.value == "CompletingRebalance"  # and who leads it never tells who has what
     consumer = Consumer(shard, member_id="c", instance_id="i")
@@ -291,7 +291,7 @@ def test_a_static_member_changes_over_while_the_group_rebalances_for_another() -
     static.sync({static.member_id: assignment(*range(6))})
     other = ClassicClient(shard)
     other.rejoin()
-    assert shard.core._groups.classic[GROUP].state.value == "PreparingRebalance"
+    assert shard.core.groups.classic[GROUP].state.value == "PreparingRebalance"
     consumer = Consumer(shard, member_id="c", instance_id="i")
     consumer.heartbeat()
     assert other.joined is not None and other.joined.error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -309,7 +309,7 @@ def test_a_static_member_of_a_stable_group_changes_over_and_nobody_is_disturbed(
     leader, follower = (static, other) if static.is_leader else (other, static)
     follower.sync()
     leader.sync({static.member_id: assignment(0, 1, 2), other.member_id: assignment(3, 4, 5)})
-    generation = shard.core._groups.classic[GROUP].generation_id
+    generation = shard.core.groups.classic[GROUP].generation_id
     consumer = Consumer(shard, member_id="c", instance_id="i")
     consumer.heartbeat()
     assert shard.group.group_epoch == generation and consumer.partitions == {("t", 0), ("t", 1), ("t", 2)}
@@ -340,7 +340,7 @@ def test_the_migration_policy(policy: str, upgrades: bool, downgrades: bool, joi
     assert client.joined is not None
     assert client.joined.error_code == (ErrorCode.NONE if joins else ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     consumer.leave()
-    assert (GROUP in shard.core._groups.classic) is (downgrades and joins)
+    assert (GROUP in shard.core.groups.classic) is (downgrades and joins)
 
 
 def test_classic_members_alone_in_a_consumer_group_get_a_target() -> None:
@@ -368,7 +368,7 @@ def test_groups_that_cannot_be_upgraded() -> None:
     client.sync({client.member_id: assignment(0, user_data=b"sticky")})
     consumer = Consumer(shard, member_id="c")
     assert consumer.heartbeat() is None and "custom assignor" in str(consumer.message)
-    assert GROUP in shard.core._groups.classic and client.heartbeat() is ErrorCode.NONE
+    assert GROUP in shard.core.groups.classic and client.heartbeat() is ErrorCode.NONE
 
 
 def test_partitions_that_a_leader_gave_twice_have_one_owner() -> None:

@@ -166,7 +166,7 @@ class MigrationMachine(RuleBasedStateMachine):
     def reload(self) -> None:
         fresh = self.shard.reloaded()
         assert state(fresh.core) == state(self.shard.core)
-        assert GROUP not in fresh.core._groups.classic or GROUP not in fresh.core._groups.consumer
+        assert GROUP not in fresh.core.groups.classic or GROUP not in fresh.core.groups.consumer
         for consumer in self.live:
             consumer.shard = fresh
             if isinstance(consumer, ClassicConsumer) and not consumer.is_stable:
@@ -175,7 +175,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @invariant()
     def one_owner(self) -> None:
-        for group in self.shard.core._groups.consumer.values():
+        for group in self.shard.core.groups.consumer.values():
             check_owners(group)
 
     def teardown(self) -> None:

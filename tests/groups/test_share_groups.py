@@ -305,8 +305,8 @@ def test_a_group_is_deleted_after_its_states() -> None:
     shard.delete(request)
     assert shard.run(shard.core.share_admin.begin_deletion(GROUP)) is None
     shard.run(shard.core.admin.delete_group(GROUP))
-    assert GROUP not in shard.core._groups
-    assert GROUP not in shard.reloaded().core._groups
+    assert GROUP not in shard.core.groups
+    assert GROUP not in shard.reloaded().core.groups
     with pytest.raises(ApiError):
         shard.core.share_admin.describe(GROUP)
 

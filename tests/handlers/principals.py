@@ -84,7 +84,7 @@ async def connect_as(node: Node, user: str) -> Client:
     await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 0)
     host, port = client.stream.socket.getsockname()
     for listener in node.broker.listeners:
-        for connection in listener._connections:
+        for connection in listener.connections:
             if connection.peer == f"{host}:{port}":
                 connection.principal = KafkaPrincipal(USER_TYPE, user)
                 return client

@@ -278,7 +278,7 @@ async def test_a_waiting_fetch_ends_with_the_session(node: Node) -> None:
     (connection,) = [
         each
         for server in node.broker.listeners
-        for each in server._connections
+        for each in server.connections
         if each.peer.endswith(f":{client.stream.socket.getsockname()[1]}")
     ]
     await client.send(fetch_request("t", [(0, 3)], max_wait_ms=3_600_000), 12)

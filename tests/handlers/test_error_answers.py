@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from kbroker.errors import ErrorCode
 from kbroker.handlers import load_handlers
 from kbroker.handlers.common.error_answers import (
@@ -54,6 +52,7 @@ from kbroker.wire.messages.produce import (
 from kbroker.wire.messages.topics import CreateTopicsRequest
 from kbroker.wire.registry import API_KEYS, ApiDescription, api_named
 from kbroker.wire.schema import struct_spec
+from tests.with_each import with_each
 
 load_handlers()
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # that no broker of these tests would answer by itself
@@ -108,7 +107,7 @@ def codes(value: Any) -> Iterator[int]:
                 yield from codes(getattr(value, name))
 
 
-@pytest.mark.parametrize(("api", "version"), SERVED, ids=lambda value: getattr(value, "name", str(value)))
+@with_each(SERVED)
 def test_an_error_in_the_shape_of_the_api(api: ApiDescription, version: int) -> None:
     if api.name == "Fetch" or fails_where_served(api, version):
         return  # which are shown below, and with clients
@@ -134,7 +133,7 @@ ALL_SERVED = [
 ]
 
 
-@pytest.mark.parametrize(("api", "version"), ALL_SERVED, ids=lambda value: getattr(value, "name", str(value)))
+@with_each(ALL_SERVED)
 def test_a_request_that_fails_as_a_whole_is_answered_in_each_version(api: ApiDescription, version: int) -> None:
     rows = rows_of(api, version)
     if api.name == "Fetch" and version < 7:

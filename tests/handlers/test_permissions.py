@@ -38,6 +38,7 @@ from tests.handlers.permission_cases import (
 from tests.handlers.principals import NOBODY, Asked, connect_as, under
 from tests.node.api_cases import build
 from tests.node.node_harness import Client, Node, running_node
+from tests.with_each import with_each
 
 ADMIN = "admin"
 
@@ -158,7 +159,7 @@ def test_the_table_has_each_api_that_brokers_answer() -> None:
     assert set(PERMISSIONS) >= set(BROKER_PERMISSIONS)
 
 
-@pytest.mark.parametrize("api", BROKER_PERMISSIONS)
+@with_each(BROKER_PERMISSIONS)
 def test_each_row_of_an_api_has_a_case(api: str) -> None:
     rows = {row for row in range(len(BROKER_PERMISSIONS[api])) if (api, row) not in SHARE_ROWS}
     assert {row for case in CASES if case.api == api for row in case.rows} == rows

@@ -6,7 +6,7 @@ import dataclasses
 import select
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -14,6 +14,7 @@ import trio.testing
 
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ErrorCode as E
+from kbroker.node.coordinators.transaction_markers import MarkerWriter
 from kbroker.node.replicas.partition import Partition
 from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition, Uuid
@@ -187,29 +188,38 @@ async def test_a_late_batch_of_a_finished_transaction_has_no_place_in_the_next(n
 class HeldMarkers:
     """Stands for the marker writer of a node and keeps what it is given."""
 
-    def __init__(self, node: Node) -> None:
-        self._driver = node.transactions
-        self._real = self._driver._markers
-        self._driver._markers = cast(Any, self)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._write, self._holds = MarkerWriter.write, True
         self.held: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(MarkerWriter, "write", lambda *arguments: self._take(arguments))
 
-    def write(self, *arguments: Any) -> None:
-        self.held.append(arguments)
+    def _take(self, arguments: tuple[Any, ...]) -> None:
+        if self._holds:
+            self.held.append(arguments)
+        else:
+            self._write(*arguments)
 
     def release(self) -> None:
-        self._driver._markers = self._real
         for arguments in self.held:
-            self._real.write(*arguments)
+            self._write(*arguments)
+        self.forget()
+
+    def forget(self) -> None:
+        """As a process that ends does."""
+        self._holds = False
+        self.held.clear()
 
 
-async def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_order(tmp_path: Path) -> None:
+async def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     retry = "add.partitions.to.txn.retry.backoff"
     patience = {f"{retry}.max.ms": "20000", f"{retry}.ms": "1"}
     async with running_node(tmp_path, **patience) as node:
         await node.create_topic("t")
         producer = await open_producer(node)
         assert await producer.send(b"a") == 0
-        markers = HeldMarkers(node)
+        markers = HeldMarkers(monkeypatch)
         assert await producer.end(commit=True) == 0
         assert (await state(node)).transaction_state == "PrepareCommit"
         first = await producer.client.send(producer.request(b"b"), 12)
@@ -223,7 +233,9 @@ async def test_the_next_transaction_waits_for_the_markers_of_the_last_and_keeps_
         assert contents(await read(node)) == [b"a"]
 
 
-async def test_the_first_partition_of_the_next_transaction_waits_for_the_markers_of_the_last(tmp_path: Path) -> None:
+async def test_the_first_partition_of_the_next_transaction_waits_for_the_markers_of_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that is told to try again waits for a tenth of a second, and the markers take milliseconds."""
     patience = {"add.partitions.to.txn.retry.backoff.max.ms": "20000"}
     async with running_node(tmp_path, **patience) as node:
@@ -231,7 +243,7 @@ async def test_the_first_partition_of_the_next_transaction_waits_for_the_markers
         producer = await open_producer(node, 1)
         await producer.add()
         assert await producer.send(b"a") == 0
-        markers = HeldMarkers(node)
+        markers = HeldMarkers(monkeypatch)
         assert await producer.end(commit=True) == 0
         driver = node.transactions
 
@@ -246,7 +258,7 @@ async def test_the_first_partition_of_the_next_transaction_waits_for_the_markers
         assert not driver._awaited
         assert await producer.send(b"b") == 0
         driver.settings = dataclasses.replace(driver.settings, add_partitions_retry_backoff_max_ms=10)
-        HeldMarkers(node)
+        HeldMarkers(monkeypatch)
         assert await producer.end(commit=True) == 0
         topics = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
         request = AddPartitionsToTxnRequest(
@@ -283,21 +295,21 @@ async def test_a_change_that_ends_before_others_have_begun_to_wait_for_it_wakes_
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_the_end_is_answered_before_the_markers_are_written(node: Node, version: int) -> None:
+async def test_the_end_is_answered_before_the_markers_are_written(
+    node: Node, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await node.create_topic("t")
     producer = await open_producer(node, version)
-    driver = node.transactions
-    real = driver._markers
+    write = MarkerWriter.write
     answered: list[bool] = []
 
-    class Watched:
-        def write(self, *arguments: Any) -> None:
-            # The same thread serves both ends of the connection: what is there has been sent already.
-            fd = producer.client.stream.socket.fileno()
-            answered.append(bool(select.select([fd], [], [], 0)[0]))
-            real.write(*arguments)
+    def watched(*arguments: Any) -> None:
+        # The same thread serves both ends of the connection: what is there has been sent already.
+        fd = producer.client.stream.socket.fileno()
+        answered.append(bool(select.select([fd], [], [], 0)[0]))
+        write(*arguments)
 
-    driver._markers = cast(Any, Watched())
+    monkeypatch.setattr(MarkerWriter, "write", watched)
     for commit in (True, False):
         if version == 1:
             await producer.add()
@@ -313,7 +325,7 @@ async def test_the_end_waits_for_a_coordinator_that_loads(node: Node) -> None:
     producer = await open_producer(node, 1)
     await producer.add()
     assert await producer.send(b"a") == 0
-    shard = node.transactions._loaded_shard(ID)
+    shard = node.transactions.loaded_shard(ID)
     shard.loaded = trio.Event()
 
     async def load() -> None:
@@ -350,17 +362,20 @@ async def test_version_1_goes_on_with_its_sequence_after_the_end_and_a_repeated_
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_after_a_restart_a_decision_is_carried_out(tmp_path: Path, commit: bool) -> None:
+async def test_after_a_restart_a_decision_is_carried_out(
+    tmp_path: Path, commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running_node(tmp_path) as node:
         await node.create_topic("t")
         producer = await open_producer(node)
         assert await producer.send(b"a") == 0
         assert (await producer.client.ask(commit_request(producer, 7), 5)).topics[0].partitions[0].error_code == 0
-        HeldMarkers(node)
+        markers = HeldMarkers(monkeypatch)
         assert await producer.end(commit) == 0
         assert (await read(node)).last_stable_offset == 0
         assert await offset(node, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
         assert await offset(node, stable=False) == (0, -1)
+    markers.forget()
     async with running_node(tmp_path) as node:
         with trio.fail_after(SHORT):
             while (await state(node)).transaction_state.startswith("Prepare"):

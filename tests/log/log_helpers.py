@@ -66,6 +66,21 @@ def spoil_checkpoints(disk: FakeDisk, log_dir: str = "/data") -> list[str]:
     return [disk.spoil(f"{log_dir}/{name}") for name in OFFSET_CHECKPOINTS if disk.rng.random() < 0.7]
 
 
+def at_every_point(disk: FakeDisk, life: Callable[[], None], check: Callable[[FakeDisk, int], None]) -> int:
+    """Carry out a life, and check in each of its operations a disk whose machine has stopped there; their number."""
+    checked = 0
+
+    def on_crash_point(stopped: FakeDisk) -> None:
+        nonlocal checked
+        check(stopped, disk.operations)
+        checked += 1
+
+    disk.on_crash_point = on_crash_point
+    life()
+    assert checked == disk.operations, "what a check has found was taken for a fault of the disk"
+    return checked
+
+
 def append(log: PartitionLog, values: list[bytes], *, leader_epoch: int = 0, **options: int) -> int:
     """Append one batch; its first offset."""
     return log.append_as_leader(batch(values, **options), leader_epoch, now_ms=NOW).first_offset

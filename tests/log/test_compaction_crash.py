@@ -1,10 +1,8 @@
-"""The power fails, or the process ends, at every operation of a round of compaction, one run for each."""
+"""The power fails, or the process ends, at every operation of a round of compaction."""
 
 from __future__ import annotations
 
 import random
-
-import pytest
 
 from kbroker.log.compaction.cleanable import log_to_clean, make_job
 from kbroker.log.compaction.compactor import compact
@@ -14,7 +12,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP, delete_expired, missing, spoil_checkpoints
+from tests.log.log_helpers import NOW, TP, at_every_point, delete_expired, missing, spoil_checkpoints
 
 CONFIG = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -91,9 +89,7 @@ class Life:
                 self.durable = len(self.written)
             else:
                 manager.release()
-                point = self.disk.crash_after
                 self.disk.kill()
-                self.disk.crash_after = point
 
 
 def verify(life: Life, disk: FakeDisk, point: object, known: int | None = None) -> None:
@@ -135,49 +131,44 @@ def verify(life: Life, disk: FakeDisk, point: object, known: int | None = None) 
     manager.release()
 
 
-def operations() -> int:
+def test_every_point() -> None:
     disk = FakeDisk()
-    Life(disk).run()
-    assert disk.operations > 300
-    return disk.operations
+    life = Life(disk)
 
-
-@pytest.mark.parametrize("part", range(4))
-def test_every_point(part: int) -> None:
-    for point in range(part, operations(), 4):
+    def fail(stopped: FakeDisk, point: int) -> None:
         for end in ("kill", "crash", "lose all", "kill, spoil" if point % 2 else "crash, spoil"):
-            disk = FakeDisk(seed=point)
-            disk.crash_after = point
-            life = Life(disk)
-            with pytest.raises(PowerCut):
-                life.run()
+            again = stopped.snapshot()
             if end.startswith("kill"):
-                disk.kill()
+                again.kill()
             else:
-                disk.crash(lose_all=end == "lose all")
-            spoilt = spoil_checkpoints(disk) if end.endswith("spoil") else []
+                again.crash(lose_all=end == "lose all")
+            spoilt = spoil_checkpoints(again) if end.endswith("spoil") else []
             # Which holes compaction has left is not known any more, so what a power cut took is not told from them.
             known = life.durable if end == "crash, spoil" else None
-            verify(life, disk, (point, end, spoilt), known)
+            verify(life, again, (point, end, spoilt), known)
             if spoilt:
-                disk.kill()
-                verify(life, disk, (point, end, spoilt, "once more"), known)
+                again.kill()
+                verify(life, again, (point, end, spoilt, "once more"), known)
+
+    assert at_every_point(disk, life.run, fail) > 300
 
 
 def test_a_crash_while_recovering_from_a_crash() -> None:
-    for point in range(100, operations(), 37):
-        disk = FakeDisk(seed=point)
-        disk.crash_after = point
-        life = Life(disk)
-        with pytest.raises(PowerCut):
-            life.run()
-        disk.crash()
+    disk = FakeDisk()
+    life = Life(disk)
+
+    def fail(stopped: FakeDisk, point: int) -> None:
+        if point < 100 or (point - 100) % 37:
+            return
+        stopped.crash()
         for second in range(0, 12, 2):
-            again = disk.snapshot()
-            again.crash_after = again.operations + second
+            again = stopped.snapshot()
+            again.crash_after = second
             try:
                 start(again).close()
             except PowerCut:
                 pass
             again.crash()
             verify(life, again, (point, second))
+
+    at_every_point(disk, life.run, fail)

@@ -1,16 +1,14 @@
-"""The power fails in the middle of every single operation of a log's life, one run for each."""
+"""The power fails in the middle of every single operation of a log's life."""
 
 from __future__ import annotations
 
 import random
 
-import pytest
-
-from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.types import TopicPartition, Uuid
-from tests.log.log_helpers import NOW, TP, batch, delete_expired, read_all, spoil_checkpoints
+from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, read_all, spoil_checkpoints
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
 OTHER = TopicPartition("other", 3)
@@ -61,42 +59,38 @@ class Life:
                 self.durable[tp] = max(self.values[tp], default=-1) + 1
 
 
-def operations() -> int:
+def verify(life: Life, disk: FakeDisk, point: int, spoil: bool) -> None:
+    manager = start(disk)
+    assert not manager.failed, point
+    for tp in (TP, OTHER):
+        log = manager.get_log(tp)
+        if log is None:
+            assert life.durable[tp] == 0 or (tp == OTHER and life.deleted), point
+            continue
+        names = disk.list_dir(log.directory)
+        for suffix in (".log", ".index", ".timeindex"):
+            assert f"{log.active_segment.base_offset:020}{suffix}" in names, point
+        assert log.log_end_offset >= life.durable[tp] or (tp == OTHER and life.deleted), point
+        found = read_all(log)
+        for offset, value in found:
+            assert life.values[tp][offset] == value, point
+        entry = log.producers.active_producers.get(9)
+        # Without checkpoints the end of a segment that is lost is taken for a hole of compaction.
+        if found and not spoil:  # of a log that was being deleted nothing may be left
+            assert entry is not None, point
+            assert entry.last_sequence == found[-1][0], point
+    manager.close()
+
+
+def test_every_point() -> None:
     disk = FakeDisk()
-    Life(disk).run()
-    return disk.operations
+    life = Life(disk)
 
+    def fail(stopped: FakeDisk, point: int) -> None:
+        stopped.crash(lose_all=point % 3 == 0)
+        spoilt = stopped.snapshot()
+        spoil_checkpoints(spoilt)
+        verify(life, stopped, point, spoil=False)
+        verify(life, spoilt, point, spoil=True)
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_point(part: int) -> None:
-    total = operations()
-    assert total > 300
-    for point, spoil in ((point, spoil) for point in range(part, total, 4) for spoil in (False, True)):
-        disk = FakeDisk(seed=point)
-        disk.crash_after = point
-        life = Life(disk)
-        with pytest.raises(PowerCut):
-            life.run()
-        disk.crash(lose_all=point % 3 == 0)
-        if spoil:
-            spoil_checkpoints(disk)
-        manager = start(disk)
-        assert not manager.failed, point
-        for tp in (TP, OTHER):
-            log = manager.get_log(tp)
-            if log is None:
-                assert life.durable[tp] == 0 or (tp == OTHER and life.deleted), point
-                continue
-            names = disk.list_dir(log.directory)
-            for suffix in (".log", ".index", ".timeindex"):
-                assert f"{log.active_segment.base_offset:020}{suffix}" in names, point
-            assert log.log_end_offset >= life.durable[tp] or (tp == OTHER and life.deleted), point
-            found = read_all(log)
-            for offset, value in found:
-                assert life.values[tp][offset] == value, point
-            entry = log.producers.active_producers.get(9)
-            # Without checkpoints the end of a segment that is lost is taken for a hole of compaction.
-            if found and not spoil:  # of a log that was being deleted nothing may be left
-                assert entry is not None, point
-                assert entry.last_sequence == found[-1][0], point
-        manager.close()
+    assert at_every_point(disk, life.run, fail) > 300

@@ -10,12 +10,12 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.compaction.cleanable import log_to_clean, make_job
 from kbroker.log.compaction.compactor import compact
 from kbroker.log.dirs.log_move import LogMove, MoveInterrupted
-from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
-from tests.log.log_helpers import NOW, TP, batch, delete_expired, missing, read_all
+from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, missing, read_all
 
 ID = Uuid(bytes(15) + b"\x07")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -278,29 +278,25 @@ def story(disk: FakeDisk, promised: dict[str, int]) -> None:
     promised["durable"] = new.log_end_offset
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_point(part: int) -> None:
-    disk = FakeDisk()
-    story(disk, {})
-    total = disk.operations
-    for point in range(part, total, 4):
+def test_every_point() -> None:
+    disk, promised = FakeDisk(), {"durable": 0}
+
+    def fail(stopped: FakeDisk, point: int) -> None:
         for end in ("kill", "crash", "lose all"):
-            disk = FakeDisk(seed=point)
-            disk.crash_after = point
-            promised = {"durable": 0}
-            with pytest.raises(PowerCut):
-                story(disk, promised)
+            again, case = stopped.snapshot(), (point, end)
             if end == "kill":
-                disk.kill()
+                again.kill()
             else:
-                disk.crash(lose_all=end == "lose all")
-            manager = start(disk)
+                again.crash(lose_all=end == "lose all")
+            manager = start(again)
             log = manager.get_log(TP)
             if log is None:
-                assert promised["durable"] == 0, (point, end)
+                assert promised["durable"] == 0, case
                 continue
-            assert log.log_end_offset >= promised["durable"], (point, end)
-            assert read_all(log) == expected(log), (point, end)
+            assert log.log_end_offset >= promised["durable"], case
+            assert read_all(log) == expected(log), case
             if manager.moves.interrupted:
                 assert manager.moves.interrupted == {TP: manager.log_dirs[1]}
             manager.close()
+
+    at_every_point(disk, lambda: story(disk, promised), fail)

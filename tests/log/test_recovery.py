@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -16,6 +17,7 @@ from kbroker.log.segments.sparse_index import TimeIndex
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.record_batch import Record, build_batch
 from tests.log.log_helpers import DIRECTORY, NOW, append, batch, looked_up, open_log, read_all
+from tests.with_each import with_each
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=150)
 
@@ -542,8 +544,7 @@ EPOCH_FLIPS = {
 }
 
 
-@pytest.mark.parametrize("point", [None, 0, 70, 80], ids=["clean stop", "nothing flushed", "a part flushed", "killed"])
-@pytest.mark.parametrize("flip", EPOCH_FLIPS)
+@with_each(product(EPOCH_FLIPS, [None, 0, 70, 80]))
 def test_leader_epochs_that_the_batches_do_not_have_are_made_anew(flip: str, point: int | None) -> None:
     disk = FakeDisk()
     log = open_log(disk, SMALL)

@@ -15,6 +15,7 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.scrubbing import FILE_NAME, Progress, SegmentCheck, read_progress, write_progress
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
+from tests.with_each import with_each
 
 
 def batch(offset: int, value: bytes, count: int = 1) -> bytes:
@@ -43,7 +44,7 @@ def test_all_batches_are_verified_whatever_is_read_at_once(length: int) -> None:
     assert (check.position, check.next_offset, check.problem) == (SIZE, 120, None)
 
 
-@pytest.mark.parametrize("at", range(len(BATCHES[0])))
+@with_each(range(len(BATCHES[0])))
 def test_any_byte_that_changes_is_found(at: int) -> None:
     """Base offset and leader epoch are not under the checksum: they show by what is around them."""
     position = sum(map(len, BATCHES[:20]))

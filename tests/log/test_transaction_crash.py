@@ -14,7 +14,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import DIRECTORY, NOW, TP, open_log
+from tests.log.log_helpers import DIRECTORY, NOW, TP, at_every_point, open_log
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -71,49 +71,47 @@ def content(log: PartitionLog) -> tuple[list[tuple[int, int, int]], dict[int, in
     return aborted, open_since, last_sequences
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_point(part: int) -> None:
-    disk = FakeDisk()
-    story(disk, {})
-    for point in range(part, disk.operations, 4):
+def verify(promised: int, disk: FakeDisk, case: object) -> None:
+    manager = start(disk)
+    log = manager.get_log(TP)
+    if log is None:
+        assert promised == 0, case
+        return
+    log.on_high_watermark_updated(log.log_end_offset)
+    assert log.log_end_offset >= promised, case
+    aborted, open_since, last_sequences = content(log)
+    assert log.first_unstable_offset == min(open_since.values(), default=None), case
+    known = [txn for segment in log.segments for txn in segment.txn_index]
+    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in known] == aborted, case
+    producers = log.producers.active_producers
+    known_sequences = {key: entry.last_sequence for key, entry in producers.items() if entry.batches}
+    assert known_sequences == last_sequences, case
+    assert {
+        key: entry.current_txn_first_offset
+        for key, entry in producers.items()
+        if entry.current_txn_first_offset is not None
+    } == open_since, case
+    if log.log_end_offset:
+        info = log.read(log.log_start_offset, 1 << 20)
+        told = log.aborted_transactions(log.log_start_offset, info)
+        segment_end = log.segments[1].base_offset if len(log.segments) > 1 else log.log_end_offset
+        assert {txn.first_offset for txn in told} == {first for _, first, last in aborted if first < segment_end}, case
+    manager.close()
+
+
+def test_every_point() -> None:
+    disk, promised = FakeDisk(), {"durable": 0}
+
+    def fail(stopped: FakeDisk, point: int) -> None:
         for end in ("kill", "crash", "lose all"):
-            again = FakeDisk(seed=point)
-            again.crash_after = point
-            promised = {"durable": 0}
-            with pytest.raises(PowerCut):
-                story(again, promised)
+            again = stopped.snapshot()
             if end == "kill":
                 again.kill()
             else:
                 again.crash(lose_all=end == "lose all")
-            manager = start(again)
-            log = manager.get_log(TP)
-            case = (point, end)
-            if log is None:
-                assert promised["durable"] == 0, case
-                continue
-            log.on_high_watermark_updated(log.log_end_offset)
-            assert log.log_end_offset >= promised["durable"], case
-            aborted, open_since, last_sequences = content(log)
-            assert log.first_unstable_offset == min(open_since.values(), default=None), case
-            known = [txn for segment in log.segments for txn in segment.txn_index]
-            assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in known] == aborted, case
-            producers = log.producers.active_producers
-            known_sequences = {key: entry.last_sequence for key, entry in producers.items() if entry.batches}
-            assert known_sequences == last_sequences, case
-            assert {
-                key: entry.current_txn_first_offset
-                for key, entry in producers.items()
-                if entry.current_txn_first_offset is not None
-            } == open_since, case
-            if log.log_end_offset:
-                info = log.read(log.log_start_offset, 1 << 20)
-                told = log.aborted_transactions(log.log_start_offset, info)
-                segment_end = log.segments[1].base_offset if len(log.segments) > 1 else log.log_end_offset
-                assert {txn.first_offset for txn in told} == {
-                    first for _, first, last in aborted if first < segment_end
-                }, case
-            manager.close()
+            verify(promised["durable"], again, (point, end))
+
+    at_every_point(disk, lambda: story(disk, promised), fail)
 
 
 def damaged(disk: FakeDisk, left: int) -> list[int]:

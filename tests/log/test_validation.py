@@ -428,18 +428,20 @@ def peak_of(action: Callable[[], Any]) -> tuple[Any, int]:
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("codec", "config"),
     [
-        {"cleanup_policy": ("compact",)},
-        {"message_timestamp_before_max_ms": 5},
-        {"max_decompressed_message_bytes": MEGABYTES * 1_000_000 + 100},
-        {"compression_type": "zstd"},
-        {"compression_type": "gzip", "cleanup_policy": ("compact",), "message_timestamp_type": "LogAppendTime"},
+        *((codec, {"cleanup_policy": ("compact",)}) for codec in CODECS[1:]),
+        (CompressionType.SNAPPY, {"message_timestamp_before_max_ms": 5}),
+        (CompressionType.LZ4, {"max_decompressed_message_bytes": MEGABYTES * 1_000_000 + 100}),
+        (CompressionType.GZIP, {"compression_type": "zstd"}),
+        (
+            CompressionType.ZSTD,
+            {"compression_type": "gzip", "cleanup_policy": ("compact",), "message_timestamp_type": "LogAppendTime"},
+        ),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("count", [140, 1])
-@pytest.mark.parametrize("codec", CODECS[1:])
 def test_large_batches_are_looked_at_in_little_memory(
     codec: CompressionType, count: int, config: dict[str, Any]
 ) -> None:

@@ -154,7 +154,7 @@ class Node:
         """The node's ends of the connections of these clients, which it has let in."""
         ports = {client.raw.getsockname()[1] for client in clients}
         [served] = [each for each in self.broker.listeners if each.name == listener]
-        found: list[Any] = [each for each in served._connections if int(each.peer.rpartition(":")[2]) in ports]
+        found: list[Any] = [each for each in served.connections if int(each.peer.rpartition(":")[2]) in ports]
         assert len(found) == len(clients)
         return found
 

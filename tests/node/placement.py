@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
-from kbroker.node.replicas.replica_fetcher import LeaderFetcher
+from kbroker.cores.replication.fetch_params import FetchParams
+from kbroker.node.replicas.fetch_reader import FetchReader
 from kbroker.wire.messages import reassignments as moves
 from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client
@@ -29,14 +32,13 @@ async def move(controller: Client, name: str, *replicas: int) -> None:
 
 def let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ids of brokers that follow nobody from now on."""
-    fetch = LeaderFetcher._fetch
+    fetch = FetchReader.fetch
     lagging: list[int] = []
 
-    async def fetch_if_not_lagging(fetcher: LeaderFetcher) -> None:
-        if fetcher._table.node_id in lagging:
+    async def fetch_if_not_lagging(reader: FetchReader, params: FetchParams, *more: Any) -> Any:
+        while params.replica_id in lagging:
             await trio.sleep(0.01)
-        else:
-            await fetch(fetcher)
+        return await fetch(reader, params, *more)
 
-    monkeypatch.setattr(LeaderFetcher, "_fetch", fetch_if_not_lagging)
+    monkeypatch.setattr(FetchReader, "fetch", fetch_if_not_lagging)
     return lagging

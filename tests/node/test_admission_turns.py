@@ -49,6 +49,10 @@ class Turn(trio.abc.Instrument):
         self._note("turn")
 
 
+def handshake_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "handshakes"}
+
+
 async def connected(node: Any) -> Client:
     """A client that has authenticated."""
     client: Client = await node.connect()
@@ -61,7 +65,7 @@ async def connected(node: Any) -> Client:
 def connections_of(node: Any) -> list[Connection]:
     """All that are served on the clients' listener."""
     [listener] = [each for each in node.broker.listeners if each.name == "PLAINTEXT"]
-    return list(listener._connections)
+    return list(listener.connections)
 
 
 def sent(request: Any, version: int) -> bytes:
@@ -217,7 +221,8 @@ def test_steps_that_the_system_leaves_no_time_for_get_help() -> None:
     """The thread's low priority may mean that it does not go on at all."""
 
     async def test() -> None:
-        thread, begun, gate = HandshakeThread(), threading.Event(), threading.Event()
+        before, thread = handshake_threads(), HandshakeThread()
+        begun, gate = threading.Event(), threading.Event()
 
         def stuck() -> bool:
             begun.set()
@@ -232,7 +237,7 @@ def test_steps_that_the_system_leaves_no_time_for_get_help() -> None:
                     thread.late = 0.0
                     for _ in range(3):
                         assert await thread.run(lambda: True), "by the second thread"
-                    while thread._is_helped:
+                    while len(handshake_threads() - before) > 1:
                         await trio.lowlevel.checkpoint()
             finally:
                 gate.set()
@@ -263,14 +268,14 @@ def test_without_another_thread_the_first_one_goes_on_alone(monkeypatch: pytest.
         thread, gate = HandshakeThread(), threading.Event()
         asked: list[object] = []
 
-        def refuse(self: HandshakeThread, target: object) -> None:
-            asked.append(target)
+        def refuse(thread: threading.Thread) -> None:
+            asked.append(thread)
             raise RuntimeError("can't start new thread")
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(thread.run, lambda: gate.wait(LONG / 2))
             await trio.testing.wait_all_tasks_blocked()
-            monkeypatch.setattr(HandshakeThread, "_start", refuse)
+            monkeypatch.setattr(threading.Thread, "start", refuse)
             nursery.start_soon(thread.run, lambda: True)
             try:
                 await trio.sleep(10 * thread.late)
@@ -314,11 +319,11 @@ def test_a_step_that_has_begun_is_waited_for() -> None:
 
 def test_the_thread_ends_when_there_is_nothing_to_do() -> None:
     async def test() -> None:
-        thread = HandshakeThread(idle=0.01)
+        before, thread = handshake_threads(), HandshakeThread(idle=0.01)
         for _ in range(3):
             assert await thread.run(lambda: True)
             with trio.fail_after(LONG):
-                while thread._runs:
+                while handshake_threads() - before:
                     await trio.sleep(0.01)
 
     trio.run(test)

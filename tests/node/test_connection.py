@@ -16,8 +16,6 @@ import trio.testing
 
 from kbroker.errors import ErrorCode
 from kbroker.node.serving.connection import Connection
-from kbroker.node.serving.dispatcher import Dispatcher
-from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.runtime.env import RealEnv
 from kbroker.wire.compiler import decode
 from kbroker.wire.framing import request_bytes
@@ -338,76 +336,42 @@ async def test_beyond_the_budget_one_at_a_time() -> None:
     await budget.wait(third)
 
 
-async def test_bytes_after_a_request_are_left_alone_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_bytes_after_a_request_are_left_alone_and_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counted: list[int] = []
-    count = Dispatcher._count_surplus
-
-    def counts(self: Dispatcher, api_key: int, version: int, size: int) -> None:
-        count(self, api_key, version, size)
-        counted.append(self.surplus_bytes)
-
-    monkeypatch.setattr(Dispatcher, "_count_surplus", counts)
     async with running_node(tmp_path) as node:
         client = await node.connect()
         body = struct.pack(">hhih", 18, 0, 5, -1)
         for more in (b"", b"more", b"more"):
             await client.stream.send_all(struct.pack(">i", len(body + more)) + body + more)
             assert (await client.frame())[:4] == struct.pack(">i", 5)
-    assert counted == [4, 8]
-    assert len([record for record in caplog.records if "left over" in record.message]) == 1
-
-
-async def test_many_requests_in_one_read_are_left_to_the_connections_own_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That task gives way to the others after so many requests."""
-    handed: list[bool] = []
-    hand_over = Connection._hand_over
-
-    def hands(self: Connection, frame: memoryview | None = None, failure: BaseException | None = None) -> None:
-        handed.append(frame is not None)
-        hand_over(self, frame, failure)
-
-    monkeypatch.setattr(Connection, "_hand_over", hands)
-    async with running_node(tmp_path) as node:
-        client = await node.connect()
-        heartbeat = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">hih", 0, 0, 0)
-        await client.stream.send_all((struct.pack(">i", len(heartbeat)) + heartbeat) * 1000)
-        for _ in range(1000):
-            assert (await client.frame())[:4] == struct.pack(">i", 7)
-    assert any(handed)
+    [told] = [record.message for record in caplog.records if "left over" in record.message]
+    assert told.startswith("4 bytes are left over after API key 18 v0 from ")
 
 
 async def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing_but_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply that is complete at once finds the socket reset, which cancels the connection in the middle of a turn."""
-    write_now = ReplyQueue._write_now
     closed = trio.Event()
     close = Connection.close
-    gone: list[ReplyQueue] = []
-
-    def reset(replies: ReplyQueue) -> bool:
-        if replies in gone:
-            raise ConnectionResetError
-        return write_now(replies)
-
-    def remember(connection: Connection) -> None:
-        close(connection)
-        if connection._replies in gone:
-            closed.set()
 
     async with running_node(tmp_path, RealEnv(use_epoll=True)) as node:
         client, other = await node.connect(), await node.connect()
         request = EndTxnRequest(transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
         await client.ask(request)
-        _, port, *_ = client.stream.socket.getsockname()
-        connections = [each for listener in node.broker.listeners for each in listener._connections]
-        (connection,) = [each for each in connections if each.peer.endswith(f":{port}")]
-        gone.append(connection._replies)
-        monkeypatch.setattr(ReplyQueue, "_write_now", reset)
+        [connection] = node.connections_of([client])
+
+        def reset(_: object) -> int:
+            raise ConnectionResetError
+
+        def remember(which: Connection) -> None:
+            close(which)
+            if which is connection:
+                closed.set()
+
+        for name in ("send", "sendmsg"):
+            monkeypatch.setattr(connection.stream, name, reset)
         monkeypatch.setattr(Connection, "close", remember)
         one = request_bytes(3, 1, "c", request)
         await client.stream.send_all(one * 200)

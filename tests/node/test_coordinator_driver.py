@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from kbroker.cores.coordinator.result import CoordinatorResult
-from kbroker.cores.replication.partition_state import ReplicaProgress
+from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators import coordinator_driver
 from kbroker.node.coordinators.coordinator_loading import replay_log
@@ -41,7 +41,7 @@ from tests.node.quorum_harness import three_nodes
 
 async def test_commits_of_one_turn_share_a_batch(node: Node) -> None:
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
+    shard = groups.loaded_shard("g")
     log = shard.partition.log
     before = log.log_end_offset
     answers: list[Any] = []
@@ -68,7 +68,7 @@ async def test_commits_linger_as_long_as_the_property_says(
     """``group.coordinator.append.linger.ms`` (KIP-1224): here they come in different turns of the event loop."""
     async with running_node(tmp_path, group_coordinator_append_linger_ms=str(linger_ms)) as node:
         groups = await ready(node)
-        log = groups._loaded_shard("g").partition.log
+        log = groups.loaded_shard("g").partition.log
         before = log.log_end_offset
         answers: list[Any] = []
         async with trio.open_nursery() as nursery:
@@ -84,7 +84,7 @@ async def test_commits_linger_as_long_as_the_property_says(
 
 async def test_another_step_comes_after_what_is_gathered(node: Node) -> None:
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
+    shard = groups.loaded_shard("g")
     answers: list[Any] = []
     begun: list[Any] = []
     async with trio.open_nursery() as nursery:
@@ -101,7 +101,7 @@ async def test_another_step_comes_after_what_is_gathered(node: Node) -> None:
 
 async def test_who_asks_for_offsets_sees_what_is_gathered(node: Node) -> None:
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
+    shard = groups.loaded_shard("g")
     shard.gathers = True  # and nobody is to come for it
     committing, fetching = await node.connect(), await node.connect()
     answers: list[Any] = []
@@ -124,7 +124,7 @@ async def test_who_asks_for_offsets_sees_what_is_gathered(node: Node) -> None:
 @pytest.mark.parametrize("unload", [False, True])
 async def test_what_cannot_be_stored_is_told_to_all(node: Node, unload: bool) -> None:
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
+    shard = groups.loaded_shard("g")
     shard.gathers = True
     groups._steps._gathering.append(shard)
     answers: list[Any] = []
@@ -192,16 +192,17 @@ def heartbeat(epoch: int, group: str = "modern") -> ConsumerGroupHeartbeatReques
     ],
     ids=lambda question: type(question).__name__,
 )
-async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question: Any) -> None:
-    """With a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
+async def test_nothing_is_told_of_what_is_not_committed(
+    tmp_path: Path, question: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
     options = {"offsets_topic_num_partitions": "1"}
     async with running_node(tmp_path, **options) as node:
         groups = await ready(node)
         writer, asker = await node.connect(), await node.connect()
-        shard = groups._loaded_shard("g")
+        shard = groups.loaded_shard("g")
         await writer.ask(commit(1, 1, "classic"), 9)
         state = shard.partition.state
-        state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
         told: list[str] = []
 
         async def ask(client: Any, request: Any, name: str) -> None:
@@ -210,13 +211,15 @@ async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question
             told.append(name)
 
         async with trio.open_nursery() as nursery:
+            advance = PartitionState.maybe_advance_high_watermark
+            monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
             await writer.send(heartbeat(0))
             while shard.partition.log.log_end_offset == state.high_watermark:
                 await trio.lowlevel.checkpoint()
             nursery.start_soon(ask, asker, question, "answer")
             await trio.testing.wait_all_tasks_blocked(0.02)
             assert not told
-            state._counted = ()
+            monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", advance)
             log = shard.partition.log
             groups._manager.progress.advance_high_watermark(shard.partition, log)
             assert state.high_watermark == log.log_end_offset
@@ -225,11 +228,10 @@ async def test_nothing_is_told_of_what_is_not_committed(tmp_path: Path, question
         assert (joined.error_code, joined.member_epoch) == (0, 2)
 
 
-async def test_what_is_never_committed_is_never_told(node: Node) -> None:
+async def test_what_is_never_committed_is_never_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
-    state = shard.partition.state
-    state._counted = (ReplicaProgress(log_end_offset=state.high_watermark),)
+    shard = groups.loaded_shard("g")
+    monkeypatch.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
     shard.partition.append_as_coordinator(bytearray(build_batch([Record(0, 1, b"\0\x7f", b"")])), groups.now_ms())
     asked: list[Any] = []
 
@@ -313,12 +315,12 @@ async def test_a_shard_that_is_being_loaded_forgets_a_deleted_topic_afterwards(
     """It is loaded again meanwhile, too."""
     groups = await ready(node)
     may_load = hold_loads(monkeypatch)
-    groups.reload(groups._loaded_shard("g"))
+    groups.reload(groups.loaded_shard("g"))
     admin = await node.connect()
     gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
     assert (await admin.ask(gone, 6)).responses[0].error_code == 0
     await trio.testing.wait_all_tasks_blocked()
-    groups.reload(groups._shards[groups.partition_for("g")])
+    groups.reload(groups.shards[groups.partition_for("g")])
     may_load.set()
     await trio.testing.wait_all_tasks_blocked()
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
@@ -343,10 +345,10 @@ async def test_a_coordinator_that_takes_over_while_a_topic_is_deleted_keeps_none
         may_load = hold_loads(monkeypatch)
         groups = cluster.node(second).groups
         await move(controller, name, second)
-        await cluster.until(lambda: bool(groups._shards))
+        await cluster.until(lambda: bool(groups.shards))
         gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
         assert (await controller.ask(gone, 6)).responses[0].error_code == 0
-        await cluster.until(lambda: bool(groups._shards[0].when_loaded))
+        await cluster.until(lambda: bool(groups.shards[0].when_loaded))
         may_load.set()
         client = await cluster.node(second).connect()
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
@@ -380,7 +382,7 @@ async def test_others_have_their_turns_between_the_steps_of_one_event(
     group: a step for each in a single turn would hold up the node for seconds."""
     groups = await ready(node)
     turns, wanted = Turns(), 0
-    for shard in groups._shards.values():
+    for shard in groups.shards.values():
         if event == "deadlines":
             due = iter([turns.step] * 3)
             monkeypatch.setattr(shard.core, "on_deadline", lambda now, due=due: (n := next(due, None)) and n())
@@ -406,7 +408,7 @@ async def test_others_have_their_turns_between_the_steps_of_one_event(
 async def test_the_shards_take_turns_at_what_is_due(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that ends while thousands of offsets of another shard expire, begun before or not, does not wait."""
     groups = await ready(node)
-    expiring, *others = list(groups._shards.values())[:3]
+    expiring, *others = list(groups.shards.values())[:3]
     steps: list[int] = []
     due = {expiring.index: 9, others[0].index: 1}
 
@@ -485,8 +487,8 @@ async def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_lead
             await client.send(commit(0), 9)
             await trio.sleep(0.01)
         epoch = partition.state.leader_epoch
-        groups.reload(groups._shards[0])  # as where the leadership is won
+        groups.reload(groups.shards[0])  # as where the leadership is won
         await cluster.until(lambda: bool(node.replica_manager.purgatory.produces.get((name, 0))))
         await move(controller, name, first, third)
         await cluster.until(lambda: partition.state.leader_epoch > epoch)
-        await cluster.until(lambda: groups._shards[0].loaded.is_set())
+        await cluster.until(lambda: groups.shards[0].loaded.is_set())

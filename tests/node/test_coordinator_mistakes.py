@@ -46,7 +46,7 @@ async def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node
     node: Node, monkeypatch: pytest.MonkeyPatch, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
+    shard = groups.loaded_shard("g")
 
     if where == "on_deadline":
         shard.core.on_deadline = wrong
@@ -66,7 +66,7 @@ async def test_a_mistake_in_the_core_is_the_end_of_the_shard_and_not_of_the_node
         answers: list[Any] = []
         await submit(groups, commit(3, 33), answers)()
         assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
-    while groups._shards[shard.index] is shard:
+    while groups.shards[shard.index] is shard:
         await trio.lowlevel.checkpoint()
     client = await node.connect()
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
@@ -85,11 +85,11 @@ async def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_l
     request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
     first = await begun(client)
     transactions = node.transactions
-    shard = transactions._loaded_shard("id")
+    shard = transactions.loaded_shard("id")
     monkeypatch.setattr(shard.core, "replay", wrong)
     answer = await client.ask(request, 4)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, first.producer_epoch + 1)
-    assert transactions._shards[shard.index] is not shard
+    assert transactions.shards[shard.index] is not shard
     assert "are loaded again" in caplog.text
     last = await client.ask(request, 4)
     assert (last.error_code, last.producer_id) == (ErrorCode.NONE, first.producer_id)
@@ -117,11 +117,11 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     )
     assert not answer.topics[0].partitions[0].error_code
     driver = groups if where == "replay_end_transaction" else node.transactions
-    shard = driver._loaded_shard("g" if driver is groups else "id")
+    shard = driver.loaded_shard("g" if driver is groups else "id")
     setattr(shard.core, where, wrong)
     ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), 5)
     assert ended.error_code == ErrorCode.NONE
-    while driver._shards[shard.index] is shard:
+    while driver.shards[shard.index] is shard:
         await trio.lowlevel.checkpoint()
     assert "are loaded again" in caplog.text
     group = OffsetFetchRequestGroup(group_id="g", topics=None)
@@ -135,16 +135,12 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
 
 
 async def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(core: Any) -> Any:
-        core.on_loaded = wrong
-        return core
-
     async with running_node(tmp_path) as node:
         groups = await ready(node)
-        shard = groups._loaded_shard("g")
-        original, groups._new_core = groups._new_core, lambda: broken(original())
+        shard = groups.loaded_shard("g")
+        monkeypatch.setattr(type(shard.core), "on_loaded", wrong)
         groups.reload(shard)
         client = await node.connect()
         await until(lambda: "cannot load the" in caplog.text)
@@ -159,7 +155,7 @@ async def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
     """Or this node would lead the partition on, and never look at it again."""
     async with running_node(tmp_path, log_dirs=f"{tmp_path / 'data'},{tmp_path / 'more'}") as node:
         groups = await ready(node)
-        shard = groups._loaded_shard("g")
+        shard = groups.loaded_shard("g")
         log = shard.partition.log
         read = PartitionLog.read_bytes
 
@@ -170,7 +166,7 @@ async def test_a_disk_that_cannot_be_read_while_a_shard_is_loaded_is_offline(
 
         monkeypatch.setattr(PartitionLog, "read_bytes", fail)
         groups.reload(shard)
-        while shard.index in groups._shards:
+        while shard.index in groups.shards:
             await trio.lowlevel.checkpoint()
         assert shard.partition.offline
         log_dir = node.broker.log_manager.log_dir_of(log.topic_partition)
@@ -184,7 +180,7 @@ async def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
 ) -> None:
     """Where what was gathered is appended, or what a deadline led to, there is no request to fail."""
     groups = await ready(node)
-    shard = groups._loaded_shard("g")
+    shard = groups.loaded_shard("g")
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "append_as_coordinator", wrong)
         if gathered:
@@ -198,7 +194,7 @@ async def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
             result = CoordinatorResult(None, [CoordinatorRecord(b"\0\x7f", b"")])
             shard.core.on_deadline = lambda now_ms: result
             groups._wake()
-        while groups._shards[shard.index] is shard:
+        while groups.shards[shard.index] is shard:
             await trio.lowlevel.checkpoint()
     assert "are loaded again" in caplog.text
     client = await node.connect()

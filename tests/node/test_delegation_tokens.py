@@ -97,7 +97,7 @@ async def test_a_connection_ends_with_its_token(tmp_path: Path) -> None:
         assert 0 < answer.session_lifetime_ms <= 60_000
         # It may authenticate again while the token holds; a longer token is a longer session.
         renewed = (await renew(alice, token.hmac, DAY)).expiry_timestamp_ms
-        session = node.broker.listeners[0]._connections
+        session = node.broker.listeners[0].connections
         connection = next(each for each in session if each.principal.token_authenticated)
         assert isinstance(connection.session, SaslConversation)
         connection.session._began_at = None
@@ -158,7 +158,7 @@ async def test_a_shortcut_is_forgotten_when_the_client_authenticates_again(tmp_p
         while not any(
             connection._dispatcher._shortcuts.known
             for server in node.broker.listeners
-            for connection in server._connections
+            for connection in server.connections
         ):
             assert await produce() == 0
         assert (await try_login(client, token.token_id, bytes(token.hmac))).error_code == 0

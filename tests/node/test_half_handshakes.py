@@ -95,23 +95,23 @@ def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
     async def test() -> None:
         async with running_node(tmp_path, None, **given) as node:
             server = next(server for server in node.broker.listeners if server.name == "CLIENTS")
-            own = server._quota.total
+            own = server.quota.total
             # A machine that takes long to open a thousand connections ends none of them before the others are there.
-            server._quota.limits = server._quota.limits._replace(handshake=LONG_SECONDS)
+            server.quota.limits = server.quota.limits._replace(handshake=LONG_SECONDS)
             half = [await trio.open_tcp_stream(*node.broker.ports["CLIENTS"]) for _ in range(CLIENTS)]
             for stream in half:
                 await begin(stream)
-            await until(lambda: server._quota.total - own >= CLIENTS)
+            await until(lambda: server.quota.total - own >= CLIENTS)
             client = await connect(node)
             answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
             assert answer.api_keys, "an ordinary client is let in, and served"
-            assert server._quota.total - own == CLIENTS + 1, "while all of them wait"
+            assert server.quota.total - own == CLIENTS + 1, "while all of them wait"
 
             clock.jump(LONG_SECONDS)
             for stream in half:
                 assert await has_ended(stream)
                 await stream.aclose()
-            assert server._quota.total - own == 1
+            assert server.quota.total - own == 1
             answer = await client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
             assert answer.api_keys, "who is in stays in"
 
@@ -143,7 +143,7 @@ async def test_who_is_not_let_in_yet_makes_room_before_who_is_silent(tmp_path: P
             assert (await brokers[-1].ask(api_versions, 3)).api_keys
             assert await has_ended(stream), "the first that came goes first"
         assert (await logged_in.ask(api_versions, 3)).api_keys
-        assert server._quota.total == 3
+        assert server.quota.total == 3
         brokers.append(await node.connect("PLAINTEXT"))
         assert (await brokers[-1].ask(api_versions, 3)).api_keys
         assert await logged_in.closed(), "when there is nobody else"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kbroker.node.replicas import fetch_reader
+from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -33,7 +33,7 @@ def test_a_partition_that_is_named_twice_is_read_once_as_it_was_named_last(tmp_p
 
 def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = 0
-    real = fetch_reader._Read._read_partition
+    real = ReplicaManager.get_partition
 
     def counted(*args: Any) -> Any:
         nonlocal read
@@ -44,7 +44,7 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
 
     others: list[Meanwhile] = []
 
-    monkeypatch.setattr(fetch_reader._Read, "_read_partition", counted)
+    monkeypatch.setattr(ReplicaManager, "get_partition", counted)
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -66,7 +66,7 @@ def test_others_are_served_between_the_partitions_of_a_request(tmp_path: Path, m
 def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
     session_epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = fetch_reader._Read._read_partition
+    real = ReplicaManager.get_partition
 
     async def test() -> None:
         async with running_node(tmp_path) as node:
@@ -74,12 +74,12 @@ def test_what_comes_to_a_partition_that_was_read_already_ends_the_wait(
             topic_id = await node.create_topic("t", 20)
             partition = node.broker.replica_manager.partitions[TopicPartition("t", 0)]
 
-            def appending(reader: Any, name: str, wanted: Any, *args: Any) -> Any:
-                if wanted.key.partition == 7 and not partition.log.log_end_offset:
+            def appending(manager: ReplicaManager, name: str, index: int) -> Any:
+                if index == 7 and not partition.log.log_end_offset:
                     partition.append(memoryview(bytearray(batch(b"late"))), -1, 1000)
-                return real(reader, name, wanted, *args)
+                return real(manager, name, index)
 
-            monkeypatch.setattr(fetch_reader._Read, "_read_partition", appending)
+            monkeypatch.setattr(ReplicaManager, "get_partition", appending)
             client = await node.connect()
             with trio.fail_after(SHORT):
                 answer = await client.ask(
@@ -129,18 +129,16 @@ def test_what_comes_to_another_partition_while_many_are_read_wakes_the_reader(
             for epoch in (1, 2):
                 await client.ask(request(session_id, epoch, range(0)))
             armed = True
-            real = fetch_reader._Read._read_some
+            real, manager = ReplicaManager.get_partition, node.broker.replica_manager
 
-            def read_some(self: Any, *args: Any) -> None:
+            def get_partition(self: ReplicaManager, name: str, index: int) -> Any:
                 nonlocal armed
-                real(self, *args)
-                if armed:
-                    armed = False  # another client, in the turn that it has here
-                    node.broker.replica_manager.partitions["t", 20].append(
-                        memoryview(bytearray(batch(b"new"))), 1, 1000
-                    )
+                if armed and index == 3:  # the last before a turn, which another client has
+                    armed = False
+                    manager.partitions["t", 20].append(memoryview(bytearray(batch(b"new"))), 1, 1000)
+                return real(self, name, index)
 
-            monkeypatch.setattr(fetch_reader._Read, "_read_some", read_some)
+            monkeypatch.setattr(ReplicaManager, "get_partition", get_partition)
             answer = await client.ask(request(session_id, 3, range(10), wait=3_600_000))
             assert not armed
             told = [each.partition_index for topic in answer.responses for each in topic.partitions]

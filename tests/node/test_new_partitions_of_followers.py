@@ -5,19 +5,22 @@ Which of two nodes hears of a new topic first is a matter of chance: one that le
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
+from kbroker.cores.replication.fetch_params import FetchParams
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import UNDEFINED_EPOCH
 from kbroker.node.peers.peer import GivenUp
-from kbroker.node.replicas.fetch_reader import _Read
+from kbroker.node.replicas.fetch_reader import FetchReader
 from kbroker.node.replicas.replica_fetcher import LeaderFetcher
+from kbroker.node.replicas.replica_manager import ReplicaManager
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
@@ -123,9 +126,8 @@ async def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(
         clear=lambda leader: None,
         ended=lambda fetcher: None,
     )
-    fetcher = LeaderFetcher(owner, 2, "host", 9)
-    fetcher._peer = leader  # type: ignore[assignment]
-    fetcher._writer = SimpleNamespace(append=append)  # type: ignore[assignment]
+    writer: Any = SimpleNamespace(append=append)
+    fetcher = LeaderFetcher(owner, 2, "host", 9, peer=cast(Any, leader), writer=writer)
     fetcher.add(empty_partition(OLD))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fetcher.run)
@@ -145,16 +147,19 @@ async def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a coordinator does whose topic has only just been created."""
-    read_some = _Read._read_some
-    refused: set[tuple[int, int]] = set()
+    fetch, topic_name = FetchReader.fetch, ReplicaManager.topic_name
+    asks: ContextVar[tuple[int, object]] = ContextVar("asks")
+    refused: dict[tuple[int, int], object] = {}
 
-    def none_at_first(self: _Read, partitions: Any, names: Any) -> None:
+    async def noted(reader: FetchReader, params: FetchParams, *more: Any) -> Any:
+        asks.set((params.replica_id, object()))
+        return await fetch(reader, params, *more)
+
+    def none_at_first(manager: ReplicaManager, topic_id: Uuid) -> str | None:
         """The leader has not heard of the topic when a follower first asks for it."""
-        asks = self._manager.node_id, self._params.replica_id
-        if self.view.by_follower and "new" in names and asks not in refused:
-            refused.add(asks)
-            names = [None if name == "new" else name for name in names]
-        read_some(self, partitions, names)
+        name, (replica, request) = topic_name(manager, topic_id), asks.get((-1, None))
+        is_first = name == "new" and replica >= 0 and refused.setdefault((manager.node_id, replica), request) is request
+        return None if is_first else name
 
     async with quorum(
         tmp_path,
@@ -168,7 +173,8 @@ async def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
         client = await cluster.node(1).connect()
         for name in ("old", "new"):
             if name == "new":
-                monkeypatch.setattr(_Read, "_read_some", none_at_first)
+                monkeypatch.setattr(FetchReader, "fetch", noted)
+                monkeypatch.setattr(ReplicaManager, "topic_name", none_at_first)
             topic = CreatableTopic(name=name, num_partitions=3, replication_factor=3)
             created = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
             assert created.topics[0].error_code == 0
@@ -178,4 +184,4 @@ async def test_a_topic_that_its_leader_hears_of_last_is_written_at_once(
         with trio.fail_after(HOLD_SECONDS / 2):
             answer = await producer.ask(produce_request("new", batch(b"first"), acks=-1, timeout_ms=60_000), 12)
         assert answer.responses[0].partition_responses[0].error_code == 0
-        assert {(leader, replica) for replica in cluster.nodes if replica != leader} <= refused
+        assert {(leader, replica) for replica in cluster.nodes if replica != leader} <= refused.keys()

@@ -14,6 +14,8 @@ from tests.node.test_damaged_data_dirs import Damage, Started, damaged, empty, g
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPICS = ["first", "second", "third"]
+WHEN_KILLED = pytest.mark.parametrize("whole", ["killed"], indirect=True)
+"""Of what is the same whether the node was stopped."""
 
 
 @pytest.fixture(scope="module", params=["killed", "stopped"])
@@ -57,7 +59,7 @@ def topics(copy: Path) -> list[str]:
 
 @pytest.mark.parametrize("damage", [of_a_topic, torn, empty])
 def test_it_does_not_start_and_goes_on_as_it_is_told(whole: Path, tmp_path: Path, damage: Damage) -> None:
-    copy = damaged(whole, tmp_path, LOG, damage)
+    copy = damaged(whole, tmp_path, {LOG: damage})
     for _ in range(2):  # also when it is started again
         with Started(copy) as node:
             assert node.address() == ""
@@ -90,17 +92,19 @@ def test_it_does_not_start_and_goes_on_as_it_is_told(whole: Path, tmp_path: Path
         assert damage is torn or found == []
 
 
+@WHEN_KILLED
 @pytest.mark.parametrize("damage", [doubled, followed_by_garbage])
 def test_what_is_too_much_is_taken_away(whole: Path, tmp_path: Path, damage: Damage) -> None:
-    assert topics(damaged(whole, tmp_path, LOG, damage)) == TOPICS
+    assert topics(damaged(whole, tmp_path, {LOG: damage})) == TOPICS
 
 
+@WHEN_KILLED
 def test_the_end_of_a_copy_is_promised(whole: Path, tmp_path: Path) -> None:
     """A copy that has more than this node ever had: what is lost of it later is missed."""
     newer = tmp_path / "newer"
     shutil.copytree(whole, newer)
     assert topics(newer) == TOPICS  # the node has written its own records at the end
-    copy = damaged(whole, tmp_path, LOG, empty)
+    copy = damaged(whole, tmp_path, {LOG: empty})
     taken = kbroker("recover-metadata", "--from", str(newer / "kbroker-data"), "--json", cwd=copy)
     assert taken.returncode == 0, taken.stderr
     log = copy / "kbroker-data" / LOG
@@ -111,12 +115,13 @@ def test_the_end_of_a_copy_is_promised(whole: Path, tmp_path: Path) -> None:
     assert f"had ended at {json.loads(taken.stdout)['end_offset']}," in shown.stdout
 
 
+@WHEN_KILLED
 def test_a_copy_of_another_cluster_is_refused(whole: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with Started(other) as node:
         assert node.address()
-    copy = damaged(whole, tmp_path, LOG, garbage)
+    copy = damaged(whole, tmp_path, {LOG: garbage})
     refused = kbroker("recover-metadata", "--from", str(other / "kbroker-data"), cwd=copy)
     assert refused.returncode == 1 and "belongs to cluster" in refused.stderr
     with Started(other) as node:

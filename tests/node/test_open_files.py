@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
 from kbroker.config import BrokerConfig
-from kbroker.node import listeners
-from kbroker.node.dynamic_broker_config import DynamicBrokerConfig
+from kbroker.node.listeners import possible_connections
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.handlers.metadata_plane import properties
@@ -50,12 +48,8 @@ def test_clients_that_only_stay_take_no_disk_offline(tmp_path: Path, files: int)
 
 
 @pytest.mark.parametrize(("possible", "of_controllers"), [(448, 112), (64, 32)])
-def test_a_quarter_of_the_connections_may_be_controllers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, possible: int, of_controllers: int
-) -> None:
+def test_a_quarter_of_the_connections_may_be_controllers(tmp_path: Path, possible: int, of_controllers: int) -> None:
     """Each other node has a few of them; 448 are possible with the usual 1,024 files."""
-    monkeypatch.setattr(listeners, "_connections_by_file_limit", lambda: possible)
-    security: Any = None
     config = BrokerConfig.from_properties(properties(tmp_path))
-    both = listeners.Listeners(config, DynamicBrokerConfig(config), security)
-    assert (both._possible(True), both._possible(False)) == (of_controllers, possible - of_controllers)
+    assert possible_connections(config, True, possible) == of_controllers
+    assert possible_connections(config, False, possible) == possible - of_controllers

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import inf
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -115,8 +115,8 @@ async def test_a_leader_has_to_answer_in_time(autojump_clock: MockClock, known: 
         fetchers.config.replica_fetch_backoff_ms = 1000
         fetchers.table.node_id = 1
         fetchers.throttles = SimpleNamespace(follower=SimpleNamespace(is_active=False))  # type: ignore[assignment]
-        fetcher = LeaderFetcher(fetchers, 2, "host", 9)
-        fetcher._peer = peer = SlowPeer()  # type: ignore[assignment]
+        peer = SlowPeer()
+        fetcher = LeaderFetcher(fetchers, 2, "host", 9, peer=cast(Any, peer))
         tp = TopicPartition("t", 0)
         fetcher.add(SimpleNamespace(topic_partition=tp, state=SimpleNamespace(leader_epoch=1)))  # type: ignore[arg-type]
         fetchers._to_start.append(fetcher)
@@ -133,7 +133,9 @@ async def test_a_leader_has_to_answer_in_time(autojump_clock: MockClock, known: 
         assert second + 30 < trio.current_time() - began < second + 32
 
 
-def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000) -> LeaderFetcher:
+def with_one_out_of_range(
+    fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000, writer: Any = None
+) -> LeaderFetcher:
     """A fetcher that follows nothing but what OFFSET_OUT_OF_RANGE has set aside; ``ask`` stands for its leader."""
     owner: Any = SimpleNamespace(
         env=SimpleNamespace(now=trio.current_time),
@@ -153,8 +155,8 @@ def with_one_out_of_range(fetchers: ReplicaFetchers, ask: Any, backoff_ms: int =
         ended=lambda fetcher: None,
         broker_epoch=lambda: 1,
     )
-    fetcher = LeaderFetcher(owner, 2, "host", 9)
-    fetcher._peer = SimpleNamespace(ask_versioned=ask, close=lambda: None)  # type: ignore[assignment]
+    peer: Any = SimpleNamespace(ask_versioned=ask, close=lambda: None)
+    fetcher = LeaderFetcher(owner, 2, "host", 9, peer=peer, writer=writer)
     partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", 0), state=SimpleNamespace(leader_epoch=1))
     fetcher.add(partition)
     followed = fetcher._partitions["t", 0]
@@ -272,8 +274,18 @@ async def test_a_leader_that_has_a_log_cut_back_again_and_again_is_asked_at_the_
 ) -> None:
     """It gives records, and says then that its own log has others: it is wrong about its leader epochs."""
 
+    cuts: list[tuple[int, int]] = []
+
+    def cut(partition: object, offset: int) -> None:
+        cuts.append((round(trio.current_time() - began), offset))
+        log.log_end_offset = offset
+
+    def grow(*_: object) -> bool:
+        log.log_end_offset = 33
+        return True
+
     async with fetching() as (fetchers, _):
-        fetcher = with_one_out_of_range(fetchers, None)
+        fetcher = with_one_out_of_range(fetchers, None, writer=SimpleNamespace(truncate=cut, append=grow))
         fetcher.remove(("t", 0))
         log = SimpleNamespace(log_end_offset=33, log_start_offset=0, leader_epochs=LeaderEpochs([(0, 0)]))
         partition: Any = SimpleNamespace(
@@ -284,17 +296,6 @@ async def test_a_leader_that_has_a_log_cut_back_again_and_again_is_asked_at_the_
         )
         fetcher.add(partition)
         fetcher._partitions["t", 1].begun = True
-        cuts: list[tuple[int, int]] = []
-
-        def cut(partition: object, offset: int) -> None:
-            cuts.append((round(trio.current_time() - began), offset))
-            log.log_end_offset = offset
-
-        def grow(*_: object) -> bool:
-            log.log_end_offset = 33
-            return True
-
-        fetcher._writer = SimpleNamespace(truncate=cut, append=grow)  # type: ignore[assignment]
         began = trio.current_time()
         ends = [20, 10]
         while trio.current_time() - began < 10:

@@ -139,13 +139,13 @@ def test_a_slow_rule_has_a_tenth_of_the_time_though_it_is_never_late() -> None:
 
 def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a busy machine, where nothing is known of the rule by then."""
-    whole, turn = WaitedCalls._work, threading.Event()
+    whole, turn = threading.Thread.run, threading.Event()
 
-    def late(calls: WaitedCalls, jobs: Any) -> None:
+    def late(thread: threading.Thread) -> None:
         assert turn.wait(SHORT)
-        whole(calls, jobs)
+        whole(thread)
 
-    monkeypatch.setattr(WaitedCalls, "_work", late)
+    monkeypatch.setattr(threading.Thread, "run", late)
     calls = WaitedCalls(Clock(), timeout=1, start=LONG)
     thread = threading.Timer(1.5, turn.set)
     thread.start()
@@ -155,14 +155,14 @@ def test_a_call_whose_thread_gets_no_turn_is_not_late(monkeypatch: pytest.Monkey
 
 
 def test_a_rule_does_not_pay_for_the_time_in_which_its_thread_had_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, whole = Clock(), WaitedCalls._work
+    clock, whole = Clock(), threading.Thread.run
 
-    def late(calls: WaitedCalls, jobs: Any) -> None:
+    def late(thread: threading.Thread) -> None:
         clock.seconds += 2
-        whole(calls, jobs)
+        whole(thread)
 
     monkeypatch.setattr(waited, "monotonic", clock)
-    monkeypatch.setattr(WaitedCalls, "_work", late)
+    monkeypatch.setattr(threading.Thread, "run", late)
     calls = WaitedCalls(clock, LONG, 1, LONG)
     assert [calls.call(lambda x: x, 1), calls.call(lambda x: x, 2)] == [1, 2]
     assert calls.taken == 2, "the node has waited all the same"
@@ -187,10 +187,10 @@ def test_the_time_out_runs_from_the_beginning_which_is_waited_for_a_second_at_mo
             return False
 
     monkeypatch.setattr(waited, "monotonic", clock)
-    job: Any = waited._Job(print, None)
+    job: Any = waited.Job(print, None)
     job.done = NeverFree()
     calls = WaitedCalls(clock, timeout)
-    assert not calls._is_done_in_time(job)
+    assert not calls.is_done_in_time(job)
     assert clock.seconds == pytest.approx(until, abs=0.02)
 
 

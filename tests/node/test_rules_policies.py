@@ -11,7 +11,7 @@ from kbroker.config import BrokerConfig
 from kbroker.config.security.rules import CREATE_TOPIC_POLICY
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.rules.policies import own_policies
-from kbroker.node.rules.timed_calls import WaitedCalls
+from kbroker.node.rules.timed_calls import Job, WaitedCalls
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.rules import NewTopic
 from tests.node.node_harness import running_node
@@ -26,10 +26,13 @@ class Clock:
         return self.seconds
 
 
-def test_a_policy_has_its_time_for_all_that_one_request_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_has_its_time_for_all_that_one_request_names() -> None:
     clock = Clock()
-    # The clock of the test alone says how long a call takes, whenever its thread has a turn.
-    monkeypatch.setattr(WaitedCalls, "_is_done_in_time", lambda _, job: job.done.acquire(timeout=LONG))
+
+    class Patient(WaitedCalls):
+        def is_done_in_time(self, job: Job) -> bool:
+            """The clock of the test alone says how long a call takes, whenever its thread has a turn."""
+            return job.done.acquire(timeout=LONG)
 
     def slow(topic: NewTopic) -> None:
         clock.seconds += 0.2
@@ -48,7 +51,7 @@ def test_a_policy_has_its_time_for_all_that_one_request_names(monkeypatch: pytes
     made: list[WaitedCalls] = []
 
     def calls(timeout: float, grace: float, own: float | None) -> WaitedCalls:
-        made.append(WaitedCalls(clock, own or timeout, grace))
+        made.append(Patient(clock, own or timeout, grace))
         return made[-1]
 
     policies = own_policies(config, lambda *_: slow, calls)

@@ -253,7 +253,7 @@ async def test_a_stranger_sends_no_more_tagged_fields_than_are_read(tmp_path: Pa
 async def test_half_an_authentication_is_not_waited_for_without_end(tmp_path: Path) -> None:
     async with sasl_node(tmp_path) as node:
         for server in node.broker.listeners:
-            server._quota.limits = type(server._quota.limits)(100, 100, {}, 600, handshake=0.5)
+            server.quota.limits = type(server.quota.limits)(100, 100, {}, 600, handshake=0.5)
         silent, half, begun = [await node.connect() for _ in range(3)]
         await half.stream.send_all(b"\0\0")
         await handshake(begun)

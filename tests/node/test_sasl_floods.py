@@ -125,8 +125,7 @@ def test_a_large_request_of_another_api_is_not_even_read(tmp_path: Any) -> None:
 
 
 def test_every_failure_waits(tmp_path: Any) -> None:
-    listener = admission(tmp_path)
-    listener._failure_delay = 7
+    listener = admission(tmp_path, failure_delay=7)
     wrong = b"\0alice\0wrong"
 
     async def main() -> None:

@@ -86,7 +86,7 @@ class InPlace(LoginThreads):
         return step(*arguments)
 
 
-def admission(path: Any, **budgets: Any) -> SaslAdmission:
+def admission(path: Any, *, failure_delay: float = 0, **budgets: Any) -> SaslAdmission:
     users = PasswordTable({"alice": "secret"})
 
     def scram(mechanism: ScramMechanism) -> OfferedMechanism:
@@ -123,7 +123,7 @@ def admission(path: Any, **budgets: Any) -> SaslAdmission:
         listener_name="PLAINTEXT",
         is_controller=False,
         max_receive_bytes=524_288,
-        failure_delay=0,
+        failure_delay=failure_delay,
     )
 
 

@@ -10,9 +10,10 @@ import trio
 
 from kbroker.cores.share_state import DeliveryState
 from kbroker.errors import ErrorCode
-from kbroker.node.share.dead_letters import DeadLetterQueue
+from kbroker.node.peers.peer_pool import PeerPool
 from kbroker.types import Uuid
 from kbroker.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from kbroker.wire.messages.produce import ProduceRequest
 from kbroker.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kbroker.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kbroker.wire.record_batch import Record, build_batch
@@ -195,13 +196,14 @@ async def until_archiving(client: Client, topic_id: Uuid) -> None:
 
 def gate(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
     """Dead letters cannot be written, until the event is set."""
-    write, may_write = DeadLetterQueue._write, trio.Event()
+    ask, may_write = PeerPool.ask, trio.Event()
 
-    async def write_if_may(queue: DeadLetterQueue, *letters: Any) -> str | None:
-        await may_write.wait()
-        return await write(queue, *letters)
+    async def ask_if_may(peers: PeerPool, node_id: int, request: Any, *version: Any, **more: Any) -> Any:
+        if isinstance(request, ProduceRequest):
+            await may_write.wait()
+        return await ask(peers, node_id, request, *version, **more)
 
-    monkeypatch.setattr(DeadLetterQueue, "_write", write_if_may)
+    monkeypatch.setattr(PeerPool, "ask", ask_if_may)
     return may_write
 
 

@@ -192,7 +192,7 @@ def test_half_a_handshake_ends_in_time(tmp_path: Path, monkeypatch: pytest.Monke
                     pass
                 await client.aclose()
             server = next(server for server in node.broker.listeners if server.name == "SSL")
-            assert server.connection_count == 0 and server._quota.total == 0
+            assert server.connection_count == 0 and server.quota.total == 0
 
     run(test)
 
@@ -217,7 +217,7 @@ def test_garbage_leaves_nothing_behind(broker: RunningBroker, files: Path) -> No
     produce(conf(broker, files), "after-garbage", b"one")
 
     def left(node: Any) -> int:
-        return int(max(server._quota.total for server in node.listeners))
+        return int(max(server.quota.total for server in node.listeners))
 
     eventually(lambda: broker.in_broker(left) == 0)
     assert not any(record.exc_info for record in broker.logs)

@@ -168,7 +168,7 @@ def test_a_slow_client_is_looked_at_now_and_then(tmp_path: Path) -> None:
         async with running_node(tmp_path, env, **given) as node:
 
             def received() -> int:
-                return sum(each.bytes_received for server in node.broker.listeners for each in server._connections)
+                return sum(each.bytes_received for server in node.broker.listeners for each in server.connections)
 
             def swept(count: int) -> bool:
                 if received() == count:

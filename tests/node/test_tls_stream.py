@@ -426,16 +426,17 @@ def test_half_a_record_is_nothing_to_call_for() -> None:
     with_updates(test)
 
 
-async def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_steps_of_handshakes_leave_the_event_loop_to_others() -> None:
     """A step that takes long holds up neither the loop nor, when it fails, anything but its own connection."""
-    step = TlsStream._handshake_step
     may_go_on = threading.Event()
 
-    def slow_step(stream: TlsStream) -> bool:
-        assert may_go_on.wait(SHORT)  # for what only the event loop can do
-        return step(stream)
+    async def slowly(step: Callable[[], bool]) -> bool:
+        def slow_step() -> bool:
+            assert may_go_on.wait(SHORT)  # for what only the event loop can do
+            return step()
 
-    monkeypatch.setattr(TlsStream, "_handshake_step", slow_step)
+        return await thread.run(slow_step)
+
     stream, client = pair()
     stranger, liar = pair()
     with trio.fail_after(LONG), client, liar:
@@ -445,13 +446,13 @@ async def test_steps_of_handshakes_leave_the_event_loop_to_others(monkeypatch: p
 
         async def refused() -> None:
             try:
-                await stranger.handshake_by(thread.run)
+                await stranger.handshake_by(slowly)
             except ssl.SSLError as error:
                 failures.append(error)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(refused)
-            nursery.start_soon(stream.handshake_by, thread.run)
+            nursery.start_soon(stream.handshake_by, slowly)
             nursery.start_soon(call, client, client.do_handshake)
             while not thread.waiting:
                 await trio.lowlevel.checkpoint()

@@ -256,7 +256,7 @@ async def test_the_description_goes_with_the_group(tmp_path: Path) -> None:
         KEEPER.problem = None
         (result,) = (await client.ask(delete)).results
         assert (result.error_code, result.error_message) == (0, None)
-        assert KEEPER.get(GROUP, 0) is None and GROUP not in node.broker.services.groups.loaded_core(GROUP)._groups
+        assert KEEPER.get(GROUP, 0) is None and GROUP not in node.broker.services.groups.loaded_core(GROUP).groups
 
 
 async def test_the_description_goes_when_the_group_expires(tmp_path: Path) -> None:
@@ -285,11 +285,11 @@ async def test_whatever_fails_while_descriptions_are_cleaned_does_not_end_the_no
         await client.ask(heartbeat(member_epoch=-1, topology=None))
         descriptions = descriptions_of(node)
 
-        async def fail(group_id: str) -> bool:
+        def fail(self: object, group_id: str, *, for_push: bool) -> bool:
             raise KeyError(group_id)
 
         with monkeypatch.context() as broken:
-            broken.setattr(descriptions, "_delete_marked", fail)
+            broken.setattr(type(node.groups.loaded_core(GROUP).descriptions), "mark", fail)
             await descriptions.clean()
         (line,) = [record.getMessage() for record in caplog.records if record.exc_info]
         assert line == f"group {GROUP}: the description of its topology cannot be deleted now"

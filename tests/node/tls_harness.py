@@ -66,7 +66,7 @@ def principals(broker: RunningBroker) -> set[KafkaPrincipal]:
     """The owners of the open connections."""
 
     def ask(node: Any) -> set[KafkaPrincipal]:
-        return {connection.principal for server in node.listeners for connection in server._connections}
+        return {connection.principal for server in node.listeners for connection in server.connections}
 
     return broker.in_broker(ask)
 

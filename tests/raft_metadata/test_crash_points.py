@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kbroker.log.checkpoint_files import MetaProperties
-from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.fake_disk import FakeDisk
 from kbroker.raft_metadata.raft.batches import encode_records
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
 from kbroker.raft_metadata.raft.promises import PromisesFile
@@ -16,6 +14,7 @@ from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.records.metadata import NoOpRecord
+from tests.log.log_helpers import at_every_point
 
 DIRECTORY = "/data/__cluster_metadata-0"
 
@@ -141,14 +140,11 @@ def verify(life: Life, disk: FakeDisk, point: int) -> None:
 
 
 def test_every_point() -> None:
-    whole = FakeDisk()
-    Life(whole).run()
-    assert whole.operations > 300
-    for point in range(whole.operations):
-        disk = FakeDisk(seed=point)
-        disk.crash_after = point
-        life = Life(disk)
-        with pytest.raises(PowerCut):
-            life.run()
-        disk.crash(lose_all=point % 3 == 0)
-        verify(life, disk, point)
+    disk = FakeDisk()
+    life = Life(disk)
+
+    def fail(stopped: FakeDisk, point: int) -> None:
+        stopped.crash(lose_all=point % 3 == 0)
+        verify(life, stopped, point)
+
+    assert at_every_point(disk, life.run, fail) > 300

@@ -27,6 +27,7 @@ from kbroker.wire.primitives import decode_uvarint
 from kbroker.wire.record_batch import iter_records
 from kbroker.wire.records import metadata as rec
 from tests.raft_metadata.controller_harness import FEATURES, Harness
+from tests.with_each import with_each
 
 LEVELS = sorted(METADATA_VERSION_NAMES)
 
@@ -107,7 +108,7 @@ def cluster(level: int) -> Harness:
     return h
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@with_each(LEVELS)
 def test_a_cluster_lives_on_records_that_its_level_knows(level: int) -> None:
     h = cluster(level)
     live(h)
@@ -118,7 +119,7 @@ def test_a_cluster_lives_on_records_that_its_level_knows(level: int) -> None:
     assert list(partition.directories) == expected
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@with_each(LEVELS)
 def test_controllers_register_from_3_7_on(level: int) -> None:
     h = cluster(level)
     if level < 15:
@@ -131,7 +132,7 @@ def test_controllers_register_from_3_7_on(level: int) -> None:
     check_written(h)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@with_each(LEVELS)
 def test_a_snapshot_of_each_level_gives_the_image_again(level: int) -> None:
     h = cluster(level)
     live(h)

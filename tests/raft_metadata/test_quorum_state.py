@@ -22,9 +22,11 @@ def voter_set(*ids: int) -> VoterSet:
     return VoterSet.of(VoterNode(ReplicaKey(node_id), ENDPOINTS) for node_id in ids)
 
 
-def state(stored: ElectionState | None = None, *, log_epoch: int = 0, ids: tuple[int, ...] = (1, 2, 3)) -> QuorumState:
+def state(
+    stored: ElectionState | None = None, *, log_epoch: int = 0, ids: tuple[int, ...] = (1, 2, 3), seed: int = 1
+) -> QuorumState:
     quorum = QuorumState(
-        ReplicaKey(1, DIRECTORY), ENDPOINTS, random.Random(1), election_timeout_ms=1000, fetch_timeout_ms=2000
+        ReplicaKey(1, DIRECTORY), ENDPOINTS, random.Random(seed), election_timeout_ms=1000, fetch_timeout_ms=2000
     )
     quorum.initialize(stored, log_epoch, voter_set(*ids), 0)
     return quorum
@@ -143,8 +145,7 @@ def test_lost_elections_are_tried_again_after_ever_longer_times() -> None:
     for losses in (1, 2, 3, 9):
         waits = []
         for seed in range(200):
-            quorum = state(ElectionState(5, -1, ReplicaKey(1, DIRECTORY)))
-            quorum._rng = random.Random(seed)
+            quorum = state(ElectionState(5, -1, ReplicaKey(1, DIRECTORY)), seed=seed)
             quorum.lost_elections = losses - 1
             quorum.deadline_ms = math.inf
             quorum.on_election_lost(50, 0)

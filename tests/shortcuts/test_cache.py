@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kbroker.node.shortcuts import cache
 from kbroker.node.shortcuts.cache import FIRST_CREDIT, HITS_PER_GROWTH, REMEMBER_EVERY, Shortcut, ShortcutCache
 from kbroker.runtime.budgets import DEFAULTS
 
@@ -40,14 +39,16 @@ def kind(request: pytest.FixtureRequest) -> type[_Fake]:
     return kind
 
 
-@pytest.fixture(autouse=True)
-def _remembering(kind: type[_Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def shortcuts(kind: type[_Fake]) -> ShortcutCache:
+    """The shortcuts of a connection."""
+
     def remember(frame: memoryview, request: Any, response: Any, ctx: Any, known: Any) -> _Fake:
         shortcut = known if known is not None and kind.grows else kind()
         shortcut.known.add(bytes(frame))
         return shortcut
 
-    monkeypatch.setattr(cache, "_remember_of", lambda api_key: remember)
+    return ShortcutCache(remember_of=lambda api_key: remember)
 
 
 def _ask(shortcuts: ShortcutCache, frame: bytes, api_key: int = KEY) -> bool:
@@ -60,21 +61,18 @@ def _ask(shortcuts: ShortcutCache, frame: bytes, api_key: int = KEY) -> bool:
     return False
 
 
-def test_the_second_request_is_remembered_and_the_third_recognised() -> None:
-    shortcuts = ShortcutCache()
+def test_the_second_request_is_remembered_and_the_third_recognised(shortcuts: ShortcutCache) -> None:
     assert [_ask(shortcuts, b"a") for _ in range(4)] == [False, False, True, True]
     shortcuts.clear()
     assert not _ask(shortcuts, b"a")
 
 
-def test_an_api_without_a_shortcut_is_let_through() -> None:
-    shortcuts = ShortcutCache()
+def test_an_api_without_a_shortcut_is_let_through(shortcuts: ShortcutCache) -> None:
     assert not any(_ask(shortcuts, b"a", api_key=3) for _ in range(2 * REMEMBER_EVERY))
 
 
 @pytest.mark.parametrize("kind", [_Fake])
-def test_one_in_many_unrecognised_requests_replaces_what_is_known() -> None:
-    shortcuts = ShortcutCache()
+def test_one_in_many_unrecognised_requests_replaces_what_is_known(shortcuts: ShortcutCache) -> None:
     for _ in range(2):
         _ask(shortcuts, b"a")
     others = [_ask(shortcuts, b"b") for _ in range(REMEMBER_EVERY + 1)]
@@ -83,8 +81,7 @@ def test_one_in_many_unrecognised_requests_replaces_what_is_known() -> None:
 
 
 @pytest.mark.parametrize("kind", [_Growing])
-def test_a_shortcut_that_grows_does_so_at_once_as_long_as_it_is_of_use() -> None:
-    shortcuts = ShortcutCache()
+def test_a_shortcut_that_grows_does_so_at_once_as_long_as_it_is_of_use(shortcuts: ShortcutCache) -> None:
     for _ in range(2):
         _ask(shortcuts, b"first")
     grown = FIRST_CREDIT // HITS_PER_GROWTH

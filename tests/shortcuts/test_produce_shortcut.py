@@ -65,51 +65,49 @@ ODD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("crowd", [1, 1000])
-@pytest.mark.parametrize("version", range(7, 14))
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
-def test_answers_as_the_long_way_does(
-    tmp_path: Path, timestamp_type: str, version: int, crowd: int, taken: list[bool]
-) -> None:
+def test_answers_as_the_long_way_does(tmp_path: Path, timestamp_type: str, crowd: int, taken: list[bool]) -> None:
     """Whether its batches are gathered with those of others (a crowd of one) or written each by itself."""
+
+    async def both_ways(node: Node, version: int) -> None:
+        names = f"repeats{version}", f"fresh{version}"
+        ids = {name: await node.create_topic(name, 2, message_timestamp_type=timestamp_type) for name in names}
+        repeats = await node.connect()
+        del taken[:]
+
+        async def both(**fields: Any) -> None:
+            fresh = await node.connect()
+            answers = []
+            for client, name in zip((repeats, fresh), names, strict=True):
+                request = produce_request(name, topic_id=ids[name], **fields)
+                answer = (await client.ask(request, version)).responses[0]
+                answer.name = answer.topic_id = None
+                for partition in answer.partition_responses:
+                    partition.log_append_time_ms = min(partition.log_append_time_ms, 0)  # now, or none
+                answers.append(repr(answer).replace(f"{name}-", "t-"))
+            assert answers[0] == answers[1]
+            await fresh.stream.aclose()
+
+        for size in SIZES:
+            await both(records=batch(b"x" * size))
+        assert taken == [True] * (len(SIZES) - 2), "all but the first two"
+        for fields in ODD:
+            await both(**fields)
+            del taken[:]
+            await both(records=batch(b"as before"))
+            assert taken == [True]
+
+        repeats_log, fresh_log = [
+            values((await repeats.ask(fetch_request(name, topic_id=ids[name]), 12)).responses[0].partitions[0].records)
+            for name in names
+        ]
+        assert repeats_log == fresh_log
+        assert len(repeats_log) >= len(SIZES) + len(ODD)
 
     async def test() -> None:
         async with running_node(tmp_path, with_crowd(crowd)) as node:
-            ids = {
-                name: await node.create_topic(name, 2, message_timestamp_type=timestamp_type)
-                for name in ("repeats", "fresh")
-            }
-            repeats = await node.connect()
-
-            async def both(**fields: Any) -> None:
-                fresh = await node.connect()
-                answers = []
-                for client, name in ((repeats, "repeats"), (fresh, "fresh")):
-                    request = produce_request(name, topic_id=ids[name], **fields)
-                    answer = (await client.ask(request, version)).responses[0]
-                    answer.name = answer.topic_id = None
-                    for partition in answer.partition_responses:
-                        partition.log_append_time_ms = min(partition.log_append_time_ms, 0)  # now, or none
-                    answers.append(repr(answer).replace(f"{name}-", "t-"))
-                assert answers[0] == answers[1]
-                await fresh.stream.aclose()
-
-            for size in SIZES:
-                await both(records=batch(b"x" * size))
-            assert taken == [True] * (len(SIZES) - 2), "all but the first two"
-            for fields in ODD:
-                await both(**fields)
-                del taken[:]
-                await both(records=batch(b"as before"))
-                assert taken == [True]
-
-            repeats_log, fresh_log = [
-                values(
-                    (await repeats.ask(fetch_request(name, topic_id=ids[name]), 12)).responses[0].partitions[0].records
-                )
-                for name in ("repeats", "fresh")
-            ]
-            assert repeats_log == fresh_log
-            assert len(repeats_log) >= len(SIZES) + len(ODD)
+            for version in range(7, 14):
+                await both_ways(node, version)
 
     run(test)
 

@@ -28,9 +28,10 @@ from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from kbroker.wire.records.consumer_group import ConsumerGroupMemberMetadataValue
 from kbroker.wire.records.metadata import PartitionChangeRecord
 from tests.wire.wire_support import RandomMessages, class_versions, message_classes, plain, same
+from tests.with_each import with_each
 
 
-@pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+@with_each(message_classes())
 def test_round_trip(cls: type[Any]) -> None:
     for _, version in [pair for pair in class_versions() if pair[0] is cls]:
         blank = cls()

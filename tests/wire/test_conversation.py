@@ -18,6 +18,7 @@ from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindC
 from kbroker.wire.messages.produce import ProduceRequest
 from kbroker.wire.registry import API_KEYS
 from kbroker.wire.schema import NO_VERSIONS
+from tests.with_each import with_each
 
 API_VERSIONS, HEARTBEAT = 18, 12
 
@@ -110,7 +111,7 @@ def test_every_truncation_is_an_error() -> None:
                 talk.receive(whole[:length])
 
 
-@pytest.mark.parametrize("seed", range(50))
+@with_each(range(50))
 def test_any_bytes_are_a_response_or_a_wire_error(seed: int) -> None:
     rng = random.Random(seed)
     for version in range(5):

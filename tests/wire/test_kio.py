@@ -19,6 +19,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 
+from tests.with_each import with_each
+
 ERROR_CODES = sorted(int(code) for code in ErrorCode)
 
 THEIRS = {
@@ -67,7 +69,7 @@ def test_kio_has_every_version_of_every_api_of_4_3() -> None:
             assert not any((cls.__name__, version) in THEIRS for version in range(end, highest + 1)), cls
 
 
-@pytest.mark.parametrize("cls", SHARED, ids=lambda cls: cls.__name__)
+@with_each(SHARED)
 def test_both_directions(cls: type[Any]) -> None:
     lowest, highest = struct_spec(cls).versions
     for version in range(lowest, highest + 1):

@@ -19,8 +19,9 @@ from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import TopicRecord
 from kbroker.wire.schema import struct_spec
 from tests.wire.wire_support import RandomMessages, message_classes, same
+from tests.with_each import with_each
 
-ALL = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+ALL = with_each(message_classes())
 
 
 @ALL

@@ -6,12 +6,11 @@ import ast
 import inspect
 import sys
 
-import pytest
-
 from kbroker.wire.registry import API_KEYS, ApiDescription
+from tests.with_each import with_each
 
 
-@pytest.mark.parametrize("api", API_KEYS.values(), ids=lambda api: api.name)
+@with_each(API_KEYS.values())
 def test_a_request_names_its_response(api: ApiDescription) -> None:
     request, response = api.request, api.response
     tree = ast.parse(inspect.getsource(sys.modules[request.__module__]))

@@ -80,10 +80,10 @@ class GroupCoordinator:
     ) -> None:
         """``rebalances`` counts them by type of group, for all shards."""
         self._settings = settings
-        self._groups = Groups() if rebalances is None else Groups(rebalances=rebalances)
-        self._classic = ClassicRebalanceProtocol(self._groups.classic, settings, rng, self._groups.rebalances)
+        self.groups = Groups() if rebalances is None else Groups(rebalances=rebalances)
+        self._classic = ClassicRebalanceProtocol(self.groups.classic, settings, rng, self.groups.rebalances)
         self._consumer = ConsumerProtocol(
-            self._groups, self._classic, settings, group_config, rng, own_assignors.consumer
+            self.groups, self._classic, settings, group_config, rng, own_assignors.consumer
         )
         self._own_assignors = own_assignors
         self._group_config = group_config
@@ -91,8 +91,8 @@ class GroupCoordinator:
         self._share_if_any: ShareProtocol | None = None
         self._share_admin_if_any: ShareAdmin | None = None
         self._classic_requests = ClassicRequestsToConsumerGroup(self._consumer)
-        self._offsets = OffsetRequests(self._groups, self._classic, settings)
-        self.admin = GroupAdmin(self._groups, self._offsets, settings, self._consumer.hasher)
+        self._offsets = OffsetRequests(self.groups, self._classic, settings)
+        self.admin = GroupAdmin(self.groups, self._offsets, settings, self._consumer.hasher)
         self._next_expiry_check_ms: int | None = None
         self._groups_to_expire: list[str] = []
         """Those whose offsets the check that is going on has not looked at."""
@@ -114,7 +114,7 @@ class GroupCoordinator:
 
             hasher = self._consumer.hasher
             self._streams_if_any = StreamsProtocol(
-                self._groups, self._settings, self._group_config, hasher, self._own_assignors.streams
+                self.groups, self._settings, self._group_config, hasher, self._own_assignors.streams
             )
         return self._streams_if_any
 
@@ -127,7 +127,7 @@ class GroupCoordinator:
 
             hasher = self._consumer.hasher
             self._share_if_any = ShareProtocol(
-                self._groups, self._settings, self._group_config, hasher, self._own_assignors.share
+                self.groups, self._settings, self._group_config, hasher, self._own_assignors.share
             )
         return self._share_if_any
 
@@ -138,7 +138,7 @@ class GroupCoordinator:
             from kbroker.cores.groups.share.admin import ShareAdmin
 
             self._share_admin_if_any = ShareAdmin(
-                self._groups, lambda: self._consumer.topics, self.share.empty_group, self._settings().share_assignor
+                self.groups, lambda: self._consumer.topics, self.share.empty_group, self._settings().share_assignor
             )
         return self._share_admin_if_any
 
@@ -147,11 +147,11 @@ class GroupCoordinator:
         """The descriptions that a plugin keeps of the shard's streams groups."""
         from kbroker.cores.groups.streams_descriptions import StreamsDescriptions  # with such a plugin only
 
-        return StreamsDescriptions(self._groups, self._offsets.has_any)
+        return StreamsDescriptions(self.groups, self._offsets.has_any)
 
     def begin_deletion_of_states(self, group_id: str) -> CoordinatorResult[StateDeletion | None]:
         """The states that go before a group can be deleted: those of a share group. `ApiError` NON_EMPTY_GROUP."""
-        if group_id not in self._groups.share:
+        if group_id not in self.groups.share:
             return CoordinatorResult(None)
         return self.share_admin.begin_deletion(group_id)
 
@@ -177,11 +177,11 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, client: ClientContext, now_ms: int
     ) -> CoordinatorResult[JoinGroupResponse] | CoordinatorResult[Token]:
         """JoinGroup with a session timeout that the settings allow."""
-        if request.group_id in self._groups.streams:
+        if request.group_id in self.groups.streams:
             return self._join_streams_group(request, client, now_ms)
-        if request.group_id in self._groups.share:
+        if request.group_id in self.groups.share:
             return CoordinatorResult(_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        group = self._groups.consumer.get(request.group_id)
+        group = self.groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.join(request, client, now_ms)
         if group.members:
@@ -192,7 +192,7 @@ class GroupCoordinator:
         if request.member_id:
             return CoordinatorResult(_join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         # An empty consumer group gives way. The classic group is not made from records, so this cannot wait for them.
-        del self._groups.consumer[request.group_id]
+        del self.groups.consumer[request.group_id]
         result = self._classic.join(request, client, now_ms)
         result.records[:0] = group_removal(group)
         return result
@@ -203,14 +203,14 @@ class GroupCoordinator:
         """JoinGroup where there is a streams group: an empty one gives way."""
         from kbroker.cores.groups.streams.records import group_removal as streams_group_removal
 
-        group = self._groups.streams[request.group_id]
+        group = self.groups.streams[request.group_id]
         if group.members:
             return CoordinatorResult(_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if request.member_id:
             return CoordinatorResult(_join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         if self._settings().keeps_descriptions and self.descriptions.stored_epoch(request.group_id) != -1:
             return CoordinatorResult(_join_error(ErrorCode.REBALANCE_IN_PROGRESS))  # the plugin has not deleted it yet
-        del self._groups.streams[request.group_id]
+        del self.groups.streams[request.group_id]
         result = self._classic.join(request, client, now_ms)
         result.records[:0] = streams_group_removal(group)
         return result
@@ -219,7 +219,7 @@ class GroupCoordinator:
         self, request: SyncGroupRequest, now_ms: int
     ) -> CoordinatorResult[SyncGroupResponse] | CoordinatorResult[Token]:
         """SyncGroup."""
-        group = self._groups.consumer.get(request.group_id)
+        group = self.groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.sync(request, now_ms)
         try:
@@ -229,7 +229,7 @@ class GroupCoordinator:
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Heartbeat; it never has records."""
-        group = self._groups.consumer.get(request.group_id)
+        group = self.groups.consumer.get(request.group_id)
         if group is None:
             return self._classic.heartbeat(request, now_ms)
         try:
@@ -241,7 +241,7 @@ class GroupCoordinator:
         self, group_id: str, members: Iterable[MemberIdentity], now_ms: int
     ) -> CoordinatorResult[list[MemberResponse]]:
         """LeaveGroup. `ApiError` for the whole request."""
-        group = self._groups.consumer.get(group_id)
+        group = self.groups.consumer.get(group_id)
         if group is None:
             return self._classic.leave(group_id, members, now_ms)
         return self._classic_requests.leave(group, members, now_ms)
@@ -292,7 +292,7 @@ class GroupCoordinator:
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         expiry = self._next_expiry_check_ms
-        if expiry is not None and (earliest is None or expiry < earliest) and self._groups:
+        if expiry is not None and (earliest is None or expiry < earliest) and self.groups:
             earliest = expiry
         return earliest
 
@@ -307,7 +307,7 @@ class GroupCoordinator:
             result = self._share_if_any.on_deadline(now_ms)
         if result is None and self._next_expiry_check_ms is not None and now_ms >= self._next_expiry_check_ms:
             if not self._groups_to_expire:
-                self._groups_to_expire = [group.group_id for group in self._groups.with_offsets()]
+                self._groups_to_expire = [group.group_id for group in self.groups.with_offsets()]
             result = self._offsets.expire(self._groups_to_expire, now_ms)
             if not self._groups_to_expire:
                 self._next_expiry_check_ms = now_ms + self._settings().offsets_retention_check_interval_ms
@@ -329,11 +329,11 @@ class GroupCoordinator:
             return
         if isinstance(key, GroupMetadataKey):
             self._forget_classic(key.group)
-            self._groups.consumer.pop(key.group, None)
-            self._groups.streams.pop(key.group, None)
-            self._groups.share.pop(key.group, None)
+            self.groups.consumer.pop(key.group, None)
+            self.groups.streams.pop(key.group, None)
+            self.groups.share.pop(key.group, None)
             if record.value is not None:
-                self._groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
+                self.groups.classic[key.group] = _restored(key.group, read_group_metadata(record.value))
         elif isinstance(key, OffsetCommitKey):
             self._replay_offset(key.group, key.topic, key.partition, record.value, offset, producer_id)
         else:
@@ -345,7 +345,7 @@ class GroupCoordinator:
             elif is_of_share_group(record.key):
                 self.share.replay(key, record.value, now_ms)
             else:
-                consumer_group_records.replay(self._groups.consumer, key, record.value)
+                consumer_group_records.replay(self.groups.consumer, key, record.value)
 
     def _replay_offset(
         self, group_id: str, topic: str, partition: int, value: bytes | None, offset: int, producer_id: int
@@ -358,21 +358,21 @@ class GroupCoordinator:
             self._offsets.committed.put(group_id, topic, partition, committed)
         else:
             self._offsets.pending.put(producer_id, OffsetKey(group_id, topic, partition), committed)
-        if group_id not in self._groups:
-            self._groups.classic[group_id] = ClassicGroup(group_id)
+        if group_id not in self.groups:
+            self.groups.classic[group_id] = ClassicGroup(group_id)
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
         """Apply the marker that ends a transaction: its offsets count from now on, or never did."""
         self._offsets.replay_end_transaction(producer_id, commit)
 
     def _forget_classic(self, group_id: str) -> None:
-        group = self._groups.classic.pop(group_id, None)
+        group = self.groups.classic.pop(group_id, None)
         if group is not None:
             self._classic.forget(group)
 
     def on_loaded(self, now_ms: int) -> None:
         """Begin to count time: all records are replayed."""
-        for group in list(self._groups.classic.values()):
+        for group in list(self.groups.classic.values()):
             self._classic.on_loaded(group, now_ms)
         self._consumer.on_loaded(now_ms)
         if self._streams_if_any is not None:
@@ -384,7 +384,7 @@ class GroupCoordinator:
     def on_unloaded(self) -> list[tuple[Token, object]]:
         """Stop being the coordinator. Returns NOT_COORDINATOR for every request that waits."""
         completed: list[tuple[Token, object]] = []
-        for group in self._groups.classic.values():
+        for group in self.groups.classic.values():
             completed += self._classic.fail_all(group, ErrorCode.NOT_COORDINATOR)
             self._classic.forget(group)
         return completed

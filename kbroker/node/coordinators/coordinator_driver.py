@@ -55,7 +55,8 @@ class CoordinatorDriver(Generic[C]):
         self._steps: CoordinatorSteps[C] = CoordinatorSteps(
             self, env, replica_manager, replay_on_commit=self.REPLAY_ON_COMMIT, write_timeout_ms=write_timeout_ms
         )
-        self._shards: dict[int, Shard[C]] = {}
+        self.shards: dict[int, Shard[C]] = {}
+        """Those that this node leads, loaded or not, by partition."""
         self._partition_count = 0
         self._to_load: list[Shard[C]] = []
         self._wake_timer = trio.Event()
@@ -88,10 +89,10 @@ class CoordinatorDriver(Generic[C]):
             }
         else:
             self._partition_count = 0
-        for index in [index for index in self._shards if index not in led]:
+        for index in [index for index in self.shards if index not in led]:
             self._unload(index)
         for index, leader_epoch in led.items():
-            shard = self._shards.get(index)
+            shard = self.shards.get(index)
             if shard is not None and shard.partition is not self._manager.partitions.get((self.TOPIC, index)):
                 self._unload(index)  # of a topic that was deleted, and one of its name created, since the last image
                 shard = None
@@ -102,23 +103,23 @@ class CoordinatorDriver(Generic[C]):
 
     def _begin_load(self, index: int, leader_epoch: int) -> None:
         partition = self._manager.get_partition(self.TOPIC, index)
-        shard = self._shards[index] = Shard(self._new_core(), index, partition, leader_epoch)
+        shard = self.shards[index] = Shard(self._new_core(), index, partition, leader_epoch)
         self._to_load.append(shard)
         self._wake()
 
     def _unload(self, index: int) -> None:
-        shard = self._shards.pop(index)
+        shard = self.shards.pop(index)
         shard.loaded.set()
         self._steps.deliver(shard.core.on_unloaded())
         self._steps.drop_gathered(shard)
 
     def reload(self, shard: Shard[C]) -> None:
         """Begin again from the log, which may hold what the core does not know."""
-        if self._shards.get(shard.index) is shard:
+        if self.shards.get(shard.index) is shard:
             self._unload(shard.index)
             if (self.TOPIC, shard.index) in self._manager.partitions:  # else it is just being dropped
                 self._begin_load(shard.index, shard.leader_epoch)
-                self._shards[shard.index].when_loaded += shard.when_loaded
+                self.shards[shard.index].when_loaded += shard.when_loaded
 
     def failed(self, shard: Shard[C]) -> None:
         """Log the exception that is being handled, a mistake in the core or its log, and `reload`.
@@ -134,10 +135,12 @@ class CoordinatorDriver(Generic[C]):
         """The partition whose leader coordinates a group or transactional id; None before the topic exists."""
         return partition_for(key, self._partition_count) if self._partition_count else None
 
-    def _loaded_shard(self, key: str) -> Shard[C]:
-        """`ApiError` NOT_COORDINATOR, also before the topic exists; COORDINATOR_LOAD_IN_PROGRESS."""
+    def loaded_shard(self, key: str) -> Shard[C]:
+        """Returns the shard of a key. `ApiError` NOT_COORDINATOR, also before the topic exists, or
+        COORDINATOR_LOAD_IN_PROGRESS.
+        """
         index = self.partition_for(key)
-        shard = None if index is None else self._shards.get(index)
+        shard = None if index is None else self.shards.get(index)
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.loaded.is_set():
@@ -146,17 +149,17 @@ class CoordinatorDriver(Generic[C]):
 
     def loaded_core(self, key: str) -> C:
         """The core that coordinates a key, for a question or a heartbeat in place. `ApiError` as `run`."""
-        return self._loaded_shard(key).core
+        return self.loaded_shard(key).core
 
     async def until_loaded(self, key: str) -> None:
         """Wait while the shard of a key is being loaded. `ApiError` NOT_COORDINATOR."""
         index = self.partition_for(key)
-        shard = None if index is None else self._shards.get(index)
+        shard = None if index is None else self.shards.get(index)
         if index is None or shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.loaded.is_set():
             await shard.loaded.wait()
-            if self._shards.get(index) is not shard:
+            if self.shards.get(index) is not shard:
                 raise ApiError(ErrorCode.NOT_COORDINATOR)
 
     def run(
@@ -182,10 +185,10 @@ class CoordinatorDriver(Generic[C]):
         ``outcome`` is a result that has a callback already, which runs before the rest of the step, such as the markers
         of a transaction (`CoordinatorSteps.process`).
         """
-        shard = self._loaded_shard(key)
+        shard = self.loaded_shard(key)
         if not gather:
             self._steps.append_gathered(shard)
-            shard = self._loaded_shard(key)  # it is loaded anew if that failed
+            shard = self.loaded_shard(key)  # it is loaded anew if that failed
         result = operation(shard.core, self.now_ms())
         early = outcome is not None
         if outcome is None:
@@ -213,25 +216,25 @@ class CoordinatorDriver(Generic[C]):
         `ApiError` of the question, NOT_COORDINATOR, or if that is not committed.
         """
         await self.until_loaded(key)
-        return await self._answer(self._loaded_shard(key), question)
+        return await self._answer(self.loaded_shard(key), question)
 
     async def read_all(self, question: Callable[[C], R]) -> list[R]:
         """`read`, of all cores of this node, for requests that concern every key."""
         answers = []
-        for shard in list(self._shards.values()):
+        for shard in list(self.shards.values()):
             await shard.loaded.wait()
-            if self._shards.get(shard.index) is shard:
+            if self.shards.get(shard.index) is shard:
                 answers.append(await self._answer(shard, question))
         return answers
 
     def partition_states(self) -> tuple[int, int]:
         """The number of partitions that are being loaded, and of those that are served, for metrics."""
-        active = sum(shard.loaded.is_set() for shard in self._shards.values())
-        return len(self._shards) - active, active
+        active = sum(shard.loaded.is_set() for shard in self.shards.values())
+        return len(self.shards) - active, active
 
     def loaded_cores(self) -> list[C]:
         """The cores that are loaded now, for figures: what they know need not be committed yet."""
-        return [shard.core for shard in self._shards.values() if shard.loaded.is_set()]
+        return [shard.core for shard in self.shards.values() if shard.loaded.is_set()]
 
     async def _answer(self, shard: Shard[C], question: Callable[[C], R]) -> R:
         self._steps.append_gathered(shard)
@@ -254,7 +257,7 @@ class CoordinatorDriver(Generic[C]):
             self._wake_timer = trio.Event()
             while self._to_load:
                 shard = self._to_load.pop(0)
-                if self._shards.get(shard.index) is shard:
+                if self.shards.get(shard.index) is shard:
                     await self._load(shard)
             await self._run_due()
             self._sleeping_until_ms = self._next_deadline_ms()
@@ -271,7 +274,7 @@ class CoordinatorDriver(Generic[C]):
         some_left = True
         while some_left:
             some_left = False
-            for shard in list(self._shards.values()):
+            for shard in list(self.shards.values()):
                 if self._to_load:
                     return
                 if self.run_unasked(shard, lambda core: core.on_deadline(self.now_ms())):
@@ -280,7 +283,7 @@ class CoordinatorDriver(Generic[C]):
 
     def _next_deadline_ms(self) -> float:
         """The earliest deadline of all shards, in ms; infinity if there is none."""
-        deadlines = [shard.core.next_deadline() for shard in self._shards.values() if shard.loaded.is_set()]
+        deadlines = [shard.core.next_deadline() for shard in self.shards.values() if shard.loaded.is_set()]
         return min((each for each in deadlines if each is not None), default=float("inf"))
 
     def run_unasked(self, shard: Shard[C], step: Callable[[C], CoordinatorResult[None] | None]) -> bool:
@@ -289,7 +292,7 @@ class CoordinatorDriver(Generic[C]):
         A mistake of the core's is the end of the shard, which is loaded again (`failed`), and not of the node.
         """
         self._steps.append_gathered(shard)
-        if not shard.loaded.is_set() or self._shards.get(shard.index) is not shard:  # also where the append has failed
+        if not shard.loaded.is_set() or self.shards.get(shard.index) is not shard:  # also where the append has failed
             return False
         try:
             result = step(shard.core)
@@ -303,9 +306,9 @@ class CoordinatorDriver(Generic[C]):
 
     def run_when_loaded(self, index: int, step: Callable[[C], CoordinatorResult[None] | None]) -> None:
         """`run_unasked` on the shard of a partition, when it is loaded: now or later. Nothing if there is none."""
-        if index in self._shards:
-            self._steps.append_gathered(self._shards[index])
-        shard = self._shards.get(index)  # it is loaded anew if that failed
+        if index in self.shards:
+            self._steps.append_gathered(self.shards[index])
+        shard = self.shards.get(index)  # it is loaded anew if that failed
         if shard is None:
             return
         if shard.loaded.is_set():
@@ -344,7 +347,7 @@ class CoordinatorDriver(Generic[C]):
             return
 
         def loaded(results: Results) -> None:
-            if self._shards.get(shard.index) is not shard:
+            if self.shards.get(shard.index) is not shard:
                 return
             if results[key] is not None:
                 # It is led in another epoch now; or not here, and the image that is being taken in unloads it.
@@ -363,7 +366,7 @@ class CoordinatorDriver(Generic[C]):
             if count:
                 logger.info("loaded the %s of %s from %d records", self.WHAT_IT_HOLDS, key, count)
 
-        if self._shards.get(shard.index) is not shard:
+        if self.shards.get(shard.index) is not shard:
             return
         if shard.partition.state.high_watermark >= end:
             loaded({key: None})
@@ -377,5 +380,5 @@ class CoordinatorDriver(Generic[C]):
         logger.error(
             "cannot load the %s of %s: %s", self.WHAT_IT_HOLDS, key, reason or "a mistake", exc_info=not reason
         )
-        if self._shards.get(shard.index) is shard:
+        if self.shards.get(shard.index) is shard:
             self._unload(shard.index)

@@ -104,7 +104,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
 
         A shard that is being loaded does so afterwards: nobody would tell it again.
         """
-        for index in list(self._shards):
+        for index in list(self.shards):
             self.run_when_loaded(index, lambda core: core.on_topics_deleted(deleted))
             await trio.lowlevel.checkpoint()
 
@@ -115,7 +115,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
 
         `ApiError`: NOT_LEADER_OR_FOLLOWER, also while the groups are being loaded, or the log's reason to refuse it.
         """
-        shard = self._shards.get(index)
+        shard = self.shards.get(index)
         if shard is None or not shard.loaded.is_set():
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         info = shard.partition.append_as_coordinator(
@@ -167,7 +167,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
             topic = image.topics.by_id.get(topic_id)
             if topic is not None:
                 changed.add(topic.name)
-        for shard in self._shards.values():
+        for shard in self.shards.values():
             shard.core.on_topics(self._topics, changed, bool(new))
 
     def group_config(self, group_id: str) -> GroupConfig:

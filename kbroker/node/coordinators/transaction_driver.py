@@ -203,7 +203,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         missing = len(by_leader)
 
         def report() -> None:
-            if self._shards.get(shard.index) is not shard:
+            if self.shards.get(shard.index) is not shard:
                 return
             try:
                 result = shard.core.on_markers_written(markers, errors, self.now_ms())

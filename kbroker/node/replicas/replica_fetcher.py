@@ -119,7 +119,17 @@ class FetcherOwner(Protocol):
 class LeaderFetcher:
     """Follows partitions from one broker, in a task that ends when there are none left."""
 
-    def __init__(self, owner: FetcherOwner, leader: int, host: str, port: int) -> None:
+    def __init__(
+        self,
+        owner: FetcherOwner,
+        leader: int,
+        host: str,
+        port: int,
+        *,
+        peer: Peer | None = None,
+        writer: FollowerWriter | None = None,
+    ) -> None:
+        """``peer`` asks the leader, and ``writer`` writes what it gives; None: as every fetcher does."""
         self.leader = leader
         self.address = (host, port)
         self._owner = owner
@@ -128,10 +138,10 @@ class LeaderFetcher:
         self._log_dirs = owner.log_dirs
         self._throttles = owner.throttles
         self._config = owner.config
-        self._writer = FollowerWriter(
+        self._writer = writer or FollowerWriter(
             owner.env, leader, progress=owner.progress, checkpoints=owner.checkpoints, throttles=owner.throttles
         )
-        self._peer = Peer(owner.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
+        self._peer = peer or Peer(owner.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
         self._partitions: dict[Key, Followed] = {}
         self._session = LeaderSession(owner.config, owner.table.node_id, owner.broker_epoch)
         self._aside: dict[Key, Followed] = {}

@@ -56,7 +56,9 @@ class Raised(Exception):
         self.error = error
 
 
-class _Job:
+class Job:
+    """A call that is under way in a thread."""
+
     __slots__ = ("argument", "began_at", "done", "error", "function", "is_late", "lock", "made_at", "result")
 
     def __init__(self, function: Callable[[Any], Any], argument: object) -> None:
@@ -107,7 +109,7 @@ class WaitedCalls:
         self._paid_at = float("-inf")
         """When the rule has been left alone for long enough for all that it has taken."""
         self._now = now
-        self._jobs: SimpleQueue[_Job | None] | None = None
+        self._jobs: SimpleQueue[Job | None] | None = None
         self._stuck = 0
         self._quiet_until = float("-inf")
 
@@ -116,7 +118,7 @@ class WaitedCalls:
         began = self._now()
         if self._stuck >= MAX_STUCK or began < self._quiet_until or self._paid_at - began > _REST * self._grace:
             raise Busy
-        job = _Job(function, argument)
+        job = Job(function, argument)
         try:
             return self._call(job)
         finally:
@@ -126,12 +128,12 @@ class WaitedCalls:
             own = 0.0 if job.began_at is None else max(0.0, took - (job.began_at - job.made_at))
             self._paid_at = max(self._paid_at, began) + took + _REST * own
 
-    def _call(self, job: _Job) -> Any:
+    def _call(self, job: Job) -> Any:
         if self._jobs is None:
             self._jobs = SimpleQueue()
             threading.Thread(target=self._work, args=(self._jobs,), name="kbroker-rules", daemon=True).start()
         self._jobs.put(job)
-        if not self._is_done_in_time(job):
+        if not self.is_done_in_time(job):
             with job.lock:
                 is_late = job.is_late = not job.done.acquire(blocking=False)
                 self._stuck += is_late
@@ -143,8 +145,8 @@ class WaitedCalls:
             raise Raised(job.error) from None
         return job.result
 
-    def _is_done_in_time(self, job: _Job) -> bool:
-        """Whether a call ends within the time-out of its beginning, and begins soon enough."""
+    def is_done_in_time(self, job: Job) -> bool:
+        """Returns whether a call ends within the time-out of its beginning, and begins soon enough."""
         if job.done.acquire(timeout=min(self.timeout, self._start)):
             return True
         while job.began_at is None and monotonic() - job.made_at < self._start:
@@ -153,7 +155,7 @@ class WaitedCalls:
         left = 0.0 if job.began_at is None else job.began_at + self.timeout - monotonic()
         return left > 0 and job.done.acquire(timeout=left)
 
-    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
+    def _work(self, jobs: SimpleQueue[Job | None]) -> None:
         while True:
             job = jobs.get()
             if job is None:

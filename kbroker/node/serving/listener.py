@@ -202,7 +202,7 @@ class Listener:
         self._services = services
         self._table = dict(table)
         self.is_controller = is_controller
-        self._quota = quota
+        self.quota = quota
         self._budget = budget
         self.admission = admission
         """Lets in who connects from now on."""
@@ -211,7 +211,8 @@ class Listener:
         self.admitted = 0
         """Connections that were let in, ever."""
         self._buffers = BufferPool()
-        self._connections: dict[Connection, _LastVisit] = {}
+        self.connections: dict[Connection, _LastVisit] = {}
+        """Those that were let in and have not ended."""
         self._coming: dict[trio.CancelScope, tuple[float, str]] = {}
         """Clients that are not let in yet: since when, and where from."""
         self._some = trio.Event()
@@ -223,7 +224,7 @@ class Listener:
     @property
     def closing_count(self) -> int:
         """Connections that are being closed."""
-        scopes = (*self._coming, *(connection.scope for connection in self._connections))
+        scopes = (*self._coming, *(connection.scope for connection in self.connections))
         return sum(scope.cancel_called for scope in scopes)
 
     def by_silence(self) -> list[tuple[tuple[bool, bool, float, int], trio.CancelScope, str]]:
@@ -244,7 +245,7 @@ class Listener:
                 connection.scope,
                 str(connection.peer),
             )
-            for connection, seen in self._connections.items()
+            for connection, seen in self.connections.items()
             if not connection.scope.cancel_called
         ]
         return found
@@ -252,11 +253,11 @@ class Listener:
     @property
     def connection_count(self) -> int:
         """Connections open now."""
-        return len(self._connections)
+        return len(self.connections)
 
     def clients(self) -> Counter[tuple[str, str]]:
         """Open connections by name and version of the client's software (KIP-511)."""
-        return Counter((each.client_software_name, each.client_software_version) for each in self._connections)
+        return Counter((each.client_software_name, each.client_software_version) for each in self.connections)
 
     def registration(self, api_key: int) -> Registration | None:
         """By what an API is served here; None if it is not."""
@@ -285,7 +286,7 @@ class Listener:
             if self.admission is not None:
                 self._poller = self.admission.poller(self._poller)
             if self._poller is not None:
-                self._poller.round.turns = self._quota.turns
+                self._poller.round.turns = self.quota.turns
                 nursery.start_soon(self._poller.run)
             nursery.start_soon(self._housekeep)
             while True:
@@ -303,24 +304,24 @@ class Listener:
                 rates = self._services.quotas.connections
                 if rates is not None and not await self._comes_slowly(stream, rates, nursery):
                     continue
-                lack = self._quota.lack(self.name)
+                lack = self.quota.lack(self.name)
                 if lack is not None:
                     await self._wait_for_room(stream, lack)
-                refusal = self._quota.refusal(stream.peer[0])
+                refusal = self.quota.refusal(stream.peer[0])
                 if refusal is not None:
                     address = stream.peer[0]
                     self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
                     stream.close()
                     continue
                 # Now: all that wait at the port are accepted before the first of them is served.
-                self._quota.add(stream.peer[0], self.name)
+                self.quota.add(stream.peer[0], self.name)
                 nursery.start_soon(self._serve, stream, nursery)
 
     async def _wait_for_room(self, stream: Stream, lack: str) -> None:
         """Have an accepted client wait for room, as Kafka's acceptor does; those after it stay with the system."""
         self._log_refusal("this port", "full", f"clients wait to be accepted: {lack}")
         try:
-            await self._quota.wait_for_room(self.name)
+            await self.quota.wait_for_room(self.name)
         except BaseException:
             stream.close()
             raise
@@ -367,12 +368,12 @@ class Listener:
             if admitted is not None:
                 await self._serve_admitted(admitted, nursery)
         finally:
-            self._quota.remove(address, self.name)
+            self.quota.remove(address, self.name)
 
     async def _admit(self, stream: Stream, admission: Admission) -> Admitted | None:
         """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
         address = stream.peer[0]
-        limit = self._quota.limits.handshake
+        limit = self.quota.limits.handshake
         scope = trio.CancelScope()
         began = trio.current_time()
         self._coming[scope] = (began, address)
@@ -411,28 +412,28 @@ class Listener:
             table=self._table,
             listener_name=self.name,
             is_controller=self.is_controller,
-            max_frame_bytes=self._quota.limits.max_frame_bytes,
+            max_frame_bytes=self.quota.limits.max_frame_bytes,
             start_soon=nursery.start_soon,
             budget=self._budget,
             buffers=self._buffers,
             poller=self._poller,
             refusals=self.refusals,
-            turns=self._quota.turns,
+            turns=self.quota.turns,
             observers=self._observers,
         )
         self.admitted += 1
-        self._connections[connection] = _LastVisit(trio.current_time())
+        self.connections[connection] = _LastVisit(trio.current_time())
         self._some.set()
         if admitted.keeper is not None:
             nursery.start_soon(admitted.keeper(connection))
         try:
             await connection.serve()
         finally:
-            del self._connections[connection]
+            del self.connections[connection]
 
     async def _housekeep(self) -> None:
         while True:
-            if not self._connections and not self.refusals.has_untold:
+            if not self.connections and not self.refusals.has_untold:
                 self._some = trio.Event()
                 await self._some.wait()  # an idle node wakes for nothing
             await trio.sleep(self._sweep_seconds)
@@ -440,9 +441,9 @@ class Listener:
 
     def sweep(self, now: float) -> None:
         """End connections that have been silent, or slow with a request, for too long; tell of refusals."""
-        limits = self._quota.limits
+        limits = self.quota.limits
         self.refusals.flush(now)
-        for connection, seen in list(self._connections.items()):
+        for connection, seen in list(self.connections.items()):
             is_active, received = _is_active(connection, seen), connection.bytes_received - seen.bytes_received
             seen.bytes_received = connection.bytes_received
             if is_active:

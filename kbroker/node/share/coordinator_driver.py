@@ -63,7 +63,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
         super().on_image(delta, image)
         deleted = frozenset(delta.deleted_topics)
         if deleted:
-            for index in list(self._shards):
+            for index in list(self.shards):
                 self.run_when_loaded(index, lambda core: core.on_topics_deleted(deleted))
 
     def coordinator_of(self, key: SharePartitionKey) -> int:
@@ -131,7 +131,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
 
     def _about_to_gather(self, index: int, keys: Sequence[SharePartitionKey]) -> None:
         """Append what a shard has gathered of these share partitions: another change of one is to see it."""
-        gathered, shard = self._gathered.setdefault(index, set()), self._shards.get(index)
+        gathered, shard = self._gathered.setdefault(index, set()), self.shards.get(index)
         if shard is not None and not gathered.isdisjoint(keys):
             self._steps.append_gathered(shard)
         if shard is None or not shard.gathered:
@@ -142,7 +142,7 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
 
     def pruned_offsets(self) -> dict[int, int]:
         """By partition of the topic, the offset up to which its records were deleted last, for metrics."""
-        return {index: offset for index, offset in self._pruned.items() if index in self._shards}
+        return {index: offset for index, offset in self._pruned.items() if index in self.shards}
 
     async def run_tasks(self) -> None:
         """Load shards, keep their deadlines, and delete old records, for as long as the node runs."""
@@ -153,8 +153,8 @@ class ShareCoordinatorDriver(CoordinatorDriver[ShareCoordinator]):
     async def _keep_pruning(self) -> None:
         while True:
             await trio.sleep(self._settings.prune_interval_ms / 1000)
-            for shard in list(self._shards.values()):
-                if shard.loaded.is_set() and self._shards.get(shard.index) is shard:
+            for shard in list(self.shards.values()):
+                if shard.loaded.is_set() and self.shards.get(shard.index) is shard:
                     await self._prune(shard)
 
     async def _prune(self, shard: Shard[ShareCoordinator]) -> None:

@@ -120,9 +120,12 @@ class UnderAuthorizer(MutableMapping[int, Shortcut]):
 class ShortcutCache:
     """One connection's shortcuts."""
 
-    __slots__ = ("_unrecognised", "known", "tallies")
+    __slots__ = ("_remember_of", "_unrecognised", "known", "tallies")
 
-    def __init__(self, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self, authorizer: Authorizer | None = None, remember_of: Callable[[int], Remember] = _remember_of
+    ) -> None:
+        self._remember_of = remember_of
         self.known: MutableMapping[int, Shortcut] = {} if authorizer is None else UnderAuthorizer(authorizer)
         """By API key."""
         self.tallies: dict[tuple[int, int], Tally] = {}
@@ -141,7 +144,7 @@ class ShortcutCache:
             known.tally.spent += HITS_PER_GROWTH
         elif self._unrecognised % REMEMBER_EVERY != 2:  # the second: many connections bring one request only
             return
-        shortcut = _remember_of(api_key)(frame, request, response, ctx, known)
+        shortcut = self._remember_of(api_key)(frame, request, response, ctx, known)
         if shortcut is not None:
             shortcut.tally = self.tallies.get((api_key, ctx.api_version)) or Tally()
             self.tallies[api_key, ctx.api_version] = shortcut.tally

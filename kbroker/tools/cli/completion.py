@@ -109,11 +109,13 @@ def _complete_configs(end: str, *, parsed_args: argparse.Namespace, **_: object)
 def _complete_names(kind: str, dest: str, *, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Returns names that are not given yet."""
     given = getattr(parsed_args, dest, None)
-    return [name for name in _names(kind, parsed_args) if not isinstance(given, list) or name not in given]
+    return [name for name in names_of(kind, parsed_args) if not isinstance(given, list) or name not in given]
 
 
-def _names(kind: str, arguments: argparse.Namespace) -> Iterable[str]:
-    """Names of a kind; none after any failure: whoever presses Tab wants no error."""
+def names_of(
+    kind: str, arguments: argparse.Namespace, ask: Callable[[str, argparse.Namespace], list[str] | None] | None = None
+) -> Iterable[str]:
+    """Returns names of a kind, as ``ask`` tells them; none after any failure: whoever presses Tab wants no error."""
     if kind == "profiles":
         from kbroker.errors import FatalError
         from kbroker.tools.cli.profiles import read_profiles
@@ -130,7 +132,7 @@ def _names(kind: str, arguments: argparse.Namespace) -> Iterable[str]:
         return ()  # the directory of the moment is gone
     names = recall(key)
     if names is None:
-        names = _asked_of_cluster(kind, arguments)
+        names = (ask or _asked_of_cluster)(kind, arguments)
         if names is None:
             return ()
         if names:  # none may be because the cluster has just begun

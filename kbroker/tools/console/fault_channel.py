@@ -25,7 +25,7 @@ class FaultChannel:
 
     def __init__(self, descriptor: int, seconds: float = SECONDS) -> None:
         self._socket = socket.socket(fileno=descriptor)
-        self._seconds = seconds
+        self.seconds = seconds
         self._turn = threading.Lock()
         self._numbers = itertools.count(1)
         self._unsent = b""
@@ -37,7 +37,7 @@ class FaultChannel:
         """The answer to a question."""
         with self._turn:
             number = next(self._numbers)
-            deadline = time.monotonic() + self._seconds
+            deadline = time.monotonic() + self.seconds
             try:
                 self._send(json.dumps({**question, "number": number}).encode() + b"\n", deadline)
                 while True:
@@ -46,7 +46,7 @@ class FaultChannel:
                         return answer
             except TimeoutError:
                 raise ClientError(
-                    f"kbroker faults has not answered within {self._seconds:g} s; it may do later what it was told"
+                    f"kbroker faults has not answered within {self.seconds:g} s; it may do later what it was told"
                 ) from None
             except (OSError, ValueError) as error:
                 raise ClientError(f"kbroker faults does not answer: {error}") from None

@@ -105,11 +105,11 @@ def test_a_group_stays_until_its_description_is_deleted() -> None:
     made = kept(members=False)
     run(made, of(made).mark(GROUP, for_push=True))
     made.advance(8 * 24 * 3_600_000)
-    assert GROUP in made.core._groups.streams and of(made).to_clean() == [GROUP]
+    assert GROUP in made.core.groups.streams and of(made).to_clean() == [GROUP]
     run(made, of(made).after_delete(GROUP))
     assert of(made).to_clean() == []
     made.advance(600_000)
-    assert GROUP not in made.core._groups
+    assert GROUP not in made.core.groups
 
 
 def test_a_group_with_offsets_is_not_cleaned() -> None:
@@ -135,7 +135,7 @@ def test_a_classic_member_waits_for_the_deletion() -> None:
     assert member.joined is not None and member.joined.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     run(made, of(made).after_delete(GROUP))
     member.join()
-    assert GROUP in made.core._groups.classic
+    assert GROUP in made.core.groups.classic
 
 
 def test_members_are_asked_less_and_less_often() -> None:

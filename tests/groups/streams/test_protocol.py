@@ -61,7 +61,7 @@ def shard(*, delay_ms: int = 0, **config: Any) -> ConsumerShard:
 
 
 def group(of: ConsumerShard) -> StreamsGroup:
-    return of.core._groups.streams[GROUP]
+    return of.core.groups.streams[GROUP]
 
 
 class App:
@@ -448,8 +448,8 @@ def test_a_group_that_is_deleted_leaves_nothing() -> None:
     assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
     app.leave()
     of.run(of.core.admin.delete_group(GROUP))
-    assert GROUP not in of.core._groups
-    assert GROUP not in of.reloaded().core._groups
+    assert GROUP not in of.core.groups
+    assert GROUP not in of.reloaded().core.groups
 
 
 def test_groups_of_other_protocols_are_not_taken() -> None:
@@ -475,8 +475,8 @@ def test_an_empty_group_gives_way_to_a_classic_one_and_back() -> None:
     app.leave()
     member = Member(of, api_version=3)
     member.join()
-    assert GROUP in of.core._groups.classic
-    assert GROUP not in of.core._groups.streams
+    assert GROUP in of.core.groups.classic
+    assert GROUP not in of.core.groups.streams
     assert error(App(of, "b")) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -569,4 +569,4 @@ def test_offsets_expire_when_the_group_is_empty() -> None:
     assert of.core._offsets.committed.count(GROUP) == 1
     app.leave()
     of.advance(600_000)
-    assert GROUP not in of.core._groups
+    assert GROUP not in of.core.groups
