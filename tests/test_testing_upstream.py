@@ -104,7 +104,8 @@ class Clients:
 
 def course(target: Verbs) -> list[Any]:
     """Have each fault happen to clients; what they see, and the record."""
-    clients, faults, told = Clients(target), target.faults, []
+    clients, faults = Clients(target), target.faults
+    told: list[Any] = []
     clients.create("c")
     told.append(clients.write("c", "a"))
     target.record_requests()
