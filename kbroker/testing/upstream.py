@@ -6,6 +6,7 @@ leaders, topics) is asked of its brokers, past all faults; what only a broker ca
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kbroker.client.security import ClientSecurity
+
+logger = logging.getLogger(__name__)
 
 _METADATA_VERSION: Final = 12
 _STATUS_SECONDS: Final = 5.0
@@ -103,6 +106,8 @@ class UpstreamCluster(Verbs):
             trio.run(self._serve)
         except* BaseException as errors:
             self._error = errors.exceptions[0]
+            if self._ready.is_set():
+                logger.exception("nothing passes to the cluster any more")
         self._ready.set()
 
     async def _serve(self) -> None:
