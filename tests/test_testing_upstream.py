@@ -54,7 +54,7 @@ def test_every_address_of_a_broker_is_found() -> None:
 
 
 class Clients:
-    """What a test's program does, in words that can be compared."""
+    """A program of a test, whose doings can be compared."""
 
     def __init__(self, target: Verbs | RunningBroker, **properties: Any) -> None:
         self.properties = {"bootstrap.servers": target.bootstrap_servers, **QUICK, **properties}

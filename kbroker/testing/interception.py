@@ -92,7 +92,7 @@ Action = Callable[[Call], Awaitable[Any]]
 
 
 class Served(Protocol):
-    """What serves APIs by a table of handlers: a listener of a node, or what stands for one."""
+    """A table of handlers that APIs are served by: a listener of a node, or one that stands for it."""
 
     @property
     def is_controller(self) -> bool: ...
@@ -105,7 +105,7 @@ class Served(Protocol):
 
 
 class Intercepted(Protocol):
-    """Who is asked: a node, as far as faults reach into it."""
+    """A node, as far as faults reach into it."""
 
     @property
     def listeners(self) -> Sequence[Served]: ...
