@@ -24,6 +24,9 @@ from kbroker.testing.upstream import UpstreamCluster
 from kbroker.testing.verbs import Verbs
 from tests.patience import LONG
 
+COUNT = 100_000
+"""Records of which the time is taken."""
+
 QUICK = {"retry.backoff.ms": 20, "retry.backoff.max.ms": 50, "reconnect.backoff.ms": 20, "log_level": 0}
 
 
@@ -208,29 +211,38 @@ def test_the_cluster_is_asked_past_the_faults(upstream: UpstreamCluster) -> None
 
 
 def test_overhead(upstream: UpstreamCluster, bootstrap: str) -> None:
-    """Print records a second, directly and through the doors."""
-    for name, address in {"directly": bootstrap, "through": upstream.bootstrap_servers}.items():
-        topic = new_topic(address, f"o{uuid.uuid4().hex}")
-        producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": 1 << 20})
-        count, began = 100_000, time.perf_counter()
-        for _ in range(count):
-            producer.produce(topic, bytes(100))
-        assert producer.flush(LONG) == 0
-        written = time.perf_counter() - began
-        consumer = Consumer({"bootstrap.servers": address, "group.id": topic})
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        began, seen = time.perf_counter(), 0
-        while seen < count:
-            seen += len(consumer.consume(10_000, LONG))
-        read = time.perf_counter() - began
-        consumer.close()
-        one = Producer({"bootstrap.servers": address, "linger.ms": 0})
-        times = []
-        for _ in range(200):
-            began = time.perf_counter()
-            one.produce(topic, b"x")
-            one.flush(LONG)
-            times.append(time.perf_counter() - began)
-        middle = 1000 * sorted(times)[100]
-        print(f"{name}: {count / written:,.0f}/s written, {count / read:,.0f}/s read, {middle:.2f} ms for one")
-        assert seen == count
+    """Print the best of three: records a second written and read, and a record that waits to be acknowledged."""
+    places = {"directly": bootstrap, "through": upstream.bootstrap_servers}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in places}
+    for _ in range(3):
+        for name, address in places.items():
+            found[name].append(measured(address))
+    for name, rounds in found.items():
+        written, read, one = (min(each) for each in zip(*rounds, strict=True))
+        print(f"{name}: {COUNT / written:,.0f}/s written, {COUNT / read:,.0f}/s read, {1000 * one:.2f} ms for one")
+    assert all(len(rounds) == 3 for rounds in found.values())
+
+
+def measured(address: str) -> tuple[float, float, float]:
+    """Seconds to write and to read many records, and for one that is waited for."""
+    topic = new_topic(address, f"o{uuid.uuid4().hex}")
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": 1 << 20})
+    began = time.perf_counter()
+    for _ in range(COUNT):
+        producer.produce(topic, bytes(100))
+    assert producer.flush(LONG) == 0
+    written = time.perf_counter() - began
+    consumer = Consumer({"bootstrap.servers": address, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    began, seen = time.perf_counter(), 0
+    while seen < COUNT:
+        seen += len(consumer.consume(10_000, LONG))
+    read = time.perf_counter() - began
+    consumer.close()
+    one, times = Producer({"bootstrap.servers": address, "linger.ms": 0}), []
+    for _ in range(200):
+        began = time.perf_counter()
+        one.produce(topic, b"x")
+        one.flush(LONG)
+        times.append(time.perf_counter() - began)
+    return written, read, sorted(times)[100]
