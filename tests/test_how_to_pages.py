@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 def running(line: str, port: int, directory: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """The command of another terminal, until it is to stop."""
     words = [sys.executable, "-m", *shlex.split(line)]
-    if "-c" not in words:  # a file has the ports of the cluster that it is of
+    if not {"-c", "--port"} & set(words):  # a file has the ports of the cluster that it is of
         words += ["--port", str(port)]
     for option in ("--explorer", "--control"):
         if option in words:
@@ -49,7 +49,7 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
     command.chmod(0o755)
-    port, *_, explorer, control = free_ports(9, in_row=True)  # of three nodes and their controllers
+    port, *_, door, explorer, control = free_ports(10, in_row=True)  # of three nodes and their controllers
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),
@@ -59,14 +59,14 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     }
     count = 0
     with ExitStack() as terminals:
-        for stop, language, block in STEPS.findall(page.read_text("utf-8")):
+        for stop, language, written in STEPS.findall(page.read_text("utf-8")):
+            block = written.replace("127.0.0.1:9092", f"127.0.0.1:{port}").replace("9192", str(door))
             if stop:
                 terminals.close()
             elif language == "console":
                 terminals.enter_context(running(block, port, tmp_path, environment))
             else:
-                text = block.replace("127.0.0.1:9092", f"127.0.0.1:{port}")
-                text = text.replace("127.0.0.1:9494", f"127.0.0.1:{control}")
+                text = block.replace("127.0.0.1:9494", f"127.0.0.1:{control}")
                 text = text.replace("kbroker watch", f"kbroker watch -b 127.0.0.1:{explorer}")
                 done = subprocess.run(
                     ["sh", "-eu", "-c", text],

@@ -1,4 +1,4 @@
-"""``kbroker faults``: a node, or several, whose requests go wrong as they are told to; for tests in any language."""
+"""``kbroker faults``: nodes, or a foreign cluster, whose requests go wrong as they are told to; for any language."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
+from kbroker.client.errors import ClientError
 from kbroker.errors import ApiError, FatalError
 from kbroker.testing.broker import RunningBroker
 from kbroker.testing.cluster import RunningCluster
@@ -20,8 +21,13 @@ from kbroker.tools.cli.control_options import ControlOptions, add_control_argume
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import add_overrides, parse_overrides, set_up_logging
 
+if TYPE_CHECKING:
+    from kbroker.testing.upstream import UpstreamCluster
+
+    _Target: TypeAlias = RunningBroker | RunningCluster | UpstreamCluster
+
 _POLL_SECONDS = 0.5
-_ERRORS = (ValueError, LookupError, ApiError, TimeoutError, RuntimeError, FatalError)
+_ERRORS = (ValueError, LookupError, ApiError, TimeoutError, RuntimeError, FatalError, ClientError)
 
 DETAILS = f"""\
 What is to go wrong is told by LINEs, before the node is ready, and by lines on standard input, at any
@@ -29,6 +35,10 @@ time. It ends with `undo` or with the node. Standard output tells where clients 
 HOST:PORT), what is made of each line (ok, or fault NUMBER: ...), and each request that was acted on.
 
 {summary()}
+
+With --upstream there is no node: clients of the addresses that it tells are passed on to that cluster's
+brokers, Apache Kafka's or others. What is no request to a broker (clocks, nodes, expire, compact) is
+refused then.
 
 Arguments mean what docs/testing.md says. The node stops on Ctrl-C or SIGTERM; without --data-dir its
 data are gone then. Example:
@@ -49,6 +59,17 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve the console on the loopback interface, and have its page switch faults (port 8080; 0: a free one)",
     )
+    parser.add_argument(
+        "--upstream",
+        metavar="HOST:PORT",
+        help="start no node: stand before this cluster, with an address for each of its brokers from --port on",
+    )
+    parser.add_argument(
+        "--upstream-config",
+        type=Path,
+        metavar="FILE",
+        help="client properties by which the command itself asks that cluster, where it wants a login",
+    )
     add_control_arguments(parser)
     add_overrides(parser, "set a property of every node")
 
@@ -62,20 +83,50 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--console {arguments.console}: expected a port")
         refuse_without_console_packages()
     options = ControlOptions.of(arguments)
-    made: Any = RunningCluster if arguments.nodes > 1 else RunningBroker
-    count = [arguments.nodes] if arguments.nodes > 1 else []
-    target = made(*count, properties=properties, port=arguments.port, data_dir=arguments.data_dir)
+    target: _Target
+    if arguments.upstream is not None or arguments.upstream_config is not None:
+        target = _upstream(arguments)
+    elif arguments.nodes > 1:
+        target = RunningCluster(arguments.nodes, properties, port=arguments.port, data_dir=arguments.data_dir)
+    else:
+        target = RunningBroker(properties, port=arguments.port, data_dir=arguments.data_dir)
     try:
         with told_to_stop(), target:
             _serve(target, arguments.lines, arguments.console, options)
     except KeyboardInterrupt:  # while it started
         pass
+    except ClientError as error:
+        raise FatalError(f"{arguments.upstream}: {error}") from None
     return 0
 
 
-def _serve(
-    target: RunningBroker | RunningCluster, first: Sequence[str], console: str | None, options: ControlOptions
-) -> None:
+def _upstream(arguments: argparse.Namespace) -> UpstreamCluster:
+    """The cluster that is to be stood before; ``UsageError`` for what does not go with it."""
+    if arguments.upstream is None:
+        raise UsageError("--upstream-config goes with --upstream")
+    for option, given in (("-n", arguments.nodes > 1), ("--data-dir", arguments.data_dir), ("-o", arguments.override)):
+        if given:
+            raise UsageError(f"{option} does not go with --upstream: that cluster has nodes and data of its own")
+    from kbroker.client.cluster import parse_bootstrap
+    from kbroker.client.properties import ClientProperties
+    from kbroker.client.security import security_of
+    from kbroker.testing.upstream import UpstreamCluster
+
+    security = None
+    try:
+        parse_bootstrap(arguments.upstream)
+        if arguments.upstream_config is not None:
+            security = security_of(ClientProperties.read(arguments.upstream_config))
+    except ValueError as error:
+        raise UsageError(f"--upstream {arguments.upstream}: {error}") from None
+    except ClientError as error:
+        raise FatalError(str(error)) from None
+    if security is not None and security.protocol.has_tls:
+        raise UsageError("TLS is not spoken to an --upstream cluster: name one of its listeners without TLS")
+    return UpstreamCluster(arguments.upstream, port=arguments.port, security=security)
+
+
+def _serve(target: _Target, first: Sequence[str], console: str | None, options: ControlOptions) -> None:
     script = FaultScript(target)
     turn = threading.Lock()
     script.faults.on_injection = _say
@@ -124,10 +175,10 @@ def _message(error: Exception) -> str:
     return str(error.message or error.code.name) if isinstance(error, ApiError) else str(error)
 
 
-def _lines(target: RunningBroker | RunningCluster) -> Iterator[str]:
+def _lines(target: _Target) -> Iterator[str]:
     """Yield the lines of standard input; after its end, wait for as long as the broker runs."""
     buffer, inputs = b"", [0]
-    while not isinstance(target, RunningBroker) or target.is_running:
+    while isinstance(target, RunningCluster) or target.is_running:
         if not select.select(inputs, [], [], _POLL_SECONDS)[0]:
             continue
         received = os.read(0, 4096)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import trio
 
@@ -38,14 +38,14 @@ from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, P
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.registry import API_KEYS, ASKED_BY_NODES, ApiDescription
 
-if TYPE_CHECKING:
-    from kbroker.node.broker import Broker
-
 Named = tuple[tuple[str, "int | None"], ...]
 Proceed = Callable[[Any], Awaitable[Any]]
 """Serves a request, through the faults that come later: the response."""
 
 NO_ACKS = 0
+
+EARLIEST = -2
+"""As the timestamp of a ListOffsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class Call:
     partitions: Named
     """The topics and partitions of the fault that the request names."""
     proceed: Proceed
+    serve: Proceed
+    """Serves a request as if there were no faults: for what a fault itself wants to know."""
     undone: trio.Event
     """Set when the fault is undone."""
 
@@ -89,10 +91,34 @@ Action = Callable[[Call], Awaitable[Any]]
 """The action of a fault: it returns the response, or CloseConnection."""
 
 
+class Served(Protocol):
+    """A table of handlers that APIs are served by: a listener of a node, or one that stands for it."""
+
+    @property
+    def is_controller(self) -> bool: ...
+
+    def registration(self, api_key: int) -> Registration | None:
+        """By what an API is served; None if it is not."""
+
+    def replace_handler(self, registration: Registration) -> None:
+        """Serve an API otherwise, from each connection's next request on."""
+
+
+class Intercepted(Protocol):
+    """A node, as far as faults reach into it."""
+
+    @property
+    def listeners(self) -> Sequence[Served]: ...
+
+    @property
+    def on_opening(self) -> list[Callable[[], object]]:
+        """Called when the listeners are there."""
+
+
 class Interceptor:
     """The faults of a node's requests. Those that are added before it serves are there for the first request."""
 
-    def __init__(self, node: Broker) -> None:
+    def __init__(self, node: Intercepted) -> None:
         self._node = node
         self._rules: dict[int, list[tuple[Rule, Action, trio.Event]]] = {}
         self._originals: dict[int, list[tuple[Any, Registration]]] = {}
@@ -182,8 +208,8 @@ class Interceptor:
                 rule, action, undone = entries[index]
                 partitions = None if undone.is_set() else _meant(rule.match, request, ctx)
                 if partitions is not None and await rule.fires():
-                    later = functools.partial(proceed, index + 1)
-                    return await action(Call(rule, request, ctx, partitions, later, undone))
+                    later, past_all = (functools.partial(proceed, each) for each in (index + 1, len(entries)))
+                    return await action(Call(rule, request, ctx, partitions, later, past_all, undone))
             response = await answer_of(original, request, ctx) if original.is_async else original.handle(request, ctx)
             return await response if isinstance(response, Later) else response
 
@@ -225,7 +251,7 @@ def _is_of_follower(request: Any) -> bool:
 
 def _named(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple[str, int | None]]:
     manager = ctx.services.replica_manager
-    if _is_about_all_topics(api, request, ctx.api_version):
+    if is_about_all_topics(api, request, ctx.api_version):
         return [(name, None) for name in sorted(ctx.services.metadata.image.topics.by_name)]
     named = named_partitions(api, ctx.api_version, request, manager.topic_name)
     if api.name == "Fetch":
@@ -243,7 +269,8 @@ def _named(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple
     return named
 
 
-def _is_about_all_topics(api: ApiDescription, request: Any, version: int) -> bool:
+def is_about_all_topics(api: ApiDescription, request: Any, version: int) -> bool:
+    """Whether a request asks for all topics by naming none."""
     if isinstance(request, MetadataRequest):
         return asks_for_all(request, version)
     return api.name == "DescribeTopicPartitions" and not request.topics
@@ -299,7 +326,7 @@ async def _error(code: ErrorCode, call: Call) -> Any:
         raise call.close(f" with acks=0: {code.name}")
     if api.name == "Fetch":
         return await _fetch_error(code, call)
-    if _is_about_all_topics(api, request, version):
+    if is_about_all_topics(api, request, version):
         response = await call.proceed(request)
         _fail_topics(response.topics, {topic for topic, _ in call.partitions}, code)
         return response
@@ -355,14 +382,23 @@ async def _fetch_error(code: ErrorCode, call: Call) -> Any:
 
 async def _stale_latest(behind: int, call: Call) -> Any:
     response = await call.proceed(call.request)
-    manager = call.ctx.services.replica_manager
+    earliest = [
+        dataclasses.replace(
+            topic, partitions=[dataclasses.replace(each, timestamp=EARLIEST) for each in topic.partitions]
+        )
+        for topic in call.request.topics
+    ]
+    starts = {
+        (topic.name, answer.partition_index): answer.offset
+        for topic in (await call.serve(dataclasses.replace(call.request, topics=earliest))).topics
+        for answer in topic.partitions
+    }
     changes = []
     for topic in response.topics:
         for answer in topic.partitions:
             key = (topic.name, answer.partition_index)
             if key in call.partitions and not answer.error_code:
-                start = manager.get_partition(topic.name, answer.partition_index).log.log_start_offset
-                older = max(start, answer.offset - behind)
+                older = max(starts[key], answer.offset - behind)
                 changes.append(f"{topic.name}-{answer.partition_index}: {older} instead of {answer.offset}")
                 answer.offset = older
     await call.note(", ".join(changes))

@@ -44,7 +44,7 @@ class LocalHost:
         def add(node: Broker) -> None:
             if self._interceptor is None:
                 self._interceptor = Interceptor(node)
-            self._interceptor.add(_rule(fault))
+            self._interceptor.add(rule_of(fault))
             self._faults[fault.number] = fault
 
         self._broker.in_broker(add)
@@ -85,7 +85,7 @@ class LocalHost:
         if self._faults:
             self._interceptor = self._interceptor or Interceptor(node)
             for fault in list(self._faults.values()):
-                self._interceptor.add(_rule(fault))
+                self._interceptor.add(rule_of(fault))
 
     def act(self, name: str, topic: str, partition: int | None, arguments: Arguments) -> dict[int, int]:
         """Do an action of ``broker_actions`` in the broker's own thread; partition -> what it tells."""
@@ -94,13 +94,15 @@ class LocalHost:
         return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **arguments))
 
 
-def _rule(fault: Fault) -> Rule:
+def rule_of(fault: Fault, node: int | None = None) -> Rule:
+    """Returns a fault as it acts in the thread of this node, which the record then names."""
+
     async def fires() -> bool:
         return fault.fires()
 
     async def note(
         api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
     ) -> None:
-        fault.note(api_version, client_id, correlation_id, partitions, detail, node=None)
+        fault.note(api_version, client_id, correlation_id, partitions, detail, node)
 
     return Rule(fault.number, fault.match, fault.action, fault.parameters, fires, note)

@@ -26,7 +26,7 @@ from kbroker.errors import ErrorCode
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import request_parts
-from kbroker.wire.headers import decode_response_header
+from kbroker.wire.headers import decode_response_header, response_version
 from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.wire.primitives import Buffer
 from kbroker.wire.registry import API_KEYS
@@ -37,7 +37,6 @@ RESPONSE_LIMIT: Final = (1 << 31) - 1
 
 _API_VERSIONS: Final = 18
 _HIGHEST_ID: Final = 0x7FFFFFFF
-_UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 class Pending(NamedTuple):
@@ -142,8 +141,7 @@ class Conversation:
         received_id, offset = decode_response_header(api_key, version, frame)
         if received_id != correlation_id:
             raise WireError(f"response {received_id} where {correlation_id} was due")
-        if api_key == _API_VERSIONS and bytes(frame[offset : offset + 2]) == _UNSUPPORTED_VERSION:
-            version = 0  # KIP-511: so that any client can read it
+        version = response_version(api_key, version, frame, offset)
         response, end = decode(API_KEYS[api_key].response, version, frame, offset)
         if self._is_exact and end != len(frame):
             raise WireError(f"{len(frame) - end} bytes left over after the response")

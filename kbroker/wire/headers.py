@@ -5,13 +5,15 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from kbroker.errors import ErrorCode
 from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import UnknownApi, WireError
 from kbroker.wire.primitives import Buffer, skip_tagged_fields
-from kbroker.wire.registry import API_KEYS, request_header_version, response_header_version
+from kbroker.wire.registry import API_KEYS, API_VERSIONS_KEY, request_header_version, response_header_version
 
 _FIXED: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
+_UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 class RequestHeader(NamedTuple):
@@ -88,3 +90,12 @@ def decode_response_header(api_key: int, api_version: int, buffer: Buffer, offse
     except (struct.error, IndexError):
         raise WireError("response header cut short") from None
     return correlation_id, offset
+
+
+def response_version(api_key: int, api_version: int, buffer: Buffer, offset: int) -> int:
+    """Returns the version of the body at ``offset``.
+
+    ApiVersions refuses a version that it does not have in version 0 (KIP-511), so that any client can read it.
+    """
+    is_refused = api_key == API_VERSIONS_KEY and bytes(buffer[offset : offset + 2]) == _UNSUPPORTED_VERSION
+    return 0 if is_refused else api_version

@@ -11,8 +11,8 @@ from kbroker.observe.explorer.exchange import NO_API, ConnectionInfo, Exchange
 from kbroker.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, uuid_to_str
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
-from kbroker.wire.headers import decode_request_header, decode_response_header
-from kbroker.wire.registry import API_KEYS, API_VERSIONS_KEY, ASKED_BY_NODES
+from kbroker.wire.headers import decode_request_header, decode_response_header, response_version
+from kbroker.wire.registry import API_KEYS, ASKED_BY_NODES
 from kbroker.wire.schema import Message
 
 _PARTITIONS: Final = (
@@ -89,11 +89,7 @@ class Decoded:
             return
         answer = exchange.response.filled()
         _, offset = decode_response_header(header.api_key, header.api_version, answer)
-        if (
-            header.api_key == API_VERSIONS_KEY
-            and int.from_bytes(answer[offset : offset + 2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
-        ):
-            self.response_version = 0  # KIP-511: so that any client can read it
+        self.response_version = response_version(header.api_key, header.api_version, answer, offset)
         self.response, _ = decode(api.response, self.response_version, answer, offset)
 
     @property

@@ -7,7 +7,7 @@ from typing import Final
 _EXAMPLES: Final = {
     "start": ("--cores auto", "--port 9192 --data-dir ./data --console"),
     "up": ("--console", "-n 5 --secure"),
-    "faults": ("'delay Produce seconds=2 topic=orders'", "-n 3 'kill 2'"),
+    "faults": ("'delay Produce seconds=2 topic=orders'", "--upstream kafka:9092 --port 9192 --faults faults.txt"),
     "container": ("--print", "-c server.properties"),
     "console": ("-b localhost:9092", "--writes --listen 127.0.0.1:8090"),
     "topic list": ("", "--json"),
