@@ -70,7 +70,7 @@ class Store:
     def _forget(self) -> None:
         self._state = State()
         self._topic_id: object = None
-        self._position = 0
+        self._start = self._position = 0
         self._last = (0, -1)
         """Epoch and sequence number of the last record that a registry of this kind has written."""
         self._news: list[tuple[int, Change]] = []
@@ -118,9 +118,13 @@ class Store:
                 self._forget()
                 self._check(len(topic.partitions))
                 self._topic_id = topic.topic_id
+            start = known(list_offsets(self._client, {_PARTITION: EARLIEST}))[_PARTITION].offset
             end = known(list_offsets(self._client, {_PARTITION: LATEST}, read_committed=True))[_PARTITION].offset
-            if end < self._position:
+            if (
+                start != self._start or end < self._position
+            ):  # records have been deleted, which compaction never does so
                 self._forget()
+                self._topic_id, self._start, self._position = topic.topic_id, start, start
             self._read_to(end)
         except ClientError:
             self._client.close()
@@ -139,9 +143,6 @@ class Store:
         self._news = []
         if self._position >= end:
             return
-        if self._position == 0:
-            start = known(list_offsets(self._client, {_PARTITION: EARLIEST}))[_PARTITION].offset
-            self._position = min(start, end)
         reader = Reader(self._client, TOPIC, {0: self._position}, ends={0: end}, wants=self._note)
         while not reader.finished:
             for chunk in reader.poll(self._client.timeout):
