@@ -216,8 +216,7 @@ class Registry:
                 self._check_level(state, subject, candidate)
             version = self._new_version(state, subject, candidate)
             records = [state.record("SCHEMA", subject, version.value, version.version)]
-            place = {"subject": subject, "version": version.version, "id": version.id}
-            return records, place | {"guid": candidate.identity.guid, "schema": version.text}
+            return records, self._told_version(state, version, "")
 
         return self._store.change(decide)
 

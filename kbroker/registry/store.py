@@ -178,12 +178,12 @@ class Store:
         end, (epoch, sequence) = self._position, self._last
         offset = self._produce(changes, epoch, (sequence + 1) & _MAX_SEQUENCE)
         self._read()
-        if offset is None:
-            if self._position == end:
-                self._begin_anew()
-            return False
         found = dict(self._news)
-        return offset >= end and all(found.get(offset + index) == change for index, change in enumerate(changes))
+        if offset is not None and offset >= end:
+            return all(found.get(offset + index) == change for index, change in enumerate(changes))
+        if not found:
+            self._begin_anew()
+        return False
 
     def _begin_anew(self) -> None:
         """Count from 0 again, in a new epoch: the records that said how far the numbers are have been deleted.
@@ -195,7 +195,7 @@ class Store:
         self._produce([_NOOP], max(epochs, default=-1) + 1, 0)
 
     def _produce(self, changes: Sequence[Change], epoch: int, sequence: int) -> int | None:
-        """The offset of the batch that has this number; None if it cannot be the next one."""
+        """The offset of the batch that has this number, perhaps another one; None if it cannot be the next one."""
         now = int(time.time() * 1000)
         batch = memoryview(
             build_batch(

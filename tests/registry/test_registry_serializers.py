@@ -79,10 +79,10 @@ def test_avro_with_references_and_a_schema_that_grows(
 
 def test_an_id_in_a_header(kafka_broker: RunningBroker, kafka_topic: str, registry: Any) -> None:
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-    from confluent_kafka.schema_registry.serde import header_schema_id_serializer  # type: ignore[attr-defined]
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    serializer = AvroSerializer(registry, CUSTOMER, conf={"schema.id.serializer": header_schema_id_serializer})
+    in_header = {"schema.id.serializer": schema_registry.header_schema_id_serializer}
+    serializer = AvroSerializer(registry, CUSTOMER, conf=in_header)
     headers: dict[str, bytes] = {}
     context = SerializationContext(kafka_topic, MessageField.VALUE, headers)
     value = serializer({"name": "Ann"}, context)
