@@ -87,7 +87,8 @@ def test_an_id_in_a_header(kafka_broker: RunningBroker, kafka_topic: str, regist
     context = SerializationContext(kafka_topic, MessageField.VALUE, headers)
     value = serializer({"name": "Ann"}, context)
     assert list(headers) == ["__value_schema_id"]
-    assert AvroDeserializer(registry)(value, context) == {"name": "Ann"}
+    by_header = {"schema.id.deserializer": schema_registry.dual_schema_id_deserializer}
+    assert AvroDeserializer(registry, conf=by_header)(value, context) == {"name": "Ann"}
 
 
 def test_json_with_a_reference(kafka_broker: RunningBroker, kafka_topic: str, registry: Any) -> None:
