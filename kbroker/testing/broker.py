@@ -142,6 +142,7 @@ class RunningBroker(Accessible, OneNode):
     def stop(self) -> None:
         """Stop cleanly, as on SIGTERM; does nothing when the broker is already down."""
         try:
+            self._stop_registry()
             self._end()
         finally:
             self._clean_up()

@@ -40,6 +40,7 @@ from kbroker.testing.verbs import Verbs
 from kbroker.tools.cli.cluster_plan import plan_another, plan_cluster, prepare, secure_setup
 
 if TYPE_CHECKING:
+    from kbroker.client.security import ClientSecurity
     from kbroker.testing.clock import MovedClock
     from kbroker.testing.faults import Faults
     from kbroker.tools.cli.secure_setup import SecureSetup
@@ -163,6 +164,7 @@ class RunningCluster(Accessible, Verbs):
         ``TimeoutError`` names a node that had to be killed.
         """
         late: list[str] = []
+        self._stop_registry()
         for node in self.nodes:
             node.resume()
         for node in self.nodes:
@@ -292,9 +294,12 @@ class RunningCluster(Accessible, Verbs):
         addresses = [node.bootstrap_servers for node in newest_first if node._is_up]
         if not addresses:
             raise FatalError("no node runs")
-        security = None if self._secure is None else self._secure.admin()
-        with Client(",".join(addresses), client_id=OWN_CLIENT_ID, timeout=timeout, security=security) as client:
+        bootstrap, security = ",".join(addresses), self._own_security()
+        with Client(bootstrap, client_id=OWN_CLIENT_ID, timeout=timeout, security=security) as client:
             yield client
+
+    def _own_security(self) -> ClientSecurity | None:
+        return None if self._secure is None else self._secure.admin()
 
     @property
     def controller(self) -> ClusterNode:

@@ -18,8 +18,9 @@ from kbroker.testing.cluster import RunningCluster
 from kbroker.testing.script import FaultScript, summary
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages, told_to_stop
 from kbroker.tools.cli.control_options import ControlOptions, add_control_arguments
+from kbroker.tools.cli.log_output import set_up_logging
 from kbroker.tools.cli.parser import UsageError
-from kbroker.tools.cli.start import add_overrides, parse_overrides, set_up_logging
+from kbroker.tools.cli.start import add_overrides, parse_overrides
 
 if TYPE_CHECKING:
     from kbroker.testing.upstream import UpstreamCluster

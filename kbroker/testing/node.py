@@ -28,6 +28,7 @@ from kbroker.types import uuid_to_str
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.broker import Broker
+    from kbroker.registry.server import RegistryServer
     from kbroker.testing.interception import Interceptor, Named, Rule
 
 _READ_BYTES = 1 << 16
@@ -169,6 +170,9 @@ class Remote:
 
 class Beside:
     """The node's end of a link, and the clock that the test moves."""
+
+    registry: RegistryServer | None = None
+    """None: the registry of a cluster is beside all of its nodes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

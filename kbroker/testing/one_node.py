@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import trio
 
     from kbroker.client import Client
-    from kbroker.client.security import ClientSecurity
     from kbroker.node.broker import Broker
     from kbroker.testing.clock import MovedClock
     from kbroker.testing.faults import Faults
@@ -147,10 +146,6 @@ class OneNode(Verbs):
             client.close()
             raise
         self._idle_clients.append(client)
-
-    def _own_security(self) -> ClientSecurity | None:
-        """The way in of the test itself; None where everybody may."""
-        raise NotImplementedError
 
     def _close_clients(self) -> None:
         while self._idle_clients:

@@ -40,6 +40,8 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.client import Client
+    from kbroker.client.security import ClientSecurity
+    from kbroker.registry.server import RegistryServer
     from kbroker.testing.faults import Faults
     from kbroker.testing.requests import RequestLog
 
@@ -55,6 +57,9 @@ class Verbs:
     """The verbs of one node and of several alike. They may be called from any thread but the broker's."""
 
     _request_log: RequestLog | None = None
+
+    registry: RegistryServer | None = None
+    """The schema registry beside it, if one runs."""
 
     is_cluster: ClassVar[bool] = False
     """Whether there are several nodes, each a process of its own."""
@@ -94,6 +99,27 @@ class Verbs:
         "stop" is a clean stop, "kill" a SIGKILL; "start" returns once the node serves. "pause" has the process stand
         still with its connections open (SIGSTOP), "resume" has it go on.
         """
+        raise NotImplementedError
+
+    @property
+    def registry_url(self) -> str:
+        """Where a schema registry serves Confluent's API; it is started when it is first asked for.
+
+        Its schemas are in the topic ``_schemas``. Needs ``kbroker[registry]``.
+        """
+        if self.registry is None:
+            from kbroker.registry.server import RegistryServer
+
+            self.registry = RegistryServer(self.bootstrap_servers, security=self._own_security()).start()
+        return self.registry.url
+
+    def _stop_registry(self) -> None:
+        if self.registry is not None:
+            self.registry.stop()
+            self.registry = None
+
+    def _own_security(self) -> ClientSecurity | None:
+        """The way in of the test itself; None where everybody may."""
         raise NotImplementedError
 
     # --- the clock

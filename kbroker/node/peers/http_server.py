@@ -23,7 +23,7 @@ try:
     import h11
 except ImportError as error:
     raise FatalError(
-        "metrics, the explorer and the control need the package h11: pip install 'kbroker[metrics]'"
+        "metrics, the explorer, the control and the registry need the package h11: pip install 'kbroker[metrics]'"
     ) from error
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class Manners(NamedTuple):
     keeps_connections: bool = True
     """Whether a connection serves more than one request. A client may send one just when an idle one is closed, and
     cannot tell whether it was done."""
+    most_connections: int = MAX_CONNECTIONS
 
 
 READ_ONLY: Final = Manners()
@@ -112,7 +113,7 @@ class HttpServer:
         await trio.serve_listeners(self._serve_connection, self._listeners)
 
     async def _serve_connection(self, stream: trio.SocketStream) -> None:
-        if self._connections >= MAX_CONNECTIONS:
+        if self._connections >= self._manners.most_connections:
             await trio.aclose_forcefully(stream)
             return
         self._connections += 1

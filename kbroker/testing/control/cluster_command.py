@@ -18,8 +18,10 @@ from kbroker.testing.script import FaultScript
 from kbroker.tools.cli.cluster_plan import READY
 from kbroker.tools.cli.common import told_to_stop
 from kbroker.tools.cli.control_options import ControlOptions
+from kbroker.tools.cli.log_output import set_up_logging
 from kbroker.tools.cli.parser import UsageError
-from kbroker.tools.cli.start import parse_overrides, set_up_logging
+from kbroker.tools.cli.registry_beside import RegistryBeside
+from kbroker.tools.cli.start import parse_overrides
 from kbroker.tools.cli.up import announcement, data_of
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, option) not in (None, False):
             raise UsageError(f"--{option} does not go with --control or --faults: kbroker {_INSTEAD[option]}")
     set_up_logging("warning")
-    options = ControlOptions.of(arguments)
+    options, registry = ControlOptions.of(arguments), RegistryBeside.of(arguments)
     cluster = RunningCluster(
         arguments.nodes,
         parse_overrides(arguments.override),
@@ -45,19 +47,22 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         FaultScript(cluster).begin(options.faults)
         with told_to_stop(), cluster:
-            _serve(cluster, options, arguments.until_eof)
+            _serve(cluster, options, registry, arguments.until_eof)
     except KeyboardInterrupt:  # while it started
         pass
     return 0
 
 
-def _serve(cluster: RunningCluster, options: ControlOptions, until_eof: bool) -> None:
+def _serve(cluster: RunningCluster, options: ControlOptions, registry: RegistryBeside | None, until_eof: bool) -> None:
     address, token, _ = options
     secure, bootstrap = cluster.secure_setup, cluster.bootstrap_servers
     with ExitStack() as stack:
         if address is not None:
             server = stack.enter_context(ControlServer(cluster, address, token))
             _say([f"kbroker control: {server.url}"])
+        if registry is not None:
+            admin = None if secure is None else secure.admin()
+            stack.enter_context(registry.serving(bootstrap, admin, cluster))
         _say([f"{READY} {bootstrap}"] if secure is None else announcement(secure, bootstrap))
         if until_eof:
             threading.Thread(target=_stop_at_end_of_input, daemon=True).start()

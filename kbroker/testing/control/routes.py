@@ -112,6 +112,8 @@ class Status:
     bootstrap_servers: str
     nodes: list[NodeSeen]
     faults: list[FaultSeen]
+    registry_url: str | None
+    """Where its schema registry is; null without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,9 @@ class NodesSeen:
 
 def status(target: Verbs) -> Status:
     """Tell where clients connect, which nodes there are, and which faults."""
-    return Status(f"kbroker {__version__}", target.bootstrap_servers, target.nodes_seen, list_faults(target).faults)
+    registry_url = None if target.registry is None else target.registry.url
+    faults = list_faults(target).faults
+    return Status(f"kbroker {__version__}", target.bootstrap_servers, target.nodes_seen, faults, registry_url)
 
 
 def list_faults(target: Verbs) -> FaultsSeen:

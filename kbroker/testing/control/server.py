@@ -1,7 +1,6 @@
 """The HTTP side of the control: it decodes what is asked, has a verb of the table done, and shapes what is answered.
 
-It is on a thread and an event loop of its own: a node's clock may stand or jump, and its loop may be busy. Verbs are
-done in further threads, as a test in Python calls them from its own.
+Verbs are done in threads of their own, as a test in Python calls them from its own.
 """
 
 from __future__ import annotations
@@ -9,11 +8,8 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -21,6 +17,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError, name_of
 from kbroker.node.peers.http_server import Exchange, HttpServer, Manners, may_ask
+from kbroker.node.peers.http_thread import HttpThread
 from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ class Refused(Exception):
         self.allow = allow
 
 
-class ControlServer:
+class ControlServer(HttpThread):
     """Serves the verbs of a broker or a cluster until ``stop``. ``FatalError`` if the address cannot be had."""
 
     def __init__(self, target: Verbs, address: tuple[str, int], token: str | None = None) -> None:
@@ -53,56 +50,7 @@ class ControlServer:
         self._host = address[0]
         self._token = None if token is None else f"Bearer {token}".encode()
         manners = Manners(_METHODS, MOST_BODY, _problem, keeps_connections=False)
-        self._server = HttpServer("control", address, self._answer, manners)
-        self._ready = threading.Event()
-        self._error: BaseException | None = None
-        self._loop: tuple[trio.lowlevel.TrioToken, trio.CancelScope] | None = None
-        self._thread = threading.Thread(target=self._run, name="kbroker-control", daemon=True)
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return self._server.url
-
-    def start(self) -> ControlServer:
-        """Serve from now on."""
-        self._thread.start()
-        self._ready.wait()
-        if self._error is not None:
-            raise self._error
-        return self
-
-    def stop(self) -> None:
-        """Serve no more; verbs that are under way get no answer."""
-        if self._loop is not None:
-            token, scope = self._loop
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(scope.cancel)
-            self._thread.join()
-
-    def __enter__(self) -> ControlServer:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _run(self) -> None:
-        try:
-            trio.run(self._serve)
-        except BaseException as error:
-            self._error = error
-            if self._ready.is_set():
-                logger.exception("the control has ended; the node goes on without it")
-        self._ready.set()
-
-    async def _serve(self) -> None:
-        await self._server.bind()
-        with trio.CancelScope() as scope:
-            self._loop = trio.lowlevel.current_trio_token(), scope
-            self._ready.set()
-            await self._server.serve()
+        super().__init__("control", HttpServer("control", address, self._answer, manners))
 
     # --- one request
 

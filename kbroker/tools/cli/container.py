@@ -24,6 +24,7 @@ from kbroker.errors import FatalError
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
 from kbroker.tools.cli.kafka_opts import with_java_options
+from kbroker.tools.cli.log_output import name_logs, set_up_logging
 from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
     check_left_cores,
@@ -32,7 +33,7 @@ from kbroker.tools.cli.node_per_core import (
     own_properties,
     run_machine,
 )
-from kbroker.tools.cli.start import add_overrides, name_logs, parse_overrides, serve, set_up_logging
+from kbroker.tools.cli.start import add_overrides, parse_overrides, serve
 
 MOUNTED_CONFIG: Final = Path("/mnt/shared/config/server.properties")
 SECRETS: Final = Path("/etc/kafka/secrets")

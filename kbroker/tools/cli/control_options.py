@@ -63,9 +63,9 @@ class ControlOptions(NamedTuple):
     def of(cls, arguments: argparse.Namespace) -> ControlOptions:
         """Judge them. ``UsageError`` or ``FatalError`` says what is wrong."""
         is_controlled(arguments)
-        address = None if arguments.control is None else _address(arguments.control)
-        token = None if arguments.control_token_file is None else _token(arguments.control_token_file)
-        if address is not None and token is None and not _is_loopback(address[0]):
+        address = None if arguments.control is None else address_of("--control", arguments.control, DEFAULT_PORT)
+        token = None if arguments.control_token_file is None else token_in(arguments.control_token_file)
+        if address is not None and token is None and not is_loopback(address[0]):
             raise UsageError(
                 f"--control {arguments.control}: beyond the loopback interface it needs --control-token-file FILE:"
                 " whoever reaches it may delete all records"
@@ -74,15 +74,17 @@ class ControlOptions(NamedTuple):
         return cls(address, token, lines)
 
 
-def _address(text: str) -> tuple[str, int]:
+def address_of(option: str, text: str, default: str) -> tuple[str, int]:
+    """The address that an option names, ``[HOST:]PORT``; ``UsageError`` has the ``default`` port as example."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"--control {text}: expected [HOST:]PORT, such as {DEFAULT_PORT}")
+        raise UsageError(f"{option} {text}: expected [HOST:]PORT, such as {default}")
     return host, int(port)
 
 
-def _token(path: Path) -> str:
+def token_in(path: Path) -> str:
+    """The token in a file. ``FatalError`` if there is none."""
     token = _read(path).strip()
     if not token or not (token.isascii() and token.isprintable()):
         raise FatalError(f"{path}: expected a token, as one line of ASCII")
@@ -98,7 +100,8 @@ def _read(path: Path) -> str:
         raise FatalError(f"{path} is not UTF-8") from None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address is for this machine alone."""
     if host == "localhost":
         return True
     try:

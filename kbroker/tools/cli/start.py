@@ -21,6 +21,7 @@ from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
+from kbroker.tools.cli.log_output import name_logs, set_up_audit_log, set_up_logging
 from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
     check_left_cores,
@@ -31,6 +32,7 @@ from kbroker.tools.cli.node_per_core import (
     run_machine,
 )
 from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.registry_beside import RegistryBeside, Target, add_registry_arguments
 
 if TYPE_CHECKING:
     import trio
@@ -105,6 +107,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
     )
     add_control_arguments(parser, of_one_node=True)
+    add_registry_arguments(parser, of_one_node=True)
     parser.add_argument(
         "--until-eof",
         action="store_true",
@@ -194,7 +197,7 @@ def _http_address(text: str) -> str:
     return f"http://{host if colon else '127.0.0.1'}:{port}"
 
 
-class Beside(Protocol):
+class Beside(Target, Protocol):
     """A test that reaches into a node of its own process (``kbroker.testing``)."""
 
     @property
@@ -222,7 +225,7 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     console = _console_of(arguments) if is_first(arguments) else None
     properties = load_properties(arguments)
     if is_machine(arguments):
-        if beside is not None or is_controlled(arguments):
+        if beside is not None or is_controlled(arguments) or arguments.registry is not None:
             raise UsageError("--cores: what is done beside a node is done beside one")
         return run_machine(
             arguments, properties, format_first=partial(_format, arguments), until_eof=arguments.until_eof
@@ -233,7 +236,8 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     config = BrokerConfig.from_properties(own_properties(arguments, properties))
     if console is not None:
         console = console._replace(others=other_properties(arguments, properties))
-    for other in (console, beside):
+    registry = RegistryBeside.of(arguments)
+    for other in (console, beside, registry):
         if other is not None:
             other.check(config)
     check_left_cores(arguments, config)
@@ -244,7 +248,7 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     _format(arguments, config)
     name_logs(arguments, config)
     until_eof = arguments.until_eof or arguments.core is not None
-    return serve(config, until_eof=until_eof, beside=beside, console=console)
+    return serve(config, until_eof=until_eof, beside=beside, console=console, registry=registry)
 
 
 def _format(arguments: argparse.Namespace, config: BrokerConfig) -> None:
@@ -272,6 +276,7 @@ def serve(
     until_eof: bool = False,
     beside: Beside | None = None,
     console: ConsoleBeside | None = None,
+    registry: RegistryBeside | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code.
@@ -283,50 +288,13 @@ def serve(
     try:
         with quiet_exit():
             clock = None if beside is None else beside.trio_clock
-            trio.run(_serve, config, until_eof, beside, console, on_ready, clock=clock)
+            trio.run(_serve, config, until_eof, beside, console, registry, on_ready, clock=clock)
     except FatalError as error:
         message = without_values(str(error), config.raw.values())
         if message == str(error):
             raise
         raise type(error)(message) from None
     return 0
-
-
-def _formatter(node: str = "") -> logging.Formatter:
-    return logging.Formatter(f"%(asctime)s.%(msecs)03d %(levelname)s {node}%(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
-
-
-def name_logs(arguments: argparse.Namespace, config: BrokerConfig) -> None:
-    """Have each line of the log name the node, where it is one of several."""
-    if arguments.core is not None:
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(_formatter(f"[node {config.node_id}] "))
-
-
-def set_up_audit_log(path: Path) -> None:
-    """The authorizer's records to a file alone, which may be moved away meanwhile: a new one is made then.
-
-    ``FatalError`` if it cannot be written.
-    """
-    from logging.handlers import WatchedFileHandler
-
-    try:
-        handler = WatchedFileHandler(path, encoding="utf-8")
-    except OSError as error:
-        raise FatalError(f"cannot write the audit log {path}: {error.strerror or error}") from error
-    handler.setFormatter(_formatter())
-    audit = logging.getLogger("kbroker.authorizer")
-    audit.handlers[:] = [handler]
-    audit.propagate = False
-
-
-def set_up_logging(level: str) -> None:
-    """Records to standard error, one line each: time, level, where, text."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
 
 
 def ready_line(broker: Broker, config: BrokerConfig) -> str:
@@ -347,6 +315,7 @@ async def _serve(
     until_eof: bool,
     beside: Beside | None,
     console: ConsoleBeside | None,
+    registry: RegistryBeside | None,
     on_ready: Callable[[], None],
 ) -> None:
     import trio
@@ -376,6 +345,8 @@ async def _serve(
             gc.freeze()
             collector.freeze_survivors()
             _collect()
+            if registry is not None:
+                await nursery.start(registry.run, broker, beside)
             print(ready_line(broker, config), flush=True)
             on_ready()
             if console is not None:

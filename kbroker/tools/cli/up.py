@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ from kbroker.tools.cli.common import not_negative, positive, refuse_without_cons
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.data_owners import is_cluster
 from kbroker.tools.cli.node_per_core import core_count
+from kbroker.tools.cli.registry_beside import RegistryBeside, add_registry_arguments
 from kbroker.tools.cli.start import add_overrides, await_end_of_input, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
 
@@ -115,6 +116,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help="let kbroker watch show requests and answers: port of the first node's explorer (9292), 0 for free ones",
     )
     add_control_arguments(parser)
+    add_registry_arguments(parser)
     parser.add_argument(
         "--until-eof",
         action="store_true",
@@ -142,13 +144,15 @@ def run(arguments: argparse.Namespace) -> int:
         plans = with_explorers(plans, arguments.explorer)
     if arguments.console is not None:
         refuse_without_console_packages()
+    registry = RegistryBeside.of(arguments)
     prepare(plans, secure)
     import trio
 
     supervisor = Supervisor(
         plans, restart=arguments.restart, secure=secure, console_port=arguments.console, until_eof=arguments.until_eof
     )
-    with quiet_exit():
+    admin = None if secure is None else secure.admin()
+    with quiet_exit(), nullcontext() if registry is None else registry.serving(supervisor.bootstrap, admin):
         trio.run(supervisor.run)
     return 1 if supervisor.failed else 0
 

@@ -1,0 +1,234 @@
+"""Schemas of the three kinds, parsed: what they mean whatever their text looks like, and what is wrong with them.
+
+Avro is parsed by fastavro, Protobuf by Google's package (a text by its compiler, ``grpcio-tools``), JSON Schema by
+jsonschema. The packages are imported when the first schema of their kind comes.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NoReturn
+
+from kbroker.client.schemas.registry import AVRO, JSON, PROTOBUF
+from kbroker.client.schemas.wire_format import UndecodableRecord
+from kbroker.registry.avro_compatibility import AvroSchema, kind_of
+from kbroker.value_types import NamedTuple
+
+KINDS: Final = (AVRO, JSON, PROTOBUF)
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+_COMPILE_SECONDS: Final = 60.0
+
+
+class InvalidSchema(Exception):
+    """A schema is none; the text says why in one line."""
+
+
+class Parsed(NamedTuple):
+    """A schema. ``canonical`` is the same for texts that mean the same; ``text`` is what is kept."""
+
+    text: str
+    canonical: str
+    avro: AvroSchema | None = None
+    serialized: str | None = None
+    """A Protobuf file's descriptor in base64."""
+
+
+def parse(kind: str, text: str, references: Sequence[tuple[str, str]] = ()) -> Parsed:
+    """A schema by its text, and the names and texts of schemas it refers to, each after those that it needs itself.
+
+    :class:`InvalidSchema` says what is wrong with it, or that a package is missing.
+    """
+    if kind not in KINDS:
+        raise InvalidSchema(f"there is no schema type {kind}; there are {', '.join(KINDS)}")
+    try:
+        return _PARSERS[kind](text, references)
+    except InvalidSchema:
+        raise
+    except KeyError as error:
+        raise InvalidSchema(f"{error} is missing") from None
+    except RecursionError:
+        raise InvalidSchema("it is nested too deep") from None
+    except Exception as error:  # libraries have errors of their own, and let others through
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidSchema(" ".join(lines[0].split())[:500]) from None
+
+
+def _package(kind: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        text = f"{kind} needs the package of {module}: pip install 'kbroker[registry]'"
+        raise InvalidSchema(text) from None
+
+
+def _json(text: str) -> Any:
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no number of JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def _compact(document: Any, *, ordered: bool = False) -> str:
+    return json.dumps(document, separators=(",", ":"), sort_keys=ordered, ensure_ascii=False)
+
+
+# --- Avro
+
+
+def _avro(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
+    fastavro = _package("Avro", "fastavro")
+    names: dict[str, Any] = {}
+    for _, reference in references:
+        fastavro.parse_schema(_json(reference), names)
+    document = _json(text)
+    parsed = AvroSchema(_without_marks(fastavro.parse_schema(document, names)), names)
+    for problem in _avro_problems(parsed, parsed.schema):
+        raise InvalidSchema(problem)
+    return Parsed(_compact(document), _compact(_plain(parsed.schema), ordered=True), parsed)
+
+
+def _without_marks(schema: Any) -> Any:
+    return {key: each for key, each in schema.items() if key[:2] != "__"} if isinstance(schema, dict) else schema
+
+
+def _plain(schema: Any) -> Any:
+    """A type with ``{"type": "int"}`` as ``"int"``, at all depths; defaults and properties of its own stay."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if set(schema) == {"type"}:
+        return _plain(schema["type"])
+    changed = {key: _plain(schema[key]) for key in ("type", "items", "values") if key in schema}
+    if "fields" in schema:
+        changed["fields"] = [{**each, "type": _plain(each["type"])} for each in schema["fields"]]
+    return {**schema, **changed}
+
+
+def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
+    """What fastavro lets through."""
+    if isinstance(schema, list):
+        kinds = []
+        for branch in schema:
+            resolved = parsed.resolved(branch)
+            kind = kind_of(resolved)
+            if kind == "union":
+                yield "a union holds a union"
+            kinds.append(resolved["name"] if kind in ("record", "error", "enum", "fixed") else kind)
+            yield from _avro_problems(parsed, branch)
+        if len(set(kinds)) < len(kinds):
+            yield "a union holds a type twice"
+    elif isinstance(schema, dict):
+        if "name" in schema and not _NAME.fullmatch(str(schema["name"])):
+            yield f"{schema['name']!r} is no name"
+        if schema["type"] == "fixed" and not (type(schema["size"]) is int and schema["size"] >= 0):
+            yield f"{schema['size']!r} is no size"
+        fields = schema.get("fields", ())
+        names = [each["name"] for each in fields]
+        if len(set(names)) < len(names):
+            yield f"{schema['name']} has a field twice"
+        yield from (f"{name!r} is no name" for name in names if not _NAME.fullmatch(name) or "." in name)
+        for inner in (*(each["type"] for each in fields), schema.get("items"), schema.get("values")):
+            yield from _avro_problems(parsed, inner)
+        if not isinstance(schema["type"], str):
+            yield from _avro_problems(parsed, schema["type"])
+
+
+# --- JSON Schema
+
+
+def _json_schema(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
+    validators = _package("JSON Schema", "jsonschema.validators")
+    referencing = _package("JSON Schema", "referencing")
+    draft7 = _package("JSON Schema", "referencing.jsonschema").DRAFT7
+    document = _json(text)
+    validators.validator_for(document, default=validators.Draft7Validator).check_schema(document)
+    resources = [
+        (name, referencing.Resource.from_contents(_json(each), default_specification=draft7))
+        for name, each in references
+    ]
+    root = referencing.Resource.from_contents(document, default_specification=draft7)
+    known = _package("JSON Schema", "jsonschema_specifications").REGISTRY
+    _resolve(root, known.with_resources(resources).resolver_with_root(root))
+    return Parsed(_compact(document), _compact(document, ordered=True))
+
+
+def _resolve(resource: Any, resolver: Any) -> None:
+    """Look up all that a schema names by ``$ref``."""
+    if isinstance(resource.contents, dict) and isinstance(resource.contents.get("$ref"), str):
+        resolver.lookup(resource.contents["$ref"])
+    for inner in resource.subresources():
+        _resolve(inner, resolver.in_subresource(inner))
+
+
+# --- Protobuf
+
+
+def _protobuf(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
+    """By a text, or by the descriptor of a file in base64, which some serializers register."""
+    from kbroker.client.schemas.protobuf import compile_protobuf
+
+    _package("Protobuf", "google.protobuf")
+    needed: list[tuple[str, str]] = []
+    for name, reference in references:
+        needed.append((name, _serialized(name, reference, tuple(needed))))
+    serialized = _serialized("default.proto", text, tuple(needed))
+    try:
+        compile_protobuf(serialized, needed)
+    except UndecodableRecord as error:
+        raise InvalidSchema(str(error)) from None
+    return Parsed(text, serialized, None, serialized)
+
+
+def _serialized(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> str:
+    """The descriptor of a file in base64, without the name of the file."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError:
+        content = _compiled(name, text, needed)
+    file = FileDescriptorProto.FromString(content)
+    file.ClearField("name")
+    return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
+
+
+@lru_cache(maxsize=256)
+def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> bytes:
+    """A file compiled by protoc, in a process of its own: what is wrong with it is on standard error."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    _package("A Protobuf schema as text", "grpc_tools.protoc")
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise InvalidSchema(f"{name} is no name of a file that is imported")
+    files = FileDescriptorSet()
+    for place, descriptor in needed:
+        file = FileDescriptorProto.FromString(base64.b64decode(descriptor))
+        file.name = place
+        files.file.append(file)
+    with tempfile.TemporaryDirectory(prefix="kbroker-protobuf-") as directory:
+        home = Path(directory)
+        (home / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / "in" / path).write_text(text, "utf-8")
+        (home / "needed").write_bytes(files.SerializeToString())
+        command = [sys.executable, "-m", "grpc_tools.protoc", "-Iin", "--descriptor_set_in=needed"]
+        command += ["--descriptor_set_out=out", name]
+        done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
+        if done.returncode:
+            raise InvalidSchema(" ".join(done.stderr.split())[:500])
+        compiled: bytes = FileDescriptorSet.FromString((home / "out").read_bytes()).file[-1].SerializeToString()
+        return compiled
+
+
+_PARSERS: Final = {AVRO: _avro, JSON: _json_schema, PROTOBUF: _protobuf}
