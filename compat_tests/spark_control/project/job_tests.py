@@ -1,6 +1,7 @@
 import pytest
 from job import copy_large_orders
 from kafka import KafkaProducer
+
 from kbroker.testing import running_broker
 from kbroker.testing.seen import NotInTime
 from kbroker.testing.spark import spark_session
