@@ -283,15 +283,13 @@ public final class Kbroker
     }
 
     private synchronized void enter() {
-        if (users == 0) {
+        if (users++ == 0) {
             start();
         }
-        users++;
     }
 
     private synchronized void leave() {
-        users--;
-        if (users == 0) {
+        if (--users == 0) {
             close();
         }
     }
