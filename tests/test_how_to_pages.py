@@ -18,7 +18,15 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs" / "how_to").glob("*.md"))
+TESTED = {
+    "go": "go_control/*.go",
+    "java": "java_control/**/*.java",
+    "js": "node_control/*.mjs",
+    "python": "spark_control/project/*.py",
+}
+"""Languages whose blocks are lines of files of compat_tests that have tests of their own; Python's on Spark's page."""
 STEPS = re.compile(r"^<!-- (stop) -->$|^```(console|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.slow
 
@@ -43,7 +51,28 @@ def running(line: str, port: int, directory: Path, environment: Mapping[str, str
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
+def lines_of(text: str) -> str:
+    """The lines without what they are indented by."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize("language", TESTED)
+def test_blocks_of_a_language_are_lines_of_its_tested_files(language: str) -> None:
+    files = [lines_of(path.read_text("utf-8")) for path in (ROOT / "compat_tests").glob(TESTED[language])]
+    pages = [page for page in PAGES if page.stem == "test_in_spark"] if language == "python" else [*PAGES, README]
+    blocks = [
+        block
+        for page in pages
+        for block in re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+    assert blocks
+    for piece in "\n\n".join(blocks).split("\n\n"):
+        assert any(lines_of(piece).removeprefix("import ") in text for text in files), piece
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if STEPS.search(page.read_text("utf-8"))], ids=lambda page: page.stem
+)
 def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     command = tmp_path / "bin" / "kbroker"
     command.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Each block of docs/testing.md is run, as it stands, by a pytest of its own."""
+"""Each block of docs/testing.md and of the page for tests in Python is run, as it stands, by a pytest of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "testing.md").read_text("utf-8"), re.M | re.S)
+PAGES = ("testing", "how_to/test_in_python")
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / f"{page}.md").read_text("utf-8"), re.M | re.S)
 
 
 def run(text: str, directory: Path, timeout: float) -> None:
@@ -38,12 +42,13 @@ def run(text: str, directory: Path, timeout: float) -> None:
     assert f"{text.count('def test_')} passed" in told
 
 
-def test_the_blocks_without_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_without_spark(page: str, tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    run("\n\n".join(block for block in BLOCKS if "pyspark" not in block), tmp_path, 600)
+    run("\n\n".join(block for block in blocks(page) if "pyspark" not in block), tmp_path, 600)
 
 
 @pytest.mark.spark
 def test_the_blocks_with_spark(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the `spark` extra is not installed")
-    run("\n\n".join(block for block in BLOCKS if "pyspark" in block), tmp_path, 600)
+    run("\n\n".join(block for block in blocks("testing") if "pyspark" in block), tmp_path, 600)

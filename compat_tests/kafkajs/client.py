@@ -17,15 +17,15 @@ from compat_tests.line_driver import LineDriverClient
 _HERE = Path(__file__).parent
 
 
-def installed_modules() -> Path:
-    """``node_modules`` with what package.json names, installed if it changed."""
-    manifest = (_HERE / "package.json").read_bytes()
+def installed_modules(folder: Path = _HERE) -> Path:
+    """``node_modules`` with what a folder's package.json names, installed if it changed."""
+    manifest = (folder / "package.json").read_bytes()
     target = cache_dir() / "kafkajs" / hashlib.sha256(manifest).hexdigest()[:12]
     if not (target / "complete").exists():
         with locked("kafkajs"):
             target.mkdir(parents=True, exist_ok=True)
-            shutil.copy(_HERE / "package.json", target)
-            command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--omit=dev"]
+            shutil.copy(folder / "package.json", target)
+            command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
             done = subprocess.run(command, cwd=target, capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"npm install failed: {done.stderr[-2000:]}")

@@ -38,12 +38,14 @@ from kbroker.testing.parameters import (
     Error,
     Index,
     Offset,
+    Parameter,
     Patience,
     Regex,
     Seconds,
     Times,
     Topic,
     expression,
+    value_of,
 )
 from kbroker.wire.registry import ApiDescription, api_named
 
@@ -304,7 +306,9 @@ class Faults:
         The error is where the API has it: with each partition, group or resource, or at the top. With a ``topic`` or
         ``partition``, the rest of the request is served.
         """
-        found = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
+        if isinstance(code, str):
+            code = ErrorCode[value_of(Parameter("code", Error, needed=True), code)]
+        found = ErrorCode(code)
         return self._add(api, "error", found.name, match, code=found)
 
     def drop(self, api: Api | int, *, when: Literal["before", "after"] = "before", **match: Unpack[Matching]) -> Fault:

@@ -40,6 +40,7 @@ FAMILIES = "confluent_kafka java kafka_python kafkajs"
 OTHER_CLIENTS = "aiokafka cross_client kcat"
 CLUSTERS = "cluster mixed_cluster log_interchange transactions"
 WIRE = "wire_differential"
+SPARK = "spark spark_control"
 ONE_QUERY = "compat_tests/spark/test_sink.py::test_from_topic_to_topic_and_again"
 
 # Left out on the second Python: pure cores and files, which use little of it, pages, whole clusters, and what is slow.
@@ -81,9 +82,9 @@ FIRST = [
 INSTALL_313 = Step("install 3.13", ("test-py313", "ONLY=", "ARGS=--version"), 3)
 
 REST = [
-    Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} spark')}"), 30),
+    Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} {SPARK}')}"), 32),
     Step("compat, clusters", ("compat", f"ONLY={_directories(CLUSTERS)}"), 22),
-    Step("compat, Spark", ("compat", "ONLY=compat_tests/spark"), 16),
+    Step("compat, Spark", ("compat", f"ONLY={_directories(SPARK)}"), 18),
     Step("test, with Java", ("test", "ONLY=tests", "ARGS=-m 'spark or kafka'"), 5),
     Step("compat, other clients", ("compat", f"ONLY={_directories(OTHER_CLIENTS)}"), 5),
     Step(
