@@ -158,9 +158,11 @@ site: $(VENV)/.site ## Build the documentation site into out/site; a broken link
 	$(PY) -m sphinx -q -E -W --keep-going -n -b html -c docs . out/site
 	@echo "out/site/index.html"
 
-dist: $(VENV)/.dev ## Build the wheel and the source archive into dist/
+dist: $(VENV)/.dev ## Build wheel and source archive into dist/, and try them in each Python that there is (ARGS=--newest)
+	@rm -rf dist
 	$(PY) -m pip install --quiet --disable-pip-version-check build
 	$(PY) -m build
+	$(PY) -m tests.gate.dist $(ARGS)
 
 clean: ## Remove the environments and what was built
 	rm -rf $(VENV) build dist out .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

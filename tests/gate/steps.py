@@ -89,6 +89,7 @@ REST = [
     Step(
         "test, Python 3.13", ("test-py313", f"ARGS={_left_out_on_313()} -m 'not slow'"), 8, {"KBROKER_EXAMPLES": "25"}
     ),
+    Step("dist, the newest Python", ("dist", "ARGS=--newest"), 4),
     Step("soak", ("soak", "SEEDS=5"), 15),
     Step("damage, 2000 tries", ("damage", "ARGS=--seed 1001 --tries 2000 --jobs 2 --limit 60"), 45),
 ]
