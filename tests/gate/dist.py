@@ -1,6 +1,6 @@
-"""Installs what `make dist` has built in an empty environment of each Python of this machine, and runs README's recipes there.
+"""Installs what `make dist` has built in an empty environment of each Python, and runs README's recipes there.
 
-    python -m tests.gate.dist              each CPython from 3.11 on
+    python -m tests.gate.dist              each CPython from 3.11 on that this machine has
     python -m tests.gate.dist --newest     the newest alone
 
 The source archive is installed first: its files must be those of the wheel. A dependency without a wheel for a Python
@@ -58,7 +58,7 @@ def run(command: list[str | Path], **options: object) -> str:
 def install(python: Path, environment: Mapping[str, str], *what: str) -> list[str]:
     """Install packages, by wheels where there are any; returns the names of those that were built from source."""
     said = run([python, "-m", "pip", "install", "--prefer-binary", *what], env=environment)
-    return [name for name in re.findall(r"^Building wheels for collected packages: (.+)$", said, re.MULTILINE)]
+    return re.findall(r"^Building wheels for collected packages: (.+)$", said, re.MULTILINE)
 
 
 def check(base: str, directory: Path, wheel: Path, archive: Path) -> bool:
