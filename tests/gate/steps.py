@@ -87,7 +87,10 @@ REST = [
     Step("test, with Java", ("test", "ONLY=tests", "ARGS=-m 'spark or kafka'"), 5),
     Step("compat, other clients", ("compat", f"ONLY={_directories(OTHER_CLIENTS)}"), 5),
     Step(
-        "test, the newest Python", ("test-newest", f"ARGS={_left_out_on_second()} -m 'not slow'"), 8, {"KBROKER_EXAMPLES": "25"}
+        "test, the newest Python",
+        ("test-newest", f"ARGS={_left_out_on_second()} -m 'not slow'"),
+        8,
+        {"KBROKER_EXAMPLES": "25"},
     ),
     Step("dist, the newest Python", ("dist", "ARGS=--newest"), 4),
     Step("soak", ("soak", "SEEDS=5"), 15),
