@@ -32,7 +32,7 @@ def here(text: str, port: int) -> str:
 
 
 def variables(page: str, port: int, directory: Path) -> dict[str, str]:
-    """What a page's compose file has a container do, without the container."""
+    """The environment that a page's compose file gives a container, for a process of this machine."""
     for inside, outside in (("//:", "//127.0.0.1:"), ("kafka:9", "127.0.0.1:9"), ("/var/lib", f"{directory}/volume")):
         page = page.replace(inside, outside)
     return dict(VARIABLES.findall(here(page, port)))

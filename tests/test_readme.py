@@ -35,7 +35,7 @@ def cases() -> Iterator[Any]:
 
 def needs_spark(text: str) -> bool:
     """Whether a recipe starts a JVM with Spark, by itself or by what it imports."""
-    return "pyspark" in text or "spark_examples" in text
+    return "pyspark" in text or "spark_examples" in text or "kbroker.testing.spark" in text
 
 
 def recipes() -> Iterator[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ from kbroker import __version__
 from tests.gate.steps import ROOT
 
 CLIENTS = ("kafka-python", "confluent-kafka", "pytest")
-"""What README's recipes need besides kbroker and its extra `all`."""
+"""Packages that README's recipes need besides kbroker and its extra `all`."""
 _ABOUT = "import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])"
 _FILES = """
 import importlib.metadata

@@ -32,8 +32,8 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
 
         unknown = [name for name in config.unknown if name not in OF_AUTHORIZER]
         if unknown:
-            meant = did_you_mean(unknown, BROKER_CONFIGS)
-            log.warning("unknown properties, which have no effect: %s%s", ", ".join(unknown), meant)
+            told = ", ".join(unknown) + did_you_mean(unknown, BROKER_CONFIGS)
+            log.warning("unknown properties, which have no effect: %s", told)
         if len(unknown) < len(config.unknown):
             log.warning(
                 "authorizer.class.name is not set, so everybody may do everything; without effect: %s",
