@@ -35,7 +35,7 @@ def test_every_option_says_what_it_does(name: str) -> None:
 
 CHOOSING = ["", *(name for name, command in COMMANDS.items() if command.actions)]
 """Words after which the name of a command or an action is to come."""
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+TEXT = st.text(max_size=30)
 SOME = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
