@@ -22,7 +22,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python
 done)
 
 .DEFAULT_GOAL := help
-.PHONY: help run console test test-py313 steady gate everything soak damage check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
+.PHONY: help run console test test-newest steady gate everything soak damage check format demo bench compat compat-kafka compat-spark works-with kafka docs site dist clean
 
 help: ## Show what there is
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,12 +96,16 @@ endif
 steady: $(VENV)/.dev ## Your new and changed tests, three times beside a load
 	@$(PY) -m tests.gate.steady $(ARGS)
 
-test-py313: ## The same tests on Python 3.13, if there is one
-	@python=$$(for candidate in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python; do \
-		if "$$candidate" -c 'import sys, venv; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1; \
-		then echo "$$candidate"; break; fi; done); \
-	if [ -z "$$python" ]; then echo "skipped: no Python 3.13 on this machine"; \
-	else $(MAKE) --no-print-directory test VENV=.cache/venv-3.13 PYTHON="$$python"; fi
+test-newest: ## The same tests on the newest Python that this machine has of those that kbroker is said to run on
+	@python=$$(for version in 3.14 3.13 3.12; do \
+		for candidate in python$$version $(HOME)/.pyenv/versions/$$version*/bin/python; do \
+			if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' $$version \
+				>/dev/null 2>&1; then echo "$$candidate"; exit; fi; \
+		done; \
+	done); \
+	if [ -z "$$python" ]; then echo "skipped: no Python 3.12 or newer on this machine"; \
+	else $(MAKE) --no-print-directory test PYTHON="$$python" \
+		VENV=.cache/venv-$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); fi
 
 gate: $(VENV)/.dev ## What a change must pass, as .ci/run does; what failed is run again, alone (ARGS='--only nodes')
 	$(PY) -m tests.gate first $(ARGS)
@@ -158,9 +162,11 @@ site: $(VENV)/.site ## Build the documentation site into out/site; a broken link
 	$(PY) -m sphinx -q -E -W --keep-going -n -b html -c docs . out/site
 	@echo "out/site/index.html"
 
-dist: $(VENV)/.dev ## Build the wheel and the source archive into dist/
+dist: $(VENV)/.dev ## Build wheel and source archive into dist/, and try them in each Python that there is (ARGS=--newest)
+	@rm -rf dist
 	$(PY) -m pip install --quiet --disable-pip-version-check build
 	$(PY) -m build
+	$(PY) -m tests.gate.dist $(ARGS)
 
 clean: ## Remove the environments and what was built
 	rm -rf $(VENV) build dist out .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

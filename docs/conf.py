@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 project = "kbroker"
 release = re.findall(r'__version__ = "(.+)"', (ROOT / "kbroker" / "version.py").read_text("utf-8"))[0]
 extensions = ["myst_parser"]
-root_doc = "README"
+root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**.md",
@@ -42,6 +42,7 @@ html_copy_source = False
 
 SECTIONS = {
     "Use": [
+        "README",
         "docs/how_to/README",
         "docs/commands",
         "docs/configuration",
@@ -85,20 +86,26 @@ BELOW = {
 def menu() -> dict[str, list[str]]:
     """The pages of each section: those above, and in the first one all others that lie in docs/ itself."""
     known = {page for pages in SECTIONS.values() for page in pages}
-    others = sorted({f"docs/{path.stem}" for path in (ROOT / "docs").glob("*.md")} - known)
+    others = sorted({f"docs/{path.stem}" for path in (ROOT / "docs").glob("*.md")} - known - {root_doc})
     return {caption: pages + (others if caption == "Use" else []) for caption, pages in SECTIONS.items()}
 
 
 def toctree(caption: str, pages: list[str]) -> str:
     """A hidden table of contents, which only the menu shows."""
     title = [f":caption: {caption}"] if caption else []
-    return "\n".join(["", "```{toctree}", ":hidden:", ":glob:", *title, "", *(f"/{page}" for page in pages), "```", ""])
+    return "\n".join(["", "```{toctree}", ":hidden:", ":glob:", *title, "", *map(entry, pages), "```", ""])
+
+
+def entry(page: str) -> str:
+    """A line of a table of contents: README has the title of the front page, and gets another."""
+    return "First steps </README>" if page == "README" else f"/{page}"
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """Add the menu to pages as they are read: a code host would show it as a block of code."""
     del app
     if name == root_doc:
+        source[0] = f"---\nhide-toc: true\n---\n{source[0]}"
         for caption, pages in menu().items():
             source[0] += toctree(caption, pages)
     elif name in BELOW and any(ROOT.glob(f"{BELOW[name]}.md")):

@@ -258,6 +258,13 @@ def dashboard() -> str:
     return render()
 
 
+def terminal(name: str) -> Callable[[], str]:
+    """A picture of the site's front page."""
+    from docs.front_pictures import picture
+
+    return lambda: picture(name)
+
+
 def _first_sentence(text: str) -> str:
     """Of a docstring, as it stands in a cell of a table."""
     paragraph = " ".join(text.split("\n\n")[0].split())
@@ -278,6 +285,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "works_with.md": works_with,
     "security/permissions.md": permissions,
     "architecture/where.md": where,
+    "static/front/test.svg": terminal("test"),
+    "static/front/run.svg": terminal("run"),
 }
 
 

@@ -31,11 +31,26 @@ STEPS = re.compile(r"^<!-- (stop) -->$|^```(console|sh)\n(.*?)^```$", re.MULTILI
 pytestmark = pytest.mark.slow
 
 
+VARIABLES = re.compile(r'^ +(KAFKA_[A-Z_]+|CLUSTER_ID): "?(.*?)"?$', re.MULTILINE)
+
+
+def here(text: str, port: int) -> str:
+    """The text with the test's ports in place of 9092 and those after it."""
+    return re.sub(r"(127\.0\.0\.1:)909([2-7])\b", lambda match: f"{match[1]}{port + int(match[2]) - 2}", text)
+
+
+def variables(page: str, port: int, directory: Path) -> dict[str, str]:
+    """The environment that a page's compose file gives a container, for a process of this machine."""
+    for inside, outside in (("//:", "//127.0.0.1:"), ("kafka:9", "127.0.0.1:9"), ("/var/lib", f"{directory}/volume")):
+        page = page.replace(inside, outside)
+    return dict(VARIABLES.findall(here(page, port)))
+
+
 @contextmanager
 def running(line: str, port: int, directory: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """The command of another terminal, until it is to stop."""
-    words = [sys.executable, "-m", *shlex.split(line)]
-    if not {"-c", "--port"} & set(words):  # a file has the ports of the cluster that it is of
+    words = [sys.executable, "-m", *shlex.split(line.replace("docker compose up kafka", "kbroker container"))]
+    if not {"-c", "container", "--port"} & {*words}:  # a file has the ports of the cluster that it is of
         words += ["--port", str(port)]
     for option in ("--explorer", "--control"):
         if option in words:
@@ -86,26 +101,28 @@ def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
         "EXPLORER": str(explorer),
         "CONTROL": str(control),
     }
+    text = page.read_text("utf-8")
     count = 0
     with ExitStack() as terminals:
-        for stop, language, written in STEPS.findall(page.read_text("utf-8")):
-            block = written.replace("127.0.0.1:9092", f"127.0.0.1:{port}").replace("9192", str(door))
+        for stop, language, written in STEPS.findall(text):
+            block = here(written, port).replace("9192", str(door))
             if stop:
                 terminals.close()
             elif language == "console":
-                terminals.enter_context(running(block, port, tmp_path, environment))
+                more = variables(text, port, tmp_path) if block.startswith("docker") else {}
+                terminals.enter_context(running(block, port, tmp_path, environment | more))
             else:
-                text = block.replace("127.0.0.1:9494", f"127.0.0.1:{control}")
-                text = text.replace("kbroker watch", f"kbroker watch -b 127.0.0.1:{explorer}")
+                block = block.replace("127.0.0.1:9494", f"127.0.0.1:{control}")
+                block = block.replace("kbroker watch", f"kbroker watch -b 127.0.0.1:{explorer}")
                 done = subprocess.run(
-                    ["sh", "-eu", "-c", text],
+                    ["sh", "-eu", "-c", block],
                     cwd=tmp_path,
                     env=environment,
                     capture_output=True,
                     text=True,
                     timeout=2 * LONG,
                 )
-                assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+                assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
                 count += 1
     assert count
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -326,3 +327,37 @@ def test_unchanged_while_nodes_are_killed(composed: Compose, suite: str, tmp_pat
     assert last.code == 0, "\n".join(each.read_text(errors="replace")[-6000:] for each in {first.output, last.output})
     unexplained = [each for each in first.failures if not reaper.was_missing(*first.span(each.test))]
     assert not unexplained, f"failed while all nodes were there: {unexplained}"
+
+
+def test_the_compose_file_of_the_page_serves_the_host(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """`docs/how_to/my_own_compose_file.md`, as a reader has it: its file, and its commands beside the container."""
+    if not request.config.getoption("--containers"):
+        pytest.skip("only with --containers")
+    engine, compose = engine_here()
+    [port] = free_ports(1)
+    text = (ROOT / "docs" / "how_to" / "my_own_compose_file.md").read_text("utf-8").replace("1:9092", f"1:{port}")
+    blocks = dict(re.findall(r"^```(yaml|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    (tmp_path / "compose.yaml").write_text(blocks["yaml"])
+    (tmp_path / "kbroker").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
+    (tmp_path / "kbroker").chmod(0o755)
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "KBROKER_BOOTSTRAP": f"127.0.0.1:{port}",
+    }
+
+    def run(*words: str) -> str:
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=2 * LONG)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    network = ["--network=host"] if engine == "podman" else []
+    run(engine, "build", "-t", "kbroker", *network, str(ROOT))
+    project = [*compose, "-p", f"kbrokerpage{uuid.uuid4().hex[:6]}"]
+    try:
+        run(*project, "up", "-d", "kafka")
+        healthy = "until kbroker cluster health; do sleep 1; done"
+        run("timeout", str(int(LONG)), "sh", "-c", healthy)
+        assert run("sh", "-eu", "-c", blocks["sh"]).endswith("two pizzas\n")
+    finally:
+        run(*project, "down", "-v")

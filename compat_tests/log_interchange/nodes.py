@@ -15,6 +15,8 @@ from compat_tests.apache_kafka import ApacheKafka
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.patience import LONG
 
+ROOT = Path(__file__).resolve().parents[2]
+
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "5",
@@ -131,10 +133,10 @@ def apache_complaints(log: str) -> list[str]:
 
 
 class Kbroker:
-    """kbroker, by its command, in a place."""
+    """kbroker, by its command, in a place; `code` is the directory of its package."""
 
-    def __init__(self, place: Place, properties: Mapping[str, str] | None = None) -> None:
-        self._place = place
+    def __init__(self, place: Place, properties: Mapping[str, str] | None = None, code: Path = ROOT) -> None:
+        self._place, self._code = place, code
         self._properties = properties or {}
         self._log = place.directory / "kbroker.log"
         self._process: subprocess.Popen[str] | None = None
@@ -151,7 +153,6 @@ class Kbroker:
         command = [sys.executable, "-m", "kbroker", "start"]
         for name, value in settings.items():
             command += ["-o", f"{name}={value}"]
-        root = str(Path(__file__).resolve().parent.parent.parent)
         with open(self._log, "wb") as errors:
             self._process = subprocess.Popen(
                 command,
@@ -160,7 +161,7 @@ class Kbroker:
                 stderr=errors,
                 text=True,
                 cwd=place.directory,
-                env={**os.environ, "PYTHONPATH": root},
+                env={**os.environ, "PYTHONPATH": str(self._code)},
             )
         assert self._process.stdout is not None
         watchdog = threading.Timer(300, self._process.kill)

@@ -16,6 +16,7 @@ from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafka, random_uuid
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.patience import LONG
 
+ROOT = Path(__file__).resolve().parents[2]
 COMBINED = "broker,controller"
 BROKER = "broker"
 
@@ -188,8 +189,13 @@ class KbrokerNode:
         votes: bool = False,
         properties: Mapping[str, str] = NO_PROPERTIES,
         release: str = "",
+        code: Path = ROOT,
     ) -> None:
-        """``release`` is the one whose features a new cluster begins with; the latest by default."""
+        """``release`` is the one whose features a new cluster begins with; the latest by default.
+
+        ``code`` is the directory of the package that runs, from the next start on.
+        """
+        self.code = code
         self.node_id, self.directory = node_id, directory
         self.port, self.controller_port = free_ports(2)
         self.cluster_id = join.cluster_id if join else random_uuid()
@@ -200,8 +206,7 @@ class KbrokerNode:
         self._process: subprocess.Popen[str] | None = None
 
     def _command(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
-        root = str(Path(__file__).resolve().parent.parent.parent)
-        return [sys.executable, "-m", "kbroker", *arguments], {**os.environ, "PYTHONPATH": root}
+        return [sys.executable, "-m", "kbroker", *arguments], {**os.environ, "PYTHONPATH": str(self.code)}
 
     def _format(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

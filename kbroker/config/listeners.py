@@ -74,7 +74,11 @@ def parse_listeners(property_name: str, entries: Iterable[str], protocols: Mappi
         if match is None:
             raise FatalError(f"{property_name}: {entry!r} is not of the form NAME://host:port")
         name, host, port = match[1].strip().upper(), match[2], int(match[3])
-        if not name or not -1 <= port <= 65535:
+        if port > 65535:
+            raise FatalError(
+                f"{property_name}: {port} in {entry!r} is no port: give one from 0 (any free one) to 65535"
+            )
+        if not name or port < -1:
             raise FatalError(f"{property_name}: {entry!r} is not of the form NAME://host:port")
         if name not in protocols:
             raise FatalError(

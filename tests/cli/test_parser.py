@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
 
 from kbroker.tools.cli import COMMANDS, build_parser, main
 from kbroker.tools.cli.parser import all_parsers, parser_of
@@ -30,6 +32,43 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 @with_each(EVERY)
 def test_every_option_says_what_it_does(name: str) -> None:
     assert [action.dest for action in EVERY[name]._actions if not action.help] == []
+
+
+CHOOSING = ["", *(name for name, command in COMMANDS.items() if command.actions)]
+"""Words after which the name of a command or an action is to come."""
+TEXT = st.text(max_size=30)
+SOME = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@SOME
+@given(before=st.sampled_from(CHOOSING), word=TEXT.filter(lambda word: not word.startswith("-")))
+@example(before="", word="two\nlines")
+def test_a_wrong_word_is_answered_in_three_lines_at_most(
+    before: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*before.split(), word]
+    assume(" ".join(words) not in EVERY and word not in COMMANDS)
+    is_refused(words, capsys)
+
+
+@SOME
+@given(name=st.sampled_from(sorted(EVERY)), rest=st.lists(TEXT, max_size=3), word=TEXT.filter(bool))
+@example(name="topic list", rest=[], word="two\nlines")
+def test_a_wrong_option_is_answered_in_three_lines_at_most(
+    name: str, rest: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assume(f"--{word}".partition("=")[0] not in EVERY[name]._option_string_actions)
+    is_refused([*name.split(), f"--{word}", *(each.lstrip("-") for each in rest)], capsys)
+
+
+def is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing but a line or three says what is wrong; 80 columns wide each, but for the word itself."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    captured = capsys.readouterr()
+    assert ended.value.code == 2 and captured.out == "" and captured.err.startswith("kbroker")
+    assert captured.err.count("\n") == 1 and "\r" not in captured.err
+    assert len(captured.err) <= 3 * 80 + sum(len(repr(word)) for word in words)
 
 
 @pytest.mark.parametrize("words", [[], ["topic"], ["group"], ["config"], ["cluster"]])

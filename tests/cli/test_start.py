@@ -369,11 +369,12 @@ def test_what_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> Non
         "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,com.example.Reporter",
         "unstable.feature.versions.enable": "true",
         "my.own.setting": "x",
+        "nmu.partitions": "3",
     }
     with caplog.at_level(logging.WARNING, "kbroker"):
         warn_about(BrokerConfig.from_properties(properties | given))
     assert [record.getMessage() for record in caplog.records] == [
-        "unknown properties, which have no effect: my.own.setting",
+        "unknown properties, which have no effect: my.own.setting, nmu.partitions: did you mean num.partitions?",
         "kbroker loads no Java classes: properties without effect: listener.name.plaintext.sasl.login.class",
         "kbroker's TLS is OpenSSL's, and there is no JVM: properties without effect: ssl.provider",
         "no level of a feature is unstable in kbroker: properties without effect: unstable.feature.versions.enable",

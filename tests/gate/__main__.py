@@ -25,7 +25,7 @@ from datetime import date
 from pathlib import Path
 
 from tests.gate.cases import MOST_FAILURES, Case, failed, read_cases, skips, unsteady
-from tests.gate.steps import FIRST, INSTALL_313, INSTALLS, REST, ROOT, Step, part_of
+from tests.gate.steps import FIRST, INSTALL_SECOND, INSTALLS, REST, ROOT, Step, part_of
 
 ROWS = 3
 """Steps that run at a time: tests of nodes, of clients and of clusters wait most of their time."""
@@ -182,7 +182,7 @@ def steps_of(tier: str, part: str) -> tuple[list[Step], list[Step]]:
     if tier == "first":
         return INSTALLS, FIRST
     number, count = (int(word) for word in part.split("/"))
-    return [*INSTALLS, INSTALL_313], part_of([*FIRST, *REST], number, count)
+    return [*INSTALLS, INSTALL_SECOND], part_of([*FIRST, *REST], number, count)
 
 
 def main() -> int:

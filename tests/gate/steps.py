@@ -45,22 +45,22 @@ ONE_QUERY = "compat_tests/spark/test_sink.py::test_from_topic_to_topic_and_again
 
 # Left out on the second Python: pure cores and files, which use little of it, pages, whole clusters, and what is slow.
 # Most properties have a quarter of their examples there: the interpreter is another one, the rules are the same.
-NOT_ON_313 = """
+NOT_ON_SECOND = """
     console sim groups raft_metadata transactions replication share_partitions share_coordinator handlers log doctor top
     diagnosis explorer records_io schemas telemetry security spark_examples benchmarks gate test_readme.py test_*page.py
     test_operations.py test_docs.py test_links.py test_kips.py test_testing*.py cli/test_completion.py
     cli/test_no_secret_is_told.py cli/test_record_files.py cli/test_up.py
 """
-NODES_ON_313 = """
+NODES_ON_SECOND = """
     clients_smoke connection forwarded_requests http_server large_fetches listener log_opening observed_requests peer
     reply_queue sasl tls tls_stream watched_connections work_queue
 """
 
 
-def _left_out_on_313() -> str:
+def _left_out_on_second() -> str:
     tests = ROOT / "tests"
-    kept = {f"test_{name}.py" for name in NODES_ON_313.split()}
-    paths = [path for pattern in NOT_ON_313.split() for path in tests.glob(pattern)]
+    kept = {f"test_{name}.py" for name in NODES_ON_SECOND.split()}
+    paths = [path for pattern in NOT_ON_SECOND.split() for path in tests.glob(pattern)]
     paths += [path for path in tests.glob("node/test_*.py") if path.name not in kept]
     return " ".join(f"--ignore={path.relative_to(ROOT)}" for path in sorted(paths))
 
@@ -79,7 +79,7 @@ FIRST = [
 ]
 """The steps of `.ci/run`, the longest first, so that all end together."""
 
-INSTALL_313 = Step("install 3.13", ("test-py313", "ONLY=", "ARGS=--version"), 3)
+INSTALL_SECOND = Step("install the second Python", ("test-newest", "ONLY=", "ARGS=--version"), 3)
 
 REST = [
     Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} {SPARK}')}"), 32),
@@ -88,8 +88,12 @@ REST = [
     Step("test, with Java", ("test", "ONLY=tests", "ARGS=-m 'spark or kafka'"), 5),
     Step("compat, other clients", ("compat", f"ONLY={_directories(OTHER_CLIENTS)}"), 5),
     Step(
-        "test, Python 3.13", ("test-py313", f"ARGS={_left_out_on_313()} -m 'not slow'"), 8, {"KBROKER_EXAMPLES": "25"}
+        "test, the newest Python",
+        ("test-newest", f"ARGS={_left_out_on_second()} -m 'not slow'"),
+        8,
+        {"KBROKER_EXAMPLES": "25"},
     ),
+    Step("dist, the newest Python", ("dist", "ARGS=--newest"), 4),
     Step("soak", ("soak", "SEEDS=5"), 15),
     Step("damage, 2000 tries", ("damage", "ARGS=--seed 1001 --tries 2000 --jobs 2 --limit 60"), 45),
 ]

@@ -6,7 +6,8 @@ import logging
 import re
 from collections.abc import Container
 
-from kbroker.config import BrokerConfig
+from kbroker.config import BROKER_CONFIGS, BrokerConfig
+from kbroker.tools.cli.parser import did_you_mean
 
 log = logging.getLogger("kbroker")
 
@@ -31,7 +32,8 @@ def warn_about(config: BrokerConfig, *, chosen_here: Container[str] = ()) -> Non
 
         unknown = [name for name in config.unknown if name not in OF_AUTHORIZER]
         if unknown:
-            log.warning("unknown properties, which have no effect: %s", ", ".join(unknown))
+            told = ", ".join(unknown) + did_you_mean(unknown, BROKER_CONFIGS)
+            log.warning("unknown properties, which have no effect: %s", told)
         if len(unknown) < len(config.unknown):
             log.warning(
                 "authorizer.class.name is not set, so everybody may do everything; without effect: %s",

@@ -82,6 +82,7 @@ class Parser(argparse.ArgumentParser):
         if kind == "unrecognized arguments":
             options = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
             message += did_you_mean(options, self._option_string_actions)
+        message = message.replace("\r", "\\r").replace("\n", "\\n")
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(  # type: ignore[override]
