@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.testing import broker_actions
 from kbroker.testing.faults import Arguments, Fault
+from kbroker.testing.intercepted import Decision, Question
 from kbroker.testing.interception import Interceptor, Named, Rule
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class LocalHost:
         def add(node: Broker) -> None:
             if self._interceptor is None:
                 self._interceptor = Interceptor(node)
-            self._interceptor.add(_rule(fault))
+            self._interceptor.add(self._rule(fault))
             self._faults[fault.number] = fault
 
         self._broker.in_broker(add)
@@ -85,7 +87,7 @@ class LocalHost:
         if self._faults:
             self._interceptor = self._interceptor or Interceptor(node)
             for fault in list(self._faults.values()):
-                self._interceptor.add(_rule(fault))
+                self._interceptor.add(self._rule(fault))
 
     def act(self, name: str, topic: str, partition: int | None, arguments: Arguments) -> dict[int, int]:
         """Do an action of ``broker_actions`` in the broker's own thread; partition -> what it tells."""
@@ -93,14 +95,23 @@ class LocalHost:
         partitions = None if partition is None else [partition]
         return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **arguments))
 
+    def _rule(self, fault: Fault) -> Rule:
+        async def fires() -> bool:
+            return fault.fires()
 
-def _rule(fault: Fault) -> Rule:
-    async def fires() -> bool:
-        return fault.fires()
+        async def note(
+            api: str, api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
+        ) -> None:
+            fault.note(api, api_version, client_id, correlation_id, partitions, detail, node=None)
 
-    async def note(
-        api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
-    ) -> None:
-        fault.note(api_version, client_id, correlation_id, partitions, detail, node=None)
+        async def ask(asked: Question) -> None:
+            interceptor = self._interceptor
 
-    return Rule(fault.number, fault.match, fault.action, fault.parameters, fires, note)
+            def decide(decision: Decision) -> None:
+                if interceptor is not None:
+                    with suppress(RuntimeError):  # the broker has gone down, and the request with it
+                        self._broker.in_broker(lambda node: interceptor.decide(asked.number, decision))
+
+            fault.intercepted.put(asked, decide)
+
+        return Rule(fault.number, fault.match, fault.action, fault.parameters, fires, note, ask)
