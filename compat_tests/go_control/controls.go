@@ -74,7 +74,7 @@ func (c *Cluster) ControlKey(key int16, function func(kmsg.Request) (kmsg.Respon
 	if key != allKeys {
 		arguments["api"] = key
 	}
-	number, err := c.Fault("intercept", arguments)
+	number, err := c.Inject("intercept", arguments)
 	if err != nil {
 		panic(fmt.Errorf("ControlKey(%d): %w", key, err))
 	}

@@ -3,7 +3,8 @@
 //
 //	import kfake "kbroker/compat_tests/go_control"
 //
-// Not there: ListenFn and VirtualNetwork (brokers are processes), MaxVersions, ClusterID and SetFollowers.
+// Not there: ListenFn and VirtualNetwork (brokers are processes), BlackholeProduce and SyntheticFetch (records are kept),
+// MaxVersions, ClusterID, SetFollowers, and Fault, whose place is Inject's.
 package kbroker
 
 import (
@@ -220,8 +221,8 @@ func (c *Cluster) Do(method, path string, arguments, answer any) error {
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-// Fault has requests go wrong: kind is delay, hold, error, drop or stale-latest. The number is that of Undo.
-func (c *Cluster) Fault(kind string, arguments map[string]any) (number int, err error) {
+// Inject has requests go wrong: kind is delay, hold, error, drop or stale-latest. The number is that of Undo.
+func (c *Cluster) Inject(kind string, arguments map[string]any) (number int, err error) {
 	var made struct{ Number int }
 	err = c.Do("POST", "/faults/"+kind, arguments, &made)
 	return made.Number, err

@@ -31,7 +31,7 @@ func TestCluster(t *testing.T) {
 	defer client.Close()
 	must(t, client.ProduceSync(ctx, kgo.StringRecord("first")).FirstErr())
 
-	fault, err := c.Fault("error", map[string]any{"api": "Produce", "code": "POLICY_VIOLATION", "times": 1})
+	fault, err := c.Inject("error", map[string]any{"api": "Produce", "code": "POLICY_VIOLATION", "times": 1})
 	must(t, err)
 	if err := client.ProduceSync(ctx, kgo.StringRecord("refused")).FirstErr(); !errors.Is(err, kerr.PolicyViolation) {
 		t.Fatal(err)
