@@ -96,11 +96,18 @@ func FaultsFile(path string) Opt { return func(s *settings) { s.faults = path } 
 
 func newSettings(opts []Opt) (settings, error) {
 	s := settings{command: []string{"kbroker"}, brokers: 3, properties: map[string]string{
-		"auto.create.topics.enable":                    "false",
-		"num.partitions":                               "10",
-		"group.min.session.timeout.ms":                 "6000",
-		"group.max.session.timeout.ms":                 "300000",
-		"group.initial.rebalance.delay.ms":             "0",
+		"auto.create.topics.enable":        "false",
+		"num.partitions":                   "10",
+		"group.min.session.timeout.ms":     "6000",
+		"group.max.session.timeout.ms":     "300000",
+		"group.initial.rebalance.delay.ms": "0",
+		// Tests like short ones.
+		"group.consumer.min.heartbeat.interval.ms": "1",
+		"group.consumer.min.session.timeout.ms":    "1",
+		"group.share.min.heartbeat.interval.ms":    "1",
+		"group.share.min.session.timeout.ms":       "1",
+		"group.share.min.record.lock.duration.ms":  "1000",
+		// Fewer internal partitions are there sooner.
 		"offsets.topic.num.partitions":                 "4",
 		"transaction.state.log.num.partitions":         "4",
 		"share.coordinator.state.topic.num.partitions": "4",
