@@ -38,7 +38,7 @@ def started(kind: Callable[[], Server]) -> tuple[float, float]:
         while True:
             try:
                 with socket.create_connection((server.host, server.port), timeout=LIMIT_SECONDS) as connection:
-                    connection.sendall(frame(API_VERSIONS, 0, 1, b""))
+                    connection.sendall(frame(API_VERSIONS, 0, b""))
                     if len(connection.recv(4)) == 4:
                         return time.monotonic() - server.launched_at, server.resident_bytes() / 1e6
             except OSError:

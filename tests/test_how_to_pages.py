@@ -19,6 +19,8 @@ from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "how_to").glob("*.md"))
+TESTED = {"go": ("go_control", "*.go")}
+"""Languages whose blocks are lines of files that have tests of their own, in a folder of compat_tests."""
 STEPS = re.compile(r"^<!-- (stop) -->$|^```(console|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.slow
 
@@ -43,7 +45,28 @@ def running(line: str, port: int, directory: Path, environment: Mapping[str, str
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
+def lines_of(text: str) -> str:
+    """The lines without what they are indented by."""
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("language", TESTED)
+def test_blocks_of_a_language_are_lines_of_its_tested_files(language: str) -> None:
+    folder, names = TESTED[language]
+    files = [lines_of(path.read_text("utf-8")) for path in (ROOT / "compat_tests" / folder).glob(names)]
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+    assert blocks
+    for block in blocks:
+        assert any(lines_of(block).removeprefix("import ") in text for text in files), block
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if STEPS.search(page.read_text("utf-8"))], ids=lambda page: page.stem
+)
 def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
     command = tmp_path / "bin" / "kbroker"
     command.parent.mkdir()

@@ -18,11 +18,9 @@ func must(t *testing.T, err error) {
 }
 
 func TestCluster(t *testing.T) {
-	begin := time.Now()
 	c, err := NewCluster(NumBrokers(3), SeedTopics(2, "orders"))
 	must(t, err)
 	defer c.Close()
-	t.Logf("three brokers and a topic after %v", time.Since(begin))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("orders"),

@@ -100,7 +100,7 @@ def plan_cluster(
     properties: Mapping[str, str] | None = None,
     secure: SecureSetup | None = None,
 ) -> list[NodePlan]:
-    """``count`` nodes with ids from ``first_id`` on: clients at ``port`` and the ports after it, controllers at those after them.
+    """Nodes with ids from ``first_id`` on: clients at ``port`` and the ports after it, controllers at those after them.
 
     With ``cores`` each stands for a machine with so many nodes. ``port`` 0 takes free ones. ``properties`` go to every
     node, over what is chosen here. Without ``secure`` the listeners are plain.
@@ -170,9 +170,7 @@ def node_directory(data: Path, node_id: int) -> Path:
     return data / f"node-{node_id}"
 
 
-def secure_setup(
-    data: Path, count: int, *, cores: int = 1, first_id: int = 1, wanted: bool
-) -> SecureSetup | None:
+def secure_setup(data: Path, count: int, *, cores: int = 1, first_id: int = 1, wanted: bool) -> SecureSetup | None:
     """The parts of a secure cluster of ``count`` nodes, if one is ``wanted``.
 
     :class:`FatalError` if the directory is another command's, or has another kind of cluster, or one that runs.

@@ -132,7 +132,9 @@ def run(arguments: argparse.Namespace) -> int:
         code: int = importlib.import_module("kbroker.testing.control.cluster_command").run(arguments)
         return code
     data = data_of(arguments)
-    secure = secure_setup(data, arguments.nodes, cores=arguments.cores, first_id=arguments.first_node_id, wanted=arguments.secure)
+    secure = secure_setup(
+        data, arguments.nodes, cores=arguments.cores, first_id=arguments.first_node_id, wanted=arguments.secure
+    )
     plans = plan_cluster(
         arguments.nodes,
         data,
