@@ -10,6 +10,7 @@ failed. Each start is on an empty directory; Apache Kafka's, too, which is forma
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import statistics
@@ -53,14 +54,15 @@ def started(kind: Callable[[], Server]) -> tuple[float, float]:
 def measure(name: str, kind: Callable[[], Server], count: int) -> None:
     """Print the distribution of so many starts, one after the other."""
     seconds, megabytes, failures = [], [], []
-    for _ in range(count):
-        try:
-            took, size = started(kind)
-        except ServerError as error:
-            failures.append(str(error))
-        else:
-            seconds.append(took)
-            megabytes.append(size)
+    with contextlib.suppress(KeyboardInterrupt):  # what there is by then is told
+        for _ in range(count):
+            try:
+                took, size = started(kind)
+            except ServerError as error:
+                failures.append(str(error))
+            else:
+                seconds.append(took)
+                megabytes.append(size)
     if seconds:
         ordered = sorted(seconds)
         p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]

@@ -38,7 +38,7 @@ class Suite:
     left_out: dict[str, str] = field(default_factory=dict)
     """Tests that look into kfake's insides, or ask for what no broker of Kafka does, and why."""
     not_compiled: tuple[str, ...] = ()
-    """What is taken out of the files, since it names what is not there: regular expressions."""
+    """Regular expressions of what is taken out of the files: it names what is not there."""
 
 
 SUITES = [
@@ -127,7 +127,7 @@ def with_own_import(folder: Path, not_compiled: tuple[str, ...]) -> None:
 
 
 def run(folder: Path, *words: str) -> str:
-    """What a command prints, which ends well."""
+    """Returns what a command prints, which ends well."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "KBROKER_COMMAND": f"{sys.executable} -m kbroker"}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, f"{words}\n{done.stdout[-8000:]}{done.stderr[-2000:]}"

@@ -82,6 +82,7 @@ GROUP_STATES: Final = (
 """The states that groups of any type can have, and that of none."""
 
 MOST_SECONDS: Final = 1e9
+_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 Api: TypeAlias = Annotated[str, OneOf("API", _apis, numbers=_api_keys)]
 Error: TypeAlias = Annotated[str, OneOf("error", _errors, numbers=_error_numbers)]
@@ -275,7 +276,7 @@ def schema_of(kind: Any) -> Schema:
         names = {str: "string", bytes: "string", int: "integer", float: "number", bool: "boolean"}
         schema = {"type": names[kind]}
         if kind is bytes:
-            schema["contentEncoding"] = "base64"
+            schema |= {"contentEncoding": "base64", "pattern": _BASE64}
     for rule in rules:
         match rule:
             case Between(least, most):
