@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,14 @@ from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.errors import ErrorCode
 from kbroker.testing import RunningCluster, running_broker, running_cluster
 from kbroker.testing.control.server import ControlServer
+from kbroker.wire.compiler import decode, encode
 from kbroker.wire.messages.groups import ListGroupsRequest
+from kbroker.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from tests.control_client import Control, Place
 from tests.patience import LONG
 
@@ -85,6 +93,92 @@ def test_faults_of_requests(place: Place) -> None:
     place.do("DELETE", "/faults")
     writer.join()
     assert place.do("GET", "/faults")["faults"] == []
+
+
+def test_requests_wait_for_a_decision(place: Place) -> None:
+    place.create("orders")
+    fault = place.do("POST", "/faults/intercept", api="Produce", topic="orders", client_id="^shop$")
+    number = fault["number"]
+    assert place.do("POST", f"/faults/{number}/take", timeout=0) == {"requests": []}
+    told: list[object] = []
+    shop = {"client.id": "shop", "acks": "all", "enable.idempotence": False}
+    writer = threading.Thread(target=lambda: told.extend(place.write("orders", *"abcd", **shop)))
+    writer.start()
+
+    def taken() -> tuple[dict[str, Any], Any]:
+        [asked] = place.do("POST", f"/faults/{number}/take", timeout=LONG)["requests"]
+        assert (asked["api"], asked["api_key"], asked["client_id"]) == ("Produce", 0, "shop")
+        assert asked["node"] == place.target.nodes_seen[0].node or place.is_cluster
+        message, end = decode(ProduceRequest, asked["api_version"], b64decode(asked["body"]))
+        assert end == len(b64decode(asked["body"]))
+        return asked, message
+
+    def decide(asked: dict[str, Any], action: str, message: Any = None) -> None:
+        body = "" if message is None else b64encode(encode(message, asked["api_version"])).decode()
+        place.do("POST", f"/faults/{number}/decide", request=asked["number"], action=action, body=body)
+
+    asked, message = taken()
+    for action, body in (("answer", ""), ("answer", "AAAA"), ("pass", "AA=="), ("close", "AA=="), ("pass", "?")):
+        wrong = {"request": asked["number"], "action": action, "body": body}
+        assert place.ask("POST", f"/faults/{number}/decide", **wrong)[0] == 400
+    assert place.ask("POST", f"/faults/{number}/decide", request=99, action="pass")[0] == 404
+    decide(asked, "pass")
+    assert place.ask("POST", f"/faults/{number}/decide", request=asked["number"], action="pass")[0] == 404
+
+    asked, message = taken()  # b: answered by the test, and kept nowhere
+    [topic] = message.topic_data
+    answer = PartitionProduceResponse(index=0, error_code=ErrorCode.POLICY_VIOLATION, base_offset=-1)
+    answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])
+    decide(asked, "answer", ProduceResponse(responses=[answered]))
+
+    asked, message = taken()  # c: never gets there, and comes again
+    decide(asked, "close")
+    asked, message = taken()
+    decide(asked, "pass", message)
+
+    taken()  # d: nobody decides; the fault is undone
+    place.do("DELETE", f"/faults/{number}")
+    writer.join()
+    assert told == [None, "POLICY_VIOLATION", None, None]
+    assert place.do("POST", "/wait/end", topic="orders", offset=3)["offset"] == 3
+    assert place.ask("POST", f"/faults/{number}/take", timeout=0)[0] == 404
+    done = [each["detail"] for each in place.do("GET", "/injections")["injections"]]
+    assert done == ["pass", "answer", "close", "pass"]
+
+
+def test_all_requests_wait_until_who_decides_has_gone(place: Place) -> None:
+    place.create("orders")
+    number = place.do("POST", "/faults/intercept", client_id="^shop$", patience=1)["number"]
+    gone = threading.Event()
+    seen = set()
+
+    def decide() -> None:
+        while not gone.is_set():
+            for asked in place.do("POST", f"/faults/{number}/take", timeout=0.1)["requests"]:
+                seen.add(asked["api"])
+                place.do("POST", f"/faults/{number}/decide", request=asked["number"], action="pass")
+
+    decider = threading.Thread(target=decide)
+    decider.start()
+    assert place.write("orders", "a", **{"client.id": "shop"}) == [None]
+    gone.set()
+    decider.join()
+    assert {"ApiVersions", "Metadata", "Produce"} <= seen
+    assert place.write("orders", "b", "c", "d", **{"client.id": "shop"}) == [None] * 3
+    details = {each["detail"] for each in place.do("GET", "/injections")["injections"]}
+    assert "pass" in details and details <= {"pass", "pass, as nobody has decided in time"}
+    place.do("DELETE", "/faults")
+
+
+def test_a_taker_is_told_that_the_fault_is_undone(place: Place) -> None:
+    number = place.do("POST", "/faults/intercept", api="Fetch", followers=True, client_id="^nobody$")["number"]
+    ended: list[tuple[int, Any]] = []
+    taker = threading.Thread(target=lambda: ended.append(place.ask("POST", f"/faults/{number}/take", timeout=LONG)))
+    taker.start()
+    place.do("DELETE", f"/faults/{number}")
+    taker.join()
+    assert ended[0][0] == 404
+    assert place.ask("POST", "/faults/intercept", followers=True)[0] == 400
 
 
 def test_topics_are_made(place: Place) -> None:

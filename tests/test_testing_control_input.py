@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import socket
@@ -56,7 +57,7 @@ def problems_of(place: Place, method: str, path: str, body: bytes | None) -> int
         ("POST", "/faults/drop", b"{", 400),
         ("POST", "/faults/drop", b"\xff", 400),
         ("POST", "/faults/drop", b"[" * 60_000, 400),
-        ("POST", "/faults/drop", b" " * 1_000_000, 413),
+        ("POST", "/faults/drop", b" " * 10_000_000, 413),
         ("POST", "/faults/drop", b'{"api": "Fetsch"}', 400),
         ("POST", "/faults/drop", b'{"api": "BrokerHeartbeat"}', 400),
         ("POST", "/faults/drop", b'{"api": "Fetch", "when": "during"}', 400),
@@ -76,6 +77,9 @@ def problems_of(place: Place, method: str, path: str, body: bytes | None) -> int
         ("POST", "/wait/group", b'{"group": "g", "state": "Nonsense"}', 400),
         ("POST", "/wait/group", b'{"group": "\\ud800", "timeout": 0}', 400),
         ("POST", "/nodes/1/dance", None, 400),
+        ("POST", "/faults/0/take", b"{}", 404),
+        ("POST", "/faults/0/decide", b'{"request": 0, "action": "pass"}', 404),
+        ("POST", "/faults/0/decide", b'{"request": 0, "action": "answer", "body": "="}', 400),
         ("POST", "/clock/advance", b'{"seconds": "1"}', 400),
         ("POST", "/clock/advance", b'{"seconds": -1}', 400),
     ],
@@ -118,6 +122,8 @@ def allowed(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     if schema.get("format") == "regex":
         return st.sampled_from(["", "^mine$", "a|b"])
     match schema["type"]:
+        case "string" if schema.get("contentEncoding") == "base64":
+            return st.binary(max_size=20).map(lambda data: base64.b64encode(data).decode())
         case "string":
             return st.from_regex(schema["pattern"], fullmatch=True) if "pattern" in schema else st.text(max_size=20)
         case "integer":
@@ -157,7 +163,8 @@ def test_what_the_document_allows_is_understood(
             arguments["followers"] = False  # for three APIs alone
         body = json.dumps(arguments).encode()
     status, answer = one.control.raw(method.upper(), f"{path}?{urlencode(query)}" if query else path, body)
-    assert status in (200, 404, 409, 504), (operation[:2], body, answer)
+    too_busy = status == 503 and "in time" in answer["error"]  # who waits for 0 seconds gives a node one to answer
+    assert status in (200, 404, 409, 504) or too_busy, (operation[:2], body, answer)
     schema = told["responses"][str(status)]["content"]["application/json"]["schema"]
     named = document()["components"]["schemas"]
     assert conforms(answer, schema, named) if status == 200 else answer["error"], answer

@@ -1,5 +1,10 @@
 // Package kbroker starts the installed command kbroker for a Go test: a real broker, or a cluster, with the verbs of its
-// control. Names that franz-go's kfake has are kfake's.
+// control. Names that franz-go's kfake has are kfake's: a test of kfake's needs one changed import,
+//
+//	import kfake "kbroker/compat_tests/go_control"
+//
+// Not there: ListenFn and VirtualNetwork (brokers are processes), BlackholeProduce and SyntheticFetch (records are kept),
+// MaxVersions, ClusterID, SetFollowers, and Fault, whose place is Inject's.
 package kbroker
 
 import (
@@ -8,93 +13,72 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Cluster is a cluster that runs until Close, or until the test's process ends.
 type Cluster struct {
-	command *exec.Cmd
-	stdin   io.Closer
-	url     string
-	addrs   []string
-	dir     string
+	settings settings
+	command  *exec.Cmd
+	stdin    io.Closer
+	read     sync.WaitGroup
+	url      string
+	addrs    []string
+	dir      string
+	isOneOff bool
+	http     *http.Client
+	admin    *kgo.Client
+	controls controls
+	close    sync.Once
 }
-
-type settings struct {
-	command []string
-	brokers int
-	seeds   []seed
-	faults  string
-}
-
-type seed struct {
-	partitions int32
-	topics     []string
-}
-
-// Opt is an option of NewCluster.
-type Opt func(*settings)
-
-// NumBrokers sets the number of brokers, 3 unless told.
-func NumBrokers(n int) Opt { return func(s *settings) { s.brokers = n } }
-
-// SeedTopics has topics be there from the beginning; -1 leaves the number of partitions to the brokers.
-func SeedTopics(partitions int32, topics ...string) Opt {
-	return func(s *settings) { s.seeds = append(s.seeds, seed{partitions, topics}) }
-}
-
-// Command sets the words that kbroker is run by: kbroker, or KBROKER_COMMAND.
-func Command(words ...string) Opt { return func(s *settings) { s.command = words } }
-
-// FaultsFile begins with the faults of a file, a line each as of kbroker faults.
-func FaultsFile(path string) Opt { return func(s *settings) { s.faults = path } }
 
 // NewCluster starts a cluster, and returns once clients are served.
 func NewCluster(opts ...Opt) (*Cluster, error) {
-	chosen := settings{command: []string{"kbroker"}, brokers: 3}
-	if words := strings.Fields(os.Getenv("KBROKER_COMMAND")); len(words) > 0 {
-		chosen.command = words
-	}
-	for _, opt := range opts {
-		opt(&chosen)
-	}
-	dir, err := os.MkdirTemp("", "kbroker-")
+	chosen, err := newSettings(opts)
 	if err != nil {
 		return nil, err
 	}
-	words := append(append([]string{}, chosen.command[1:]...), "up", "--until-eof", "-n", strconv.Itoa(chosen.brokers),
-		"--port", "0", "--control", "0", "--data", dir)
-	if chosen.faults != "" {
-		words = append(words, "--faults", chosen.faults)
+	c := &Cluster{settings: chosen, dir: chosen.dataDir, http: &http.Client{Transport: &http.Transport{}}}
+	c.controls.begin(c)
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "kbroker-"); err != nil {
+			return nil, err
+		}
+		c.isOneOff = true
 	}
-	command := exec.Command(chosen.command[0], words...)
-	command.Stderr = os.Stderr
-	c := &Cluster{command: command, dir: dir}
 	if err := c.start(); err != nil {
 		c.Close()
 		return nil, err
 	}
-	for _, each := range chosen.seeds {
-		for _, topic := range each.topics {
-			arguments := map[string]any{}
-			if each.partitions > 0 {
-				arguments["partitions"] = each.partitions
-			}
-			if err := c.Do("POST", "/topics/"+topic+"/create", arguments, nil); err != nil {
-				c.Close()
-				return nil, err
-			}
-		}
-	}
 	return c, nil
 }
 
+// MustCluster is NewCluster, which panics on an error.
+func MustCluster(opts ...Opt) *Cluster {
+	c, err := NewCluster(opts...)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 func (c *Cluster) start() error {
+	words, err := c.settings.words(c.dir)
+	if err != nil {
+		return err
+	}
+	c.command = exec.Command(words[0], words[1:]...)
 	stdin, err := c.command.StdinPipe() // it ends with this process, however that ends
 	if err != nil {
 		return err
@@ -103,39 +87,96 @@ func (c *Cluster) start() error {
 	if err != nil {
 		return err
 	}
+	told := &log{logger: c.settings.logger}
+	c.command.Stderr = told
 	if err := c.command.Start(); err != nil {
 		return err
 	}
 	c.stdin = stdin
 	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
+	ready := ""
+	for ready == "" && lines.Scan() {
 		what, rest, _ := strings.Cut(lines.Text(), ": ")
 		switch what {
 		case "kbroker control":
 			c.url = rest
 		case "kbroker ready":
-			c.addrs = strings.Split(rest, ",")
-			go io.Copy(io.Discard, stdout)
-			return nil
+			ready = rest
 		}
 	}
-	return fmt.Errorf("kbroker has ended instead of serving: %v", c.command.Wait())
+	if ready == "" {
+		return fmt.Errorf("kbroker has ended instead of serving (%v):\n%s", c.command.Wait(), told.text())
+	}
+	c.read.Go(func() { io.Copy(io.Discard, stdout) })
+	// One broker tells the address of each listener, for clients first; a cluster tells its brokers'.
+	c.addrs = strings.FieldsFunc(ready, func(r rune) bool { return r == ',' || r == ' ' })
+	own := c.addrs
+	if c.settings.isSecure() {
+		own, c.addrs = c.addrs[1:], c.addrs[:1]
+	}
+	if c.admin, err = kgo.NewClient(kgo.SeedBrokers(own...), kgo.ClientID("kbroker.testing")); err != nil {
+		return err
+	}
+	return c.seed()
 }
 
-// ListenAddrs returns the brokers' addresses.
-func (c *Cluster) ListenAddrs() []string { return c.addrs }
+func (c *Cluster) seed() error {
+	topics := map[string]map[string]any{}
+	for _, each := range c.settings.seeds {
+		for _, topic := range each.topics {
+			topics[topic] = map[string]any{}
+			if each.partitions > 0 {
+				topics[topic]["partitions"] = each.partitions
+			}
+		}
+	}
+	for topic, arguments := range topics {
+		err := c.Do("POST", "/topics/"+topic+"/create", arguments, nil)
+		if problem, is := err.(*Problem); is && problem.Code == "TOPIC_ALREADY_EXISTS" && !c.isOneOff {
+			continue // of an earlier life
+		} else if err != nil {
+			return err
+		}
+	}
+	return c.seedSecurity()
+}
+
+// ListenAddrs returns the addresses of the brokers that run.
+func (c *Cluster) ListenAddrs() []string {
+	if c.settings.brokers == 1 {
+		return slices.Clone(c.addrs)
+	}
+	addrs := []string{}
+	for _, each := range c.nodes() {
+		if each.State == "running" {
+			addrs = append(addrs, each.Address)
+		}
+	}
+	return addrs
+}
 
 // ControlURL returns where the control is; /openapi.json there tells all verbs.
 func (c *Cluster) ControlURL() string { return c.url }
 
-// Close stops the cluster and removes its data.
+// Close stops the cluster, and removes its data unless DataDir has named their place.
 func (c *Cluster) Close() {
-	if c.stdin != nil {
-		c.command.Process.Signal(syscall.SIGTERM)
-		c.command.Wait()
-		c.stdin.Close()
-	}
-	os.RemoveAll(c.dir)
+	c.close.Do(func() {
+		c.controls.end()
+		if c.admin != nil {
+			c.admin.Close()
+		}
+		if c.stdin != nil {
+			c.command.Process.Signal(syscall.SIGTERM)
+			c.read.Wait()
+			c.command.Wait()
+			c.stdin.Close()
+		}
+		c.controls.pollers.Wait()
+		c.http.CloseIdleConnections()
+		if c.isOneOff {
+			os.RemoveAll(c.dir)
+		}
+	})
 }
 
 // Problem is an answer that is not 200.
@@ -162,7 +203,7 @@ func (c *Cluster) Do(method, path string, arguments, answer any) error {
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := c.http.Do(request)
 	if err != nil {
 		return err
 	}
@@ -180,8 +221,8 @@ func (c *Cluster) Do(method, path string, arguments, answer any) error {
 	return json.NewDecoder(response.Body).Decode(answer)
 }
 
-// Fault has requests go wrong: kind is delay, hold, error, drop or stale-latest. The number is that of Undo.
-func (c *Cluster) Fault(kind string, arguments map[string]any) (number int, err error) {
+// Inject has requests go wrong: kind is delay, hold, error, drop or stale-latest. The number is that of Undo.
+func (c *Cluster) Inject(kind string, arguments map[string]any) (number int, err error) {
 	var made struct{ Number int }
 	err = c.Do("POST", "/faults/"+kind, arguments, &made)
 	return made.Number, err
@@ -199,12 +240,40 @@ func (c *Cluster) MoveTopicPartition(topic string, partition, nodeID int32) erro
 	return c.Do("POST", "/topics/"+topic+"/move-leader", map[string]any{"partition": partition, "to": nodeID}, nil)
 }
 
-// AddNode adds a broker, and returns its id.
-func (c *Cluster) AddNode() (nodeID int32, err error) {
-	var added struct{ Node int32 }
-	err = c.Do("POST", "/nodes", nil, &added)
-	return added.Node, err
+type node struct {
+	Node           int32
+	State, Address string
 }
+
+func (c *Cluster) nodes() []node {
+	var seen struct{ Nodes []node }
+	if err := c.Do("GET", "/nodes", nil, &seen); err != nil {
+		return nil
+	}
+	return seen.Nodes
+}
+
+// AddNode adds a broker, and returns its id and port once it serves. The id is the next, or -1 for that; port 0 is a free
+// one, and there is no other choice. A cluster that is to grow begins with two brokers.
+func (c *Cluster) AddNode(nodeID int32, port int) (int32, int, error) {
+	next := int32(0)
+	for _, each := range c.nodes() {
+		next = max(next, each.Node+1)
+	}
+	if nodeID >= 0 && nodeID != next || port > 0 {
+		return 0, 0, fmt.Errorf("the next node is %d, at a free port", next)
+	}
+	var added node
+	if err := c.Do("POST", "/nodes", nil, &added); err != nil {
+		return 0, 0, err
+	}
+	_, text, _ := net.SplitHostPort(added.Address)
+	port, err := strconv.Atoi(text)
+	return added.Node, port, err
+}
+
+// RemoveNode stops a broker. Its replicas stay its own: partitions without another are not served until it starts again.
+func (c *Cluster) RemoveNode(nodeID int32) error { return c.Node(nodeID, "stop") }
 
 // Node does to a broker what an action says: stop, start, kill, pause or resume.
 func (c *Cluster) Node(nodeID int32, action string) error {
@@ -216,5 +285,13 @@ func (c *Cluster) Wait(what string, arguments map[string]any, answer any) error 
 	return c.Do("POST", "/wait/"+what, arguments, answer)
 }
 
-// Reset has everything be as at the beginning.
-func (c *Cluster) Reset() error { return c.Do("POST", "/reset", nil, nil) }
+// Advance moves the brokers' clocks ahead: retention, sessions and time-outs of a week in no time.
+func (c *Cluster) Advance(by time.Duration) error {
+	return c.Do("POST", "/clock/advance", map[string]any{"seconds": by.Seconds()}, nil)
+}
+
+// Reset has everything be as at the beginning, but for the topics of SeedTopics. Functions of Control are dropped.
+func (c *Cluster) Reset() error {
+	c.controls.clear()
+	return c.Do("POST", "/reset", nil, nil)
+}

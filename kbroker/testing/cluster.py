@@ -68,6 +68,7 @@ class RunningCluster(Accessible, Verbs):
         properties: Mapping[str, object] | None = None,
         *,
         port: int = 0,
+        first_id: int = 1,
         data_dir: str | Path | None = None,
         secure: bool = False,
     ) -> None:
@@ -77,8 +78,10 @@ class RunningCluster(Accessible, Verbs):
         given = {name: _text(name, value) for name, value in (properties or {}).items()}
         self._secure: SecureSetup | None = None
         try:
-            self._secure = secure_setup(self.data_dir, count, wanted=secure)
-            plans = plan_cluster(count, self.data_dir, port=port, properties=given, secure=self._secure)
+            self._secure = secure_setup(self.data_dir, count, first_id=first_id, wanted=secure)
+            plans = plan_cluster(
+                count, self.data_dir, port=port, first_id=first_id, properties=given, secure=self._secure
+            )
             prepare(plans, self._secure)
         except BaseException:
             self._remove_data()
@@ -92,7 +95,7 @@ class RunningCluster(Accessible, Verbs):
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """The nodes in the order of their ids: node 1 is ``nodes[0]``."""
+        """The nodes in the order of their ids, from ``first_id`` on: node 1 is ``nodes[0]`` unless told."""
         return self._nodes
 
     @property

@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kbroker.errors import FatalError
+from kbroker.testing.intercepted import Decision, Question
 from kbroker.testing.link import Link, LinkClosed, NoteArguments, Value, fault_arguments
 from kbroker.testing.seen import CannotNow, NodeAction, NodeSeen
 from kbroker.tools.cli.cluster_plan import READY, NodePlan
@@ -24,6 +26,9 @@ START_SECONDS = 180.0
 _STOP_SECONDS = 180.0
 _POLL_SECONDS = 0.02
 _OFFSET_SECONDS = 10.0
+
+_QuestionFields: TypeAlias = tuple[int, int, int, int, int, "str | None", int, str]
+"""A ``Question``, its body in base64."""
 
 
 class ClusterNode:
@@ -256,12 +261,16 @@ class ClusterNode:
             if self._tell is not None:
                 self._tell(arguments)
             return None
+        if what == "intercepted":
+            self._take_question(cast("_QuestionFields", arguments["question"]))
+            return None
         fault = self._faults_here.get(cast("int", arguments["number"]))
         if what == "fires":
             return fault is not None and fault.fires()
         if fault is not None:
             noted = cast("NoteArguments", arguments)
             fault.note(
+                noted["api"],
                 noted["api_version"],
                 noted["client_id"],
                 noted["correlation_id"],
@@ -270,6 +279,16 @@ class ClusterNode:
                 self.id,
             )
         return None
+
+    def _take_question(self, fields: _QuestionFields) -> None:
+        asked = Question(*fields[:-1], b64decode(fields[-1]))
+        fault = self._faults_here.get(asked.fault)
+        if fault is not None:  # which frees what waits, otherwise
+
+            def decide(decision: Decision) -> None:
+                self._command("decide", decision=(asked.number, decision.action, b64encode(decision.body).decode()))
+
+            fault.intercepted.put(asked, decide)
 
     def _signal(self, number: int) -> None:
         process = self._process

@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from kbroker.errors import ErrorCode
+from kbroker.testing.intercepted import INTERCEPT, InterceptedRequests
 from kbroker.testing.parameters import (
     Api,
     Chance,
@@ -65,7 +66,7 @@ class Injection:
     number: int
     """From 0, in the order in which they were done."""
     action: str
-    """"delay", "hold", "error", "drop before", "drop after", "stale latest"; "delete records" and so on."""
+    """"delay", "hold", "error", "drop before", "drop after", "stale latest", "intercept"; "expire" and so on."""
     api: str
     api_version: int
     client_id: str | None
@@ -112,7 +113,8 @@ Arguments: TypeAlias = "Mapping[str, int | str | None]"
 class Match:
     """The requests that a fault is for."""
 
-    api: ApiDescription
+    api: ApiDescription | None
+    """None: of all that clients ask."""
     topic: str | None = None
     partition: int | None = None
     client_id: re.Pattern[str] | None = None
@@ -157,6 +159,8 @@ class Fault:
         self._seen = 0
         self._fired = 0
         self._injections: list[Injection] = []
+        self.intercepted = InterceptedRequests(parameters.get("seconds", 0.0))
+        """The requests that wait, of a fault of :meth:`Faults.intercept`."""
         self._changed = threading.Condition()
 
     @property
@@ -192,13 +196,16 @@ class Fault:
         self.undo()
 
     def __str__(self) -> str:
-        return f"{self.action} {self.match.api.name}{f' {self.detail}' if self.detail else ''}"
+        api = "all" if self.match.api is None else self.match.api.name
+        return f"{self.action} {api}{f' {self.detail}' if self.detail else ''}"
 
     # Of those who see the requests.
 
     def fires(self) -> bool:
         """Whether this request, which it is for, is one of those it is to act on. Called once for each."""
         match = self.match
+        if self.action == INTERCEPT and not self.intercepted.is_kept:
+            return False
         with self._changed:
             self._seen += 1
             if match.nth is not None and self._seen != match.nth:
@@ -212,6 +219,7 @@ class Fault:
 
     def note(
         self,
+        api: str,
         api_version: int,
         client_id: str | None,
         correlation_id: int,
@@ -221,7 +229,7 @@ class Fault:
     ) -> None:
         """Remember what was done to a request."""
         injection = self._faults._note(
-            self.action, partitions, detail, self.match.api.name, api_version, client_id, correlation_id, node
+            self.action, partitions, detail, api, api_version, client_id, correlation_id, node
         )
         with self._changed:
             self._injections.append(injection)
@@ -337,6 +345,14 @@ class Faults:
             behind=behind,
         )
 
+    def intercept(self, api: Api | int | None = None, *, patience: Patience = 30.0, **match: Unpack[Matching]) -> Fault:
+        """Have these requests (without an API: all) wait until the test decides about each: see ``intercepted``.
+
+        Who is not asked for them for ``patience`` seconds has gone away: what waits so long is passed on, and what
+        comes then does not wait.
+        """
+        return self._add(api, INTERCEPT, "", match, seconds=patience)
+
     # --- records and topics
 
     def delete_records(
@@ -381,7 +397,7 @@ class Faults:
 
     def _add(
         self,
-        api: str | int,
+        api: str | int | None,
         action: str,
         detail: str,
         match: Matching,
@@ -401,6 +417,7 @@ class Faults:
 
     def _remove(self, fault: Fault) -> None:
         if self._forget(fault):
+            fault.intercepted.end()
             self._host.remove(fault)
 
     def _forget(self, fault: Fault) -> bool:
@@ -442,7 +459,7 @@ class Faults:
         return injection
 
 
-def _match(api: str | int, given: Matching, timestamp: int | None) -> tuple[Match, int]:
+def _match(api: str | int | None, given: Matching, timestamp: int | None) -> tuple[Match, int]:
     from kbroker.wire.registry import API_KEYS
 
     names = Matching.__annotations__
@@ -450,7 +467,7 @@ def _match(api: str | int, given: Matching, timestamp: int | None) -> tuple[Matc
     if unknown:
         raise TypeError(f"a fault has no {', '.join(unknown)}; it has {', '.join(sorted(names))}")
     try:
-        description = api_named(api) if isinstance(api, str) else API_KEYS[api]
+        description = api_named(api) if isinstance(api, str) else None if api is None else API_KEYS[api]
     except KeyError:
         raise ValueError(f"Kafka has no API {api!r}") from None
     client_id = given.get("client_id")
@@ -465,8 +482,8 @@ def _match(api: str | int, given: Matching, timestamp: int | None) -> tuple[Matc
         given.get("followers", False),
         timestamp,
     )
-    if match.followers and description.name not in FOLLOWERS_APIS:
-        raise ValueError(f"followers send {', '.join(FOLLOWERS_APIS)}, and no {description.name}")
+    if match.followers and (description is None or description.name not in FOLLOWERS_APIS):
+        raise ValueError(f"followers send {', '.join(FOLLOWERS_APIS)}, and nothing else")
     if not 0.0 <= match.probability <= 1.0:
         raise ValueError("a probability is between 0 and 1")
     return match, given.get("seed", 0)

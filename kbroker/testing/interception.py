@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -30,9 +31,11 @@ from kbroker.handlers.registration import BROKER, Forwarding, Registration, regi
 from kbroker.node.serving.dispatcher import answer_of
 from kbroker.runtime.later import Later
 from kbroker.testing.faults import Match, Parameters
+from kbroker.testing.intercepted import INTERCEPT, PASS, Decision, Question
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.testing.told_requests import told
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kbroker.wire.messages.metadata import MetadataRequest
@@ -58,8 +61,10 @@ class Rule:
     parameters: Parameters
     fires: Callable[[], Awaitable[bool]]
     """Whether it is to act on one more request that it is for."""
-    note: Callable[[int, str | None, int, Named, str], Awaitable[None]]
-    """Record what is done: version, client id and correlation id of the request, what it names, details."""
+    note: Callable[[str, int, str | None, int, Named, str], Awaitable[None]]
+    """Record what is done: API, version, client id and correlation id of the request, what it names, details."""
+    ask: Callable[[Question], Awaitable[None]]
+    """Hand a request over to the test, which decides about it (:meth:`Interceptor.decide`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Call:
     """A request that a fault acts on."""
 
     rule: Rule
+    api: ApiDescription
     request: Any
     ctx: RequestContext
     partitions: Named
@@ -80,11 +86,13 @@ class Call:
     async def note(self, detail: str = "") -> None:
         """Record what is done; to be called once, before anything of it can be seen."""
         header = self.ctx.header
-        await self.rule.note(header.api_version, header.client_id, header.correlation_id, self.partitions, detail)
+        await self.rule.note(
+            self.api.name, header.api_version, header.client_id, header.correlation_id, self.partitions, detail
+        )
 
     def close(self, why: str = "") -> CloseConnection:
         """The value that a fault returns to close the connection."""
-        return CloseConnection(f"a test's fault: {self.rule.action} {self.rule.match.api.name}{why}")
+        return CloseConnection(f"a test's fault: {self.rule.action} {self.api.name}{why}")
 
 
 Action = Callable[[Call], Awaitable[Any]]
@@ -123,6 +131,8 @@ class Interceptor:
         self._rules: dict[int, list[tuple[Rule, Action, trio.Event]]] = {}
         self._originals: dict[int, list[tuple[Any, Registration]]] = {}
         self._tell: Callable[[dict[str, Any]], Awaitable[None]] | None = None
+        self._questions = itertools.count()
+        self._asked: dict[int, _Waiting] = {}
         self._opened = any(not listener.is_controller for listener in node.listeners)
         if not self._opened:
             load_handlers()  # which a node does only when it starts
@@ -130,10 +140,13 @@ class Interceptor:
 
     def add(self, rule: Rule) -> None:
         """Have a fault act from the next request on. ValueError for an API that clients are not served."""
-        api, key = rule.match.api, rule.match.api.key
-        if key not in registrations(BROKER):
+        api = rule.match.api
+        if api is not None and api.key not in registrations(BROKER):
             raise ValueError(f"{api.name} is not served to clients here")
-        self._rules.setdefault(key, []).append((rule, _action_of(rule), trio.Event()))
+        action = self._intercept if rule.action == INTERCEPT else _action_of(rule)
+        entry = rule, action, trio.Event()
+        for key in _keys_of_clients() if api is None else (api.key,):
+            self._rules.setdefault(key, []).append(entry)
         self._update()
 
     def remove(self, number: int) -> None:
@@ -162,7 +175,7 @@ class Interceptor:
             return
         wanted = set(self._rules)
         if self._tell is not None:
-            wanted.update(key for key in registrations(BROKER) if key not in ASKED_BY_NODES)
+            wanted.update(_keys_of_clients())
         for key in self._originals.keys() - wanted:
             for listener, registration in self._originals.pop(key):
                 listener.replace_handler(registration)
@@ -201,28 +214,84 @@ class Interceptor:
         return response
 
     async def _serve(self, original: Registration, request: Any, ctx: RequestContext) -> Any:
-        entries = list(self._rules.get(original.api_key, ()))
+        api, entries = API_KEYS[original.api_key], list(self._rules.get(original.api_key, ()))
 
         async def proceed(position: int, request: Any) -> Any:
             for index in range(position, len(entries)):
                 rule, action, undone = entries[index]
-                partitions = None if undone.is_set() else _meant(rule.match, request, ctx)
+                partitions = None if undone.is_set() else _meant(rule.match, api, request, ctx)
                 if partitions is not None and await rule.fires():
                     later, past_all = (functools.partial(proceed, each) for each in (index + 1, len(entries)))
-                    return await action(Call(rule, request, ctx, partitions, later, past_all, undone))
+                    return await action(Call(rule, api, request, ctx, partitions, later, past_all, undone))
             response = await answer_of(original, request, ctx) if original.is_async else original.handle(request, ctx)
             return await response if isinstance(response, Later) else response
 
         return await proceed(0, request)
 
+    async def _intercept(self, call: Call) -> Any:
+        """Do with a request what the test decides, or pass it on when the fault is undone or nobody decides in time."""
+        header, version = call.ctx.header, call.ctx.api_version
+        number = next(self._questions)
+        self._asked[number] = waiting = _Waiting(trio.Event())
+        try:
+            await call.ctx.connection.flush()  # earlier replies do not wait
+            body = encode(call.request, version)
+            asked = (call.api.key, version, header.client_id, header.correlation_id, body)
+            await call.rule.ask(Question(call.rule.number, number, call.ctx.services.node_id, *asked))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_after, call.undone, nursery.cancel_scope)
+                with trio.move_on_after(call.rule.parameters["seconds"]):
+                    await waiting.decided.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            del self._asked[number]
+        decision, request, api = waiting.decision, call.request, call.api
+        if waiting.decided.is_set():
+            await call.note(decision.action)
+        elif not call.undone.is_set():
+            await call.note("pass, as nobody has decided in time")
+        if decision.action == "close":
+            raise call.close()
+        if decision.action == "answer":
+            if api.name == "Produce" and request.acks == NO_ACKS:
+                return None  # no client expects one
+            return decode(api.response, version, decision.body)[0]
+        return await call.proceed(decode(api.request, version, decision.body)[0] if decision.body else request)
 
-def _meant(match: Match, request: Any, ctx: RequestContext) -> Named | None:
+    def decide(self, number: int, decision: Decision) -> None:
+        """Have a request that waits go its way. Does nothing for one that waits no more."""
+        waiting = self._asked.get(number)
+        if waiting is not None:
+            waiting.decision = decision
+            waiting.decided.set()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for a decision."""
+
+    decided: trio.Event
+    decision: Decision = PASS
+
+
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+def _keys_of_clients() -> list[int]:
+    return [key for key in registrations(BROKER) if key not in ASKED_BY_NODES]
+
+
+def _meant(match: Match, api: ApiDescription, request: Any, ctx: RequestContext) -> Named | None:
     """The topics and partitions of the fault that the request names; None if the fault is not for this request."""
     if ctx.header.client_id == OWN_CLIENT_ID or match.followers != _is_of_follower(request):
         return None
+    if match.api is None and _is_of_node(request, ctx):
+        return None
     if match.client_id is not None and not match.client_id.search(ctx.header.client_id or ""):
         return None
-    named = _named(match.api, request, ctx)
+    named = _named(api, request, ctx)
     if match.timestamp is not None:
         asked = {
             (topic.name, partition.partition_index)
@@ -238,9 +307,9 @@ def _meant(match: Match, request: Any, ctx: RequestContext) -> Named | None:
 
 
 def _is_of_node(request: Any, ctx: RequestContext) -> bool:
-    """Whether another node asks: as a follower, or as it begins a connection."""
-    begins = getattr(request, "client_software_name", "") == "kbroker"
-    return _is_of_follower(request) or (begins and (ctx.header.client_id or "").startswith("broker-"))
+    """Whether another node asks: as a follower, or on a connection that it has begun, or begins."""
+    software = getattr(request, "client_software_name", "") or ctx.connection.client_software_name
+    return _is_of_follower(request) or (software == "kbroker" and (ctx.header.client_id or "").startswith("broker-"))
 
 
 def _is_of_follower(request: Any) -> bool:
@@ -320,7 +389,7 @@ async def _drop_after(call: Call) -> Any:
 
 
 async def _error(code: ErrorCode, call: Call) -> Any:
-    api, request, version = call.rule.match.api, call.request, call.ctx.api_version
+    api, request, version = call.api, call.request, call.ctx.api_version
     await call.note(code.name)
     if api.name == "Produce" and request.acks == NO_ACKS:
         raise call.close(f" with acks=0: {code.name}")

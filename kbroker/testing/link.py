@@ -2,7 +2,7 @@
 
 One socket for each life of a node, one JSON object a line: ``{"call": 3, "what": "add", "with": {...}}``, then
 ``{"reply": 3, "value": ...}`` or ``{"reply": 3, "error": [kind, code, message]}``. What has no ``call`` has no reply:
-``{"what": "begin"}``, and the requests that a node tells of.
+``{"what": "begin"}``, the requests that a node tells of, and those that wait for a decision.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ErrorValue = tuple[str, int, str]
 
 
 class _MatchArguments(TypedDict):
-    api: int
+    api: int | None
     topic: str | None
     partition: int | None
     client_id: str | None
@@ -67,6 +67,7 @@ class NoteArguments(TypedDict):
     """An action on a request, as a node tells of it."""
 
     number: int
+    api: str
     api_version: int
     client_id: str | None
     correlation_id: int
@@ -199,7 +200,7 @@ def fault_arguments(fault: Fault) -> FaultArguments:
         "action": fault.action,
         "parameters": fault.parameters,
         "match": {
-            "api": match.api.key,
+            "api": None if match.api is None else match.api.key,
             "topic": match.topic,
             "partition": match.partition,
             "client_id": pattern,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.testing import broker_actions
 from kbroker.testing.faults import Arguments, Fault
+from kbroker.testing.intercepted import Decision, Question
 from kbroker.testing.interception import Interceptor, Named, Rule
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ class LocalHost:
         def add(node: Broker) -> None:
             if self._interceptor is None:
                 self._interceptor = Interceptor(node)
-            self._interceptor.add(rule_of(fault))
+            self._interceptor.add(self._rule(fault))
             self._faults[fault.number] = fault
 
         self._broker.in_broker(add)
@@ -85,7 +88,7 @@ class LocalHost:
         if self._faults:
             self._interceptor = self._interceptor or Interceptor(node)
             for fault in list(self._faults.values()):
-                self._interceptor.add(rule_of(fault))
+                self._interceptor.add(self._rule(fault))
 
     def act(self, name: str, topic: str, partition: int | None, arguments: Arguments) -> dict[int, int]:
         """Do an action of ``broker_actions`` in the broker's own thread; partition -> what it tells."""
@@ -93,16 +96,32 @@ class LocalHost:
         partitions = None if partition is None else [partition]
         return self._broker.in_broker_async(lambda node: function(node, topic, partitions, **arguments))
 
+    def _rule(self, fault: Fault) -> Rule:
+        interceptor = self._interceptor
 
-def rule_of(fault: Fault, node: int | None = None) -> Rule:
-    """Returns a fault as it acts in the thread of this node, which the record then names."""
+        def decide(number: int, decision: Decision) -> None:
+            if interceptor is not None:
+                with suppress(RuntimeError):  # the broker has gone down, and the request with it
+                    self._broker.in_broker(lambda node: interceptor.decide(number, decision))
+
+        return rule_of(fault, decide)
+
+
+def rule_of(fault: Fault, decide: Callable[[int, Decision], None], node: int | None = None) -> Rule:
+    """Returns a fault as it acts in the thread of this node, which the record then names.
+
+    ``decide``, of any thread, tells the node's interceptor what becomes of a request that waits.
+    """
 
     async def fires() -> bool:
         return fault.fires()
 
     async def note(
-        api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
+        api: str, api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
     ) -> None:
-        fault.note(api_version, client_id, correlation_id, partitions, detail, node)
+        fault.note(api, api_version, client_id, correlation_id, partitions, detail, node)
 
-    return Rule(fault.number, fault.match, fault.action, fault.parameters, fires, note)
+    async def ask(asked: Question) -> None:
+        fault.intercepted.put(asked, partial(decide, asked.number))
+
+    return Rule(fault.number, fault.match, fault.action, fault.parameters, fires, note, ask)

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
@@ -20,6 +21,7 @@ import trio
 
 from kbroker.errors import FatalError
 from kbroker.testing.clock import MovedClock, MovedEnv, settle
+from kbroker.testing.intercepted import Decision
 from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.start import run
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.broker import Broker
     from kbroker.registry.server import RegistryServer
+    from kbroker.testing.intercepted import DecisionAction, Question
     from kbroker.testing.interception import Interceptor, Named, Rule
 
 _READ_BYTES = 1 << 16
@@ -92,6 +95,10 @@ class Remote:
             case "remove":
                 self._interception().remove(cast("int", call["with"]["number"]))
                 return None
+            case "decide":
+                number, way, body = cast("tuple[int, DecisionAction, str]", call["with"]["decision"])
+                self._interception().decide(number, Decision(way, b64decode(body)))
+                return None
             case "metadata_offset":
                 return self._node.metadata.image.offset
             case "observe":
@@ -130,11 +137,12 @@ class Remote:
             return bool(await self._ask("fires", number=number))
 
         async def note(
-            api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
+            api: str, api_version: int, client_id: str | None, correlation_id: int, partitions: Named, detail: str
         ) -> None:
             await self._ask(
                 "note",
                 number=number,
+                api=api,
                 api_version=api_version,
                 client_id=client_id,
                 correlation_id=correlation_id,
@@ -142,16 +150,20 @@ class Remote:
                 detail=detail,
             )
 
+        async def ask(asked: Question) -> None:
+            question = asked._replace(body=b64encode(asked.body).decode())  # type: ignore[arg-type]
+            await self._write({"what": "intercepted", "with": {"question": question}})
+
         client_id = wanted["client_id"]
         match = Match(
-            API_KEYS[wanted["api"]],
+            None if wanted["api"] is None else API_KEYS[wanted["api"]],
             wanted["topic"],
             wanted["partition"],
             None if client_id is None else re.compile(client_id),
             followers=wanted["followers"],
             timestamp=wanted["timestamp"],
         )
-        return Rule(number, match, fault["action"], fault["parameters"], fires, note)
+        return Rule(number, match, fault["action"], fault["parameters"], fires, note, ask)
 
     async def _ask(self, what: str, **arguments: object) -> Value:
         number = next(self._numbers)

@@ -6,6 +6,7 @@ What a fault or a wait takes is written once, with its method; lines of text (`s
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -26,11 +27,15 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A text is one of these names, which are known once they are asked for; ``any_case``: also in other capitals."""
+    """A text is one of these names, which are known once they are asked for; ``any_case``: also in other capitals.
+
+    Where a signature has ``| int``, one of the numbers will do.
+    """
 
     what: str
     names: Callable[[], Sequence[str]]
     any_case: bool = False
+    numbers: Callable[[], Sequence[int]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,22 @@ def _apis() -> list[str]:
     return [API_KEYS[key].name for key in registrations(BROKER)]
 
 
+def _api_keys() -> list[int]:
+    from kbroker.handlers.registration import BROKER, registrations
+
+    return list(registrations(BROKER))
+
+
 def _errors() -> list[str]:
     from kbroker.errors import ErrorCode
 
     return [code.name for code in ErrorCode if code]
+
+
+def _error_numbers() -> list[int]:
+    from kbroker.errors import ErrorCode
+
+    return [int(code) for code in ErrorCode if code]
 
 
 GROUP_STATES: Final = (
@@ -65,9 +82,10 @@ GROUP_STATES: Final = (
 """The states that groups of any type can have, and that of none."""
 
 MOST_SECONDS: Final = 1e9
+_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
-Api: TypeAlias = Annotated[str, OneOf("API", _apis)]
-Error: TypeAlias = Annotated[str, OneOf("error", _errors)]
+Api: TypeAlias = Annotated[str, OneOf("API", _apis, numbers=_api_keys)]
+Error: TypeAlias = Annotated[str, OneOf("error", _errors, numbers=_error_numbers)]
 Topic: TypeAlias = Annotated[str, Matches(r"[a-zA-Z0-9._\-]{1,249}")]
 Group: TypeAlias = Annotated[str, Matches(r"[\s\S]{1,10000}")]
 State: TypeAlias = Annotated[str, OneOf("group state", lambda: GROUP_STATES, any_case=True)]
@@ -79,6 +97,11 @@ Times: TypeAlias = Annotated[int, Between(1, 2**63 - 1)]
 Seconds: TypeAlias = Annotated[float, Between(0, MOST_SECONDS)]
 Patience: TypeAlias = Annotated[float, Between(0, 86_400)]
 Chance: TypeAlias = Annotated[float, Between(0, 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _OrNumber:
+    """A number stands for the name, too."""
 
 
 class Wrong(ValueError):
@@ -127,11 +150,10 @@ def _split(kind: Any) -> tuple[Any, tuple[Any, ...], bool]:
         if get_origin(kind) is Annotated:
             kind, *more = get_args(kind)
             rules += tuple(more)
-        elif get_origin(kind) in (Union, UnionType) and NoneType in get_args(kind):
-            kind = next(each for each in get_args(kind) if each is not NoneType)
-            optional = True
         elif get_origin(kind) in (Union, UnionType):
-            kind = get_args(kind)[0]  # Python takes a number for it, too
+            optional = optional or NoneType in get_args(kind)
+            kind, *others = (each for each in get_args(kind) if each is not NoneType)
+            rules += (_OrNumber(),) if int in others else ()
         else:
             return kind, rules, optional
 
@@ -170,6 +192,12 @@ def value_of(parameter: Parameter, value: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
             raise Wrong(f"{name} is to be an object of texts")
         return value
+    if kind is bytes:
+        return _from_base64(name, value)
+    if _OrNumber() in rules and isinstance(value, int) and not isinstance(value, bool):
+        if not any(value in rule.numbers() for rule in rules if isinstance(rule, OneOf)):
+            raise Wrong(f"{name} is to be a name of Kafka's, or its number, which {value} is not")
+        return value
     if kind is str:
         if not isinstance(value, str):
             raise Wrong(f"{name} is to be a text")
@@ -182,6 +210,15 @@ def value_of(parameter: Parameter, value: Any) -> Any:
     for rule in rules:
         _check(name, rule, value)
     return value
+
+
+def _from_base64(name: str, value: Any) -> bytes:
+    try:
+        if isinstance(value, str):
+            return b64decode(value, validate=True)
+    except ValueError:
+        pass
+    raise Wrong(f"{name} is to be a text in base64")
 
 
 def _check(name: str, rule: object, value: Any) -> None:
@@ -236,14 +273,17 @@ def schema_of(kind: Any) -> Schema:
     elif origin is dict:
         schema = {"type": "object", "additionalProperties": schema_of(get_args(kind)[1])}
     else:
-        names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+        names = {str: "string", bytes: "string", int: "integer", float: "number", bool: "boolean"}
         schema = {"type": names[kind]}
+        if kind is bytes:
+            schema |= {"contentEncoding": "base64", "pattern": _BASE64}
     for rule in rules:
         match rule:
             case Between(least, most):
                 schema |= {"minimum": least, "maximum": most}
-            case OneOf(_, names_of):
-                schema["enum"] = list(names_of())
+            case OneOf(_, names_of, _, numbers_of):
+                numbers = list(numbers_of()) if _OrNumber() in rules else []
+                schema = {"enum": [*names_of(), *numbers]} if numbers else schema | {"enum": list(names_of())}
             case Matches(pattern):
                 schema["pattern"] = f"^{pattern}$"
             case Expression():

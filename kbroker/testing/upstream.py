@@ -22,6 +22,7 @@ from kbroker.client.topics import TopicDescription, delete_records, delete_topic
 from kbroker.errors import ErrorCode
 from kbroker.testing.asking import create_topic
 from kbroker.testing.faults import Arguments, Fault, Faults
+from kbroker.testing.intercepted import Decision
 from kbroker.testing.link import OWN_CLIENT_ID
 from kbroker.testing.local_faults import rule_of
 from kbroker.testing.parameters import Index, Patience, Seconds
@@ -297,8 +298,14 @@ def _delete(client: Client, topic: str, passes: ErrorCode = ErrorCode.NONE) -> N
 
 
 def _add(door: Door, fault: Fault) -> None:
+    token = trio.lowlevel.current_trio_token()
+
+    def decide(number: int, decision: Decision) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(door.interceptor.decide, number, decision)
+
     door.interceptor.remove(fault.number)  # a door that opens meanwhile has it already
-    door.interceptor.add(rule_of(fault, door.node))
+    door.interceptor.add(rule_of(fault, decide, door.node))
 
 
 class _Doors:
@@ -314,7 +321,7 @@ class _Doors:
         """Have it act from the next request on; ``CannotNow`` of requests that are not seen here."""
         if fault.match.followers:
             raise CannotNow("the brokers of a foreign cluster replicate among themselves: no follower asks here")
-        if fault.match.api.key in SASL:
+        if fault.match.api is not None and fault.match.api.key in SASL:
             raise CannotNow(f"logins pass unread to a foreign cluster: there are no faults of {fault.match.api.name}")
         self._cluster.at_doors(lambda door: _add(door, fault), self._node)
 

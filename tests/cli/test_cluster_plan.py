@@ -43,6 +43,13 @@ def test_other_sizes(tmp_path: Path, count: int, replicas: int, least: int, vote
         assert config.values["min.insync.replicas"] == least
 
 
+def test_ids_begin_where_they_are_told_to(tmp_path: Path) -> None:
+    plans = plan_cluster(2, tmp_path, port=23_500, first_id=0)
+    assert [(plan.node_id, plan.directory.name) for plan in plans] == [(0, "node-0"), (1, "node-1")]
+    voters = [BrokerConfig.from_properties(plan.properties).controller_quorum_voters for plan in plans]
+    assert [[voter.node_id for voter in each] for each in voters] == [[0, 1]] * 2
+
+
 def test_properties_of_the_user_win_and_survive_the_file(tmp_path: Path) -> None:
     odd = "  two words \\ and # more = all: ü\tend"
     plans = plan_cluster(3, tmp_path, port=0, properties={"min.insync.replicas": "1", "some odd:name": odd})

@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.nodes,
         parse_overrides(arguments.override),
         port=arguments.port,
+        first_id=arguments.first_node_id,
         data_dir=data_of(arguments),
         secure=arguments.secure,
     )

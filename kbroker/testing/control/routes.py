@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from kbroker.testing.faults import Fault, Faults, Injection
+from kbroker.testing.intercepted import DecisionAction, Intercepted
 from kbroker.testing.parameters import Index, Offset, Parameter, Patience, Times, parameters_of, result_of
 from kbroker.testing.script import fault_numbered
 from kbroker.testing.seen import ClockSeen, NodeSeen, NotInTime
@@ -38,7 +39,7 @@ class FaultSeen:
 
     number: int
     action: str
-    api: str
+    api: str | None
     detail: str
     hits: int
     topic: str | None
@@ -56,7 +57,8 @@ class FaultSeen:
         match = fault.match
         who = None if match.client_id is None else match.client_id.pattern
         which = (match.topic, match.partition, who, match.nth, match.times, match.probability, match.followers)
-        return cls(fault.number, fault.action, match.api.name, fault.detail, fault.hits, *which, fault.node)
+        api = None if match.api is None else match.api.name
+        return cls(fault.number, fault.action, api, fault.detail, fault.hits, *which, fault.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,32 @@ def wait_for_fault(target: Verbs, number: Index, hits: Times = 1, timeout: Patie
     except TimeoutError as error:
         raise NotInTime(str(error), FaultSeen.of(fault)) from None
     return FaultSeen.of(fault)
+
+
+@dataclass(frozen=True, slots=True)
+class InterceptedSeen:
+    """Requests that wait for a decision, oldest first."""
+
+    requests: list[Intercepted]
+
+
+def take_intercepted(target: Verbs, number: Index, timeout: Patience = WAIT_SECONDS) -> InterceptedSeen:
+    """Take the requests that a fault of /faults/intercept has wait, once there are any; none after timeout.
+
+    body is what follows a request's header, in Kafka's own form. Nobody else gets them: decide about each.
+    """
+    return InterceptedSeen(fault_numbered(target.faults, number).intercepted.take(timeout))
+
+
+def decide_intercepted(
+    target: Verbs, number: Index, request: Offset, action: DecisionAction, body: bytes | None = None
+) -> Done:
+    """Decide about a request that waits: pass it on, answer it, or close its connection.
+
+    body is of an answer, or of a request that is changed: what follows the header, of the version that was asked.
+    """
+    fault_numbered(target.faults, number).intercepted.decide(request, action, body or b"")
+    return Done()
 
 
 def list_injections(target: Verbs, after: Offset = 0) -> InjectionsSeen:
@@ -264,6 +292,9 @@ def verbs() -> tuple[Verb, ...]:
         _of_requests("/faults/error", Faults.error),
         _of_requests("/faults/drop", Faults.drop),
         _of_requests("/faults/stale-latest", Faults.stale_latest),
+        _of_requests("/faults/intercept", Faults.intercept),
+        _verb("POST", "/faults/{number}/take", take_intercepted),
+        _verb("POST", "/faults/{number}/decide", decide_intercepted),
         _verb("POST", "/faults/{number}/wait", wait_for_fault),
         _verb("DELETE", "/faults/{number}", undo_fault),
         _verb("DELETE", "/faults", clear_faults),

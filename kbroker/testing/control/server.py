@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
-MOST_BODY: Final = 64 << 10
+MOST_BODY: Final = 8 << 20
+"""Enough for an intercepted request, changed, of ``message.max.bytes``."""
 _METHODS: Final = ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS", "TRACE", "QUERY")
 """Those that are told, in the control's words, which of them are for an address."""
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -177,4 +179,6 @@ def shaped(value: Any) -> Any:
         return {each.name: shaped(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): shaped(each) for key, each in value.items()}
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     return [shaped(each) for each in value] if isinstance(value, list | tuple) else value

@@ -96,10 +96,11 @@ def plan_cluster(
     *,
     port: int = DEFAULT_PORT,
     cores: int = 1,
+    first_id: int = 1,
     properties: Mapping[str, str] | None = None,
     secure: SecureSetup | None = None,
 ) -> list[NodePlan]:
-    """Nodes 1 to ``count``: clients at ``port`` and the ports after it, controllers at those after them.
+    """Nodes with ids from ``first_id`` on: clients at ``port`` and the ports after it, controllers at those after them.
 
     With ``cores`` each stands for a machine with so many nodes. ``port`` 0 takes free ones. ``properties`` go to every
     node, over what is chosen here. Without ``secure`` the listeners are plain.
@@ -115,10 +116,10 @@ def plan_cluster(
         )
     # Static voters: their ports may be others at every start.
     of_controllers = ports[count * cores :]
-    voters = ",".join(f"{index * cores + 1}@{HOST}:{of_controllers[index]}" for index in range(controllers))
+    voters = ",".join(f"{index * cores + first_id}@{HOST}:{of_controllers[index]}" for index in range(controllers))
     plans = []
     for index in range(count):
-        node_id, own_port = index * cores + 1, ports[index * cores]
+        node_id, own_port = index * cores + first_id, ports[index * cores]
         directory = node_directory(data, node_id)
         is_controller = index < controllers
         listeners = f"{'PLAINTEXT' if secure is None else 'SASL_SSL'}://{HOST}:{own_port}"
@@ -169,14 +170,14 @@ def node_directory(data: Path, node_id: int) -> Path:
     return data / f"node-{node_id}"
 
 
-def secure_setup(data: Path, count: int, *, cores: int = 1, wanted: bool) -> SecureSetup | None:
+def secure_setup(data: Path, count: int, *, cores: int = 1, first_id: int = 1, wanted: bool) -> SecureSetup | None:
     """The parts of a secure cluster of ``count`` nodes, if one is ``wanted``.
 
     :class:`FatalError` if the directory is another command's, or has another kind of cluster, or one that runs.
     """
     from kbroker.tools.cli.data_owners import SECURITY, check_for_cluster
 
-    check_for_cluster(data, (node_directory(data, index * cores + 1) for index in range(count)), secure=wanted)
+    check_for_cluster(data, (node_directory(data, index * cores + first_id) for index in range(count)), secure=wanted)
     if not wanted:
         return None
     from kbroker.tools.cli.secure_setup import SecureSetup

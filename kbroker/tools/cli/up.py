@@ -90,6 +90,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         help=f"port of the first node (default {DEFAULT_PORT}); 0 takes free ports",
     )
     parser.add_argument(
+        "--first-node-id", type=not_negative, default=1, metavar="ID", help="node.id of the first node (default 1)"
+    )
+    parser.add_argument(
         "--data", type=Path, metavar="DIR", help="where data goes (./kbroker-cluster, with --secure ./kbroker-secure)"
     )
     add_overrides(parser, "set a property of every node")
@@ -131,12 +134,15 @@ def run(arguments: argparse.Namespace) -> int:
         code: int = importlib.import_module("kbroker.testing.control.cluster_command").run(arguments)
         return code
     data = data_of(arguments)
-    secure = secure_setup(data, arguments.nodes, cores=arguments.cores, wanted=arguments.secure)
+    secure = secure_setup(
+        data, arguments.nodes, cores=arguments.cores, first_id=arguments.first_node_id, wanted=arguments.secure
+    )
     plans = plan_cluster(
         arguments.nodes,
         data,
         port=arguments.port,
         cores=arguments.cores,
+        first_id=arguments.first_node_id,
         properties=parse_overrides(arguments.override),
         secure=secure,
     )

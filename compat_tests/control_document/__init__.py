@@ -1,0 +1,1 @@
+"""The control's OpenAPI document against its server, by Schemathesis."""
