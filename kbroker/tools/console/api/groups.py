@@ -38,7 +38,7 @@ from kbroker.tools.console.lags import ask_lags
 from kbroker.tools.console.scan import Budget, RecordView, forward
 from kbroker.tools.console.sessions import View
 from kbroker.tools.diagnosis.findings import Finding
-from kbroker.tools.diagnosis.group_watch import ask_lost_records
+from kbroker.tools.diagnosis.group_watch import Look, ask_lost_records
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000
@@ -62,7 +62,7 @@ async def list_all(call: Call) -> Json:
 
 
 async def list_lags(call: Call) -> Json:
-    """The groups with committed offsets, with their lags, and since when they are stuck."""
+    """The groups with their lags, how each is, since when, and the first reason why it does not have all records."""
     view = call.view
     lags = await call.ask(lambda client: ask_lags(client, view.groups))
     now_ms = time.time_ns() // 1_000_000
@@ -73,10 +73,13 @@ async def list_lags(call: Call) -> Json:
             "group": each.listing.group_id,
             "course": [point.lag for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
             "state": each.listing.state,
+            "members": each.members,
             "lag": each.lag,
             "waiting": each.waiting,
-            "stuck_since": each.stuck_since,
-            "advances": each.advances,
+            "topics": {**each.topics},
+            **each.progress._asdict(),
+            "needs_attention": each.progress.needs_attention,
+            "reasons": [*findings_json(each.reasons[:1])],
         }
         for each in lags.of
     ]
@@ -159,7 +162,8 @@ def _partitions(
     reasons: list[Json] = []
     if group.type != STREAMS:
         offsets = {partition: each.offset for partition, each in committed.items()}
-        reasons += findings_json(view.groups.findings(client, group, offsets, ranges))
+        [judged] = view.groups.judge(client, [Look(group, offsets, ranges)])
+        reasons += findings_json(judged.reasons)
     rows: list[Json] = []
     for partition in wanted:
         offset = committed.get(partition)
