@@ -125,9 +125,8 @@ class Lag:
 
     @property
     def lag(self) -> int | None:
-        """Records between the committed offset and the end; all that are there if a member has committed none."""
-        since = self.start if self.current is None and self.member is not None else self.current
-        return None if since is None or self.end is None else self.end - since
+        """Records between the committed offset and the end; None without a committed offset."""
+        return None if self.current is None or self.end is None else self.end - self.current
 
 
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
