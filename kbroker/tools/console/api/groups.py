@@ -33,7 +33,7 @@ from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import TopicDescription, describe_topics, list_ranges
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.call import Call, RequestRefused
-from kbroker.tools.console.lag_history import Point
+from kbroker.tools.console.courses import Point
 from kbroker.tools.console.lags import ask_lags
 from kbroker.tools.console.scan import Budget, RecordView, forward
 from kbroker.tools.console.sessions import View
@@ -71,7 +71,7 @@ async def list_lags(call: Call) -> Json:
     rows: list[Json] = [
         {
             "group": each.listing.group_id,
-            "course": [point.lag for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
+            "course": [point.amount for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
             "state": each.listing.state,
             "members": each.members,
             "lag": each.lag,
@@ -117,6 +117,7 @@ def _describe(client: Client, group_id: str, view: View) -> Json:
         "reasons": reasons,
         "in_flight": in_flight,
         "course": course,
+        "flow": [list(point) for point in view.flows.of(group_id)],
         "now": now_ms,
     }
 
@@ -129,6 +130,8 @@ def _course(group_id: str, partitions: Sequence[Json], now_ms: int, view: View) 
     if lags:
         seconds = max(now_ms - min(waiting), 0) / 1000 if waiting else None if any(lags) else 0.0
         view.courses.look(group_id, now_ms, sum(lags), seconds)
+        read = sum(offset for row in rows if row["lag"] is not None and isinstance(offset := row["offset"], int))
+        view.flows.look(group_id, now_ms, read, float(read + sum(lags)))
     return view.courses.of(group_id)
 
 

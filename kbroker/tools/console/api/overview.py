@@ -81,6 +81,7 @@ def _answer(call: Call, topics: Topics, told: _ClusterAnswers) -> Json:
         "topics_at": topics.at_ms,
         "bytes_rate": totals.bytes_rate,
         "records_rate": totals.records_rate,
+        "traffic": [list(point) for point in call.view.catalogue.traffic.of("")],
         "busiest": [
             {"name": name, "bytes_rate": bytes_rate, "records_rate": records_rate}
             for name, bytes_rate, records_rate in totals.busiest

@@ -1,7 +1,7 @@
-// The course of a group's lag: a line over the time that the console has looked, and a table of the same for readers.
+// Trends: lines over the time that the console has looked, and a table of the same for readers.
 
 import { h, table } from "./dom.js";
-import { clock, duration, number } from "./format.js";
+import { clock } from "./format.js";
 
 const SPACE = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT, TOP, BOTTOM] = [420, 120, 20, 100];
@@ -75,30 +75,31 @@ function chart(title, points, shown) {
   );
 }
 
-const inSeconds = (value) => (value === null ? "–" : value < 1 ? "0 s" : duration(value * 1000));
+/** The rates of a number that only grows, from point to point: [time, so many a second]. */
+export const slopes = (points, index) =>
+  points.slice(1).map((point, at) => {
+    const [from, to] = [points[at], point];
+    const known = to[0] > from[0] && to[index] !== null && from[index] !== null;
+    return [to[0], known ? Math.max(((to[index] - from[index]) * 1000) / (to[0] - from[0]), 0) : null];
+  });
 
-/** The course of a lag: points are [time in ms, records, seconds or null]. */
-export function lagCourse(course) {
-  if (course.length < 2) return h("p", { class: "quiet" }, "The course of the lag is drawn from the second look on.");
-  const step = Math.ceil(course.length / MOST_ROWS);
-  const rows = course.filter((_, index) => (course.length - 1 - index) % step === 0).reverse();
+/** Lines beside one another, and a table of them. Series: {title, points: [[time in ms, number or null]], shown(number)}, all of the same times. */
+export function trend(label, series) {
+  const times = series[0].points.map(([at]) => at);
+  if (times.length < 2) return h("p", { class: "quiet" }, "The trend is drawn from the second look on.");
+  const step = Math.ceil(times.length / MOST_ROWS);
+  const rows = times.map((at, index) => [at, index]).filter(([, index]) => (times.length - 1 - index) % step === 0).reverse();
   return [
-    h(
-      "div",
-      { class: "charts" },
-      chart("Lag in records", course.map(([at, lag]) => [at, lag]), number),
-      chart("Lag in time", course.map(([at, , seconds]) => [at, seconds]), inSeconds),
-    ),
+    h("div", { class: "charts" }, series.map(({ title, points, shown }) => chart(title, points, shown))),
     h(
       "details",
       null,
       h("summary", null, "As a table"),
       table(
-        "Course of the lag",
+        label,
         [
           { title: "Time", cell: ([at]) => clock(at) },
-          { title: "Records", number: true, cell: ([, lag]) => number(lag) },
-          { title: "Time behind", number: true, cell: ([, , seconds]) => inSeconds(seconds) },
+          ...series.map(({ title, points, shown }) => ({ title, number: true, cell: ([, index]) => shown(points[index][1]) })),
         ],
         rows,
       ),
