@@ -130,7 +130,7 @@ def _course(group_id: str, partitions: Sequence[Json], now_ms: int, view: View) 
     if lags:
         seconds = max(now_ms - min(waiting), 0) / 1000 if waiting else None if any(lags) else 0.0
         view.courses.look(group_id, now_ms, sum(lags), seconds)
-        read = sum(offset for row in rows if row["lag"] is not None and isinstance(offset := row["offset"], int))
+        read = sum(end - lag for row in rows if isinstance(end := row["end"], int) and isinstance(lag := row["lag"], int))
         view.flows.look(group_id, now_ms, read, float(read + sum(lags)))
     return view.courses.of(group_id)
 
@@ -161,10 +161,12 @@ def _partitions(
     committed = committed_offsets(client, group.group_id)
     wanted = sorted({*committed, *owners, *_never_committed(client, group, committed)})
     ranges = list_ranges(client, wanted)
-    waiting = _waiting_since(client, committed, ranges)
+    offsets = {partition: each.offset for partition, each in committed.items()}
+    starts = {each: limits[0] for each in owners if isinstance(limits := ranges.get(each), tuple)}
+    positions = {**starts, **offsets}  # a member that has committed nothing has yet to read all that is there
+    waiting = _waiting_since(client, positions, ranges)
     reasons: list[Json] = []
     if group.type != STREAMS:
-        offsets = {partition: each.offset for partition, each in committed.items()}
         [judged] = view.groups.judge(client, [Look(group, offsets, ranges)])
         reasons += findings_json(judged.reasons)
     rows: list[Json] = []
@@ -172,7 +174,7 @@ def _partitions(
         offset = committed.get(partition)
         limits = ranges.get(partition)
         start, end = limits if isinstance(limits, tuple) else (None, None)
-        owner = owners.get(partition)
+        owner, position = owners.get(partition), positions.get(partition)
         rows.append(
             {
                 "topic": partition.topic,
@@ -180,7 +182,7 @@ def _partitions(
                 "offset": None if offset is None else offset.offset,
                 "start": start,
                 "end": end,
-                "lag": None if offset is None or end is None else max(end - offset.offset, 0),
+                "lag": None if position is None or end is None else max(end - position, 0),
                 "waiting_since": waiting.get(partition),
                 "metadata": "" if offset is None else offset.metadata,
                 "member": None if owner is None else owner.member_id,
@@ -212,7 +214,7 @@ def findings_json(found: Sequence[Finding]) -> list[dict[str, Json]]:
 
 def _waiting_since(
     client: Client,
-    committed: Mapping[TopicPartition, CommittedOffset],
+    positions: Mapping[TopicPartition, int],
     ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
 ) -> dict[TopicPartition, int]:
     """Partition -> timestamp in ms of the first record that the group has not had: its lag in time.
@@ -220,10 +222,10 @@ def _waiting_since(
     Where the log has none at that offset (it is compacted, or a marker), that of the next record.
     """
     behind: dict[str, dict[int, tuple[int, int]]] = {}
-    for partition, offset in list(committed.items())[: _MAX_WAITING * 4]:
+    for partition, offset in list(positions.items())[: _MAX_WAITING * 4]:
         limits = ranges.get(partition)
-        if isinstance(limits, tuple) and offset.offset < limits[1]:
-            behind.setdefault(partition.topic, {})[partition.partition] = (max(offset.offset, limits[0]), limits[1])
+        if isinstance(limits, tuple) and offset < limits[1]:
+            behind.setdefault(partition.topic, {})[partition.partition] = (max(offset, limits[0]), limits[1])
     found: dict[TopicPartition, int] = {}
     budget = Budget(records=20_000, seconds=2)
     for topic, partitions in behind.items():

@@ -95,6 +95,7 @@ async def list_page(call: Call) -> Json:
         "offset": offset,
         "rows": rows,
         "at": topics.at_ms,
+        "now": time.time_ns() // 1_000_000,
         "no_sizes": topics.no_sizes,
     }
 

@@ -6,7 +6,8 @@ import { duration, number, plural } from "../format.js";
 import { sparkLine } from "../charts.js";
 import { href, note } from "../router.js";
 
-export const STATE_KINDS = { Stable: "good", Empty: "quiet", Dead: "bad" };
+// That a group is stable says nothing of whether it reads.
+export const STATE_KINDS = { Stable: "quiet", Empty: "quiet", Dead: "bad" };
 
 const PROGRESS = {
   "caught-up": ["caught up", "quiet"],
@@ -65,7 +66,7 @@ export async function show(main, params, scope) {
             { title: "Group", class: "name", cell: (g) => link(g.group || "(empty)", href("group", { group: g.group })) },
             { title: "Type", class: "minor", cell: (g) => g.type || "–" },
             { title: "State", class: "minor", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
-            { title: "Members", class: "number minor", cell: (g) => number(lagOf(g.group)?.members) },
+            { title: "Members", number: true, class: "minor", cell: (g) => number(lagOf(g.group)?.members) },
             { title: "Lag", number: true, cell: (g) => number(lagOf(g.group)?.lag) },
             { title: "Trend", class: "minor", cell: (g) => sparkLine(lagOf(g.group)?.course) ?? "–" },
             { title: "Progress", cell: (g) => (lagOf(g.group) ? progress(lagOf(g.group), now) : "–") },
