@@ -179,7 +179,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
       h("td", { title: exchange.client_id }, exchange.client_id ?? "–"),
       h("td", { class: "mono number" }, took(exchange.took_ms)),
       h("td", { title: exchange.request }, h("button", { type: "button", class: "plain" }, exchange.request)),
-      h("td", { class: "answer", title: exchange.answer }, exchange.answer),
+      h("td", { class: "outcome", title: exchange.answer }, exchange.answer),
       h("td", null, exchange.sequences.map((each) => chip(each))),
     );
     exchange.row.classList.toggle("chosen", exchange.key === chosen);

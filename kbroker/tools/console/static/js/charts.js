@@ -4,7 +4,7 @@ import { h, table } from "./dom.js";
 import { clock } from "./format.js";
 
 const SPACE = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, TOP, BOTTOM] = [420, 120, 20, 100];
+const [WIDTH, HEIGHT] = [400, 80]; // it is as wide as its place: the line is stretched, and not its words, which are outside
 const MOST_ROWS = 60;
 
 /** An element of a picture; what it says is text and nothing else. */
@@ -61,17 +61,15 @@ function chart(title, points, shown) {
   return h(
     "figure",
     { class: "chart" },
-    h("figcaption", null, title, " ", h("strong", null, shown(known.at(-1)))),
+    h("figcaption", null, title, " ", h("strong", null, shown(known.at(-1))), h("span", { class: "most" }, `at most ${shown(most)}`)),
     svg(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": told },
-      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: BOTTOM, y2: BOTTOM }),
-      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: TOP, y2: TOP }),
-      ...lines(points, scale(points, WIDTH, TOP, BOTTOM)),
-      svg("text", { x: 0, y: TOP - 6 }, shown(most)),
-      svg("text", { x: 0, y: HEIGHT - 4 }, clock(from)),
-      svg("text", { x: WIDTH, y: HEIGHT - 4, "text-anchor": "end" }, clock(to)),
+      { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", role: "img", "aria-label": told },
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: 0, y2: 0 }),
+      ...lines(points, scale(points, WIDTH, 0, HEIGHT)),
     ),
+    h("div", { class: "times", "aria-hidden": "true" }, h("span", null, clock(from)), h("span", null, clock(to))),
   );
 }
 

@@ -9,7 +9,7 @@ import { go, href, hrefOfFinding } from "../router.js";
 import { STATE_KINDS } from "./groups.js";
 
 export async function show(main, params, scope) {
-  const body = { top: h("div", { class: "stack" }), course: h("div"), rest: h("div", { class: "stack" }) };
+  const body = { top: h("div", { class: "stack" }), course: h("div", { class: "trends" }), rest: h("div", { class: "stack" }) };
   const course = h("section", { class: "card course", "aria-labelledby": "course-title" }, h("h2", { id: "course-title" }, "Trend"), body.course);
   const head = h("div", { class: "page-head" });
   const load = async () => {
@@ -97,20 +97,20 @@ function drawReasons(told) {
 
 const inSeconds = (value) => (value === null ? "–" : value < 1 ? "0 s" : duration(value * 1000));
 
-/** The lag in records and in time; what is read and written a second. */
-function trends(told) {
-  const since = (points, index) => points.map((point) => [point[0], point[index]]);
+/** The lag in records and in time; what is read and written a second, which two looks tell. */
+function trends({ course, flow }) {
+  const of = (points, index) => points.map((point) => [point[0], point[index]]);
   return [
-    trend("Trend of the lag", [
-      { title: "Lag in records", points: since(told.course, 1), shown: number },
-      { title: "Lag in time", points: since(told.course, 2), shown: inSeconds },
-    ]),
-    told.flow.length < 3
-      ? null
-      : trend("Trend of the traffic", [
-          { title: "Records read / s", points: slopes(told.flow, 1), shown: rate },
-          { title: "Records written / s", points: slopes(told.flow, 2), shown: rate },
-        ]),
+    h("div", null, trend("Trend of the lag", [
+      { title: "Lag in records", points: of(course, 1), shown: number },
+      { title: "Lag in time", points: of(course, 2), shown: inSeconds },
+    ])),
+    flow.length > 2
+      ? h("div", null, trend("Trend of the traffic", [
+          { title: "Records read / s", points: slopes(flow, 1), shown: rate },
+          { title: "Records written / s", points: slopes(flow, 2), shown: rate },
+        ]))
+      : null,
   ];
 }
 

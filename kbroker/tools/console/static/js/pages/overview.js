@@ -118,7 +118,7 @@ function drawBehind(box, told) {
                 { title: "Lag", number: true, cell: (g) => number(g.lag) },
                 { title: "Progress", cell: (g) => progress(g, told.now) },
                 { title: "Why", class: "why", cell: (g) => g.reasons.map((reason) => why(reason)) },
-              ], rows.slice(0, MOST_BEHIND))
+              ], rows.slice(0, MOST_BEHIND), { isStacked: true })
             : null,
           notes.map((each) => h("p", { class: "quiet" }, each)),
         )

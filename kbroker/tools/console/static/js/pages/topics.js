@@ -129,10 +129,10 @@ function list(state, scope, order, onTotal) {
       { title: "Records", number: true, class: "minor", cell: (t) => number(t.records) },
       { title: "Records / s", number: true, class: "roomy", cell: (t) => rate(t.records_rate) },
       { title: "Bytes / s", sort: "bytes_rate", number: true, class: "minor", cell: (t) => bytesRate(t.bytes_rate) },
-      { title: "Size", sort: "size", number: true, cell: (t) => bytes(t.size) },
+      { title: "Size", sort: "size", number: true, class: "minor", cell: (t) => bytes(t.size) },
       { title: "Cleanup", class: "minor", cell: (t) => t.cleanup_policy?.replace(",", ", ") ?? "–" },
       { title: "Last write", number: true, cell: (t) => ago(t.last_write, now) },
-      { title: "Lag of groups", number: true, cell: (t) => lagOf(lagging.get(t.name), t.name) },
+      { title: "Group lag", number: true, cell: (t) => lagOf(lagging.get(t.name), t.name) },
     ],
     load: async (offset, limit, sorted) => {
       // Groups may not be seen, or may be slow to be asked: topics are shown without them then.
