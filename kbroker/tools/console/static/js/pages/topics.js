@@ -161,7 +161,7 @@ function list(state, scope, order, onTotal) {
 
 /** How long ago a time was; the time itself where the mouse is. */
 const ago = (at, now) =>
-  at === null ? "–" : at < 0 ? "never" : h("span", { title: moment(at) }, at > now + 1000 ? moment(at, { millis: false }) : `${duration(now - at)} ago`);
+  at === null || at === undefined ? "–" : at < 0 ? "never" : h("span", { title: moment(at) }, at > now + 1000 ? moment(at, { millis: false }) : `${duration(now - at)} ago`);
 
 /** The lag of a topic's groups together, and how many lag. */
 const lagOf = (found, name) =>
