@@ -102,6 +102,11 @@ class GroupDescription:
     assignment_epoch: int | None = None
 
 
+def assigned_to(group: GroupDescription) -> set[TopicPartition]:
+    """The partitions that the members of a group have."""
+    return {partition for member in group.members for partition in member.assignment}
+
+
 def subscribed_and_unassigned(group: GroupDescription, unknown: Collection[str] = ()) -> dict[str, int]:
     """Topic -> the members that subscribe to it by name, of the topics of which no member has a partition.
 
@@ -183,10 +188,9 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
 
 
 def describe_by_node(client: Client, node_id: int, groups: Iterable[GroupListing]) -> dict[str, GroupDescription]:
-    """Group -> its description, of groups of consumers that one broker coordinates.
+    """Group -> its description, of groups of consumers that one broker coordinates; a request for each type.
 
-    A request for each type, by what a listing says. A group that fails (it has moved, it is not this user's) is left
-    out.
+    A group that fails (it has moved, it is not this user's) is left out.
     """
     found: dict[str, GroupDescription] = {}
     names: dict[bool, list[str]] = {}

@@ -160,7 +160,7 @@ class TopicCatalogue:
         self._known: Topics | None = None
         self._rates = Rates()
         self.traffic = Courses()
-        """Bytes and records a second: of each topic, of the busiest if they are many, and of all under an empty name."""
+        """Bytes and records a second: of each topic (the busiest if they are many), and of all under an empty name."""
         self._asked_at = 0.0
         self._took = 0.0
         self._stale_at = 0.0

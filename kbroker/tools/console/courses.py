@@ -1,4 +1,4 @@
-"""The courses of lags and of traffic, as far as the console has looked, in bounded memory. Pure: the time is given, in ms."""
+"""The courses of lags and of traffic, as far as the console has looked, in bounded memory. Pure: times are given."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 
 class _Course:
-    __slots__ = ("_at", "_lags", "_last", "_seconds", "_step")
+    __slots__ = ("_amounts", "_at", "_last", "_others", "_step")
 
     def __init__(self) -> None:
         self._last = Point(0, 0, None)

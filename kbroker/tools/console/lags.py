@@ -12,6 +12,7 @@ from kbroker.client.groups import (
     MEMBERLESS,
     GroupDescription,
     GroupListing,
+    assigned_to,
     committed_by_node,
     describe_by_node,
     groups_of_node,
@@ -139,4 +140,4 @@ class _Asked:
 
     def of(self, group: GroupDescription) -> set[TopicPartition]:
         """The partitions that a group has committed for, or that its members have."""
-        return {*self.committed[group.group_id], *(each for member in group.members for each in member.assignment)}
+        return self.committed[group.group_id].keys() | assigned_to(group)

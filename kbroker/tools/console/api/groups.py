@@ -130,7 +130,9 @@ def _course(group_id: str, partitions: Sequence[Json], now_ms: int, view: View) 
     if lags:
         seconds = max(now_ms - min(waiting), 0) / 1000 if waiting else None if any(lags) else 0.0
         view.courses.look(group_id, now_ms, sum(lags), seconds)
-        read = sum(end - lag for row in rows if isinstance(end := row["end"], int) and isinstance(lag := row["lag"], int))
+        read = sum(
+            end - lag for row in rows if isinstance(end := row["end"], int) and isinstance(lag := row["lag"], int)
+        )
         view.flows.look(group_id, now_ms, read, float(read + sum(lags)))
     return view.courses.of(group_id)
 

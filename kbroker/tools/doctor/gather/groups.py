@@ -13,6 +13,7 @@ from kbroker.client.groups import (
     CONSUMER,
     MEMBERLESS,
     GroupListing,
+    assigned_to,
     committed_offsets,
     describe_group,
     list_groups,
@@ -78,8 +79,7 @@ class GroupLooks:
             return GroupLook(group.state, members, group.group_epoch, at_ms=at_ms)
         committed = {partition: each.offset for partition, each in committed_offsets(client, name).items()}
         # A member that has never committed is at a partition, too: a transaction may block it from the first record on.
-        assigned = {partition for member in group.members for partition in member.assignment}
-        ranges = self._ranges(client, committed.keys() | assigned)
+        ranges = self._ranges(client, committed.keys() | assigned_to(group))
         lagging = self._watch.lagging(group, committed, ranges, at_ms)
         before = self._first.get(name)
         if before is not None:
