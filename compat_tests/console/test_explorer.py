@@ -90,7 +90,7 @@ def test_who_is_connected_is_a_page(open_page: OpenPage, cluster: RunningCluster
 def test_fetches_that_brought_nothing_are_one_row_and_a_request_opens_beside_the_list(
     open_page: OpenPage, watching: RunningConsole
 ) -> None:
-    page = open_page("#/overview", url=watching.url)
+    page = open_page("#/overview", url=watching.url, expect=(404,))  # nobody has made them
 
     def event(number: int, answer: str) -> str:
         told: dict[str, object] = dict.fromkeys(("principal", "peer", "run"), "")
