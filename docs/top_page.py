@@ -7,6 +7,8 @@ from kbroker.client.nodes import ClusterBroker
 from kbroker.client.topics import PartitionDescription, TopicDescription
 from kbroker.client.transactions import TransactionDescription
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
+from kbroker.tools.diagnosis.group_watch import Judged
+from kbroker.tools.diagnosis.stuck_groups import Progress
 from kbroker.tools.top.facts import RequestTimes, Scrape, Snapshot
 from kbroker.tools.top.history import ClusterHistory, first
 from kbroker.tools.top.keys import HELP, Ui
@@ -67,6 +69,7 @@ def _look(at: int) -> Snapshot:
             "billing": {TopicPartition("payments", 0): ends[TopicPartition("payments", 0)]},
             "warehouse": {TopicPartition("orders", number): 999_200 + number for number in range(3)},
         },
+        judged={"billing": Judged((), (), Progress("caught-up")), "warehouse": Judged((), (), Progress("lagging"))},
         record_times={TopicPartition("orders", number): (999_200 + number, now_ms - 94_000) for number in range(3)},
         transactions_count=1,
         blocked={TopicPartition("payments", 1): 212},
@@ -97,10 +100,14 @@ _SOURCES = {
     "bytes in": "the pages of metrics, if there is one of each broker; else the growth of the leaders' logs: what is on"
     " the disk, compressed. While retention or compaction makes a log smaller, its rate stays as it was",
     "bytes out, connections, memory, processors": "the pages of metrics",
-    "lag in records": "committed offsets and ends of partitions; of share groups what the coordinator tells (KIP-1226)",
+    "lag in records": "committed offsets and ends of partitions, and where a member has committed nothing all that the"
+    " log has; of share groups what the coordinator tells (KIP-1226)",
     "lag in time": "of each partition `kafka_consumergroup_lag_seconds` of a page; else when the end passed the"
     " committed offset, as far as that was seen; else the timestamp of the next record's batch. `>` is before a time"
     " that is at least so long",
+    "progress, and why": "of groups with members, by the rules of [the console](console.md#a-stuck-group): stuck, stuck"
+    " in part, never committed, lagging, caught up. Whether a group advances is what top has seen; nothing is there"
+    " until it can tell",
     "partitions in trouble, troubles in words": "the metadata; they are those of [the console](console.md)",
     "open transactions": "their coordinators; what they hold up is the difference of high watermark and last stable"
     " offset. One that its coordinator has forgotten is not seen: `kbroker txn find-hanging` finds it",

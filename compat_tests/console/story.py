@@ -27,13 +27,15 @@ BAD = 157
 
 class Story:
     """``billing`` reads orders, and fails at one. ``ledger`` reads payments that are committed; the transaction of
-    ``settlement`` stays open there. ``checkout`` commits a transaction every few seconds."""
+    ``settlement`` stays open there, and from the first of the invoices on, of which ``mailer`` has committed none.
+    ``checkout`` commits a transaction every few seconds."""
 
     def __init__(self, bootstrap: str, run: str | None = None) -> None:
         self.bootstrap = bootstrap
         end = "" if run == "" else f"-{run or uuid.uuid4().hex[:6]}"
         self.orders, self.payments, self.shipments = f"orders{end}", f"payments{end}", f"shipments{end}"
-        self.billing, self.ledger = f"billing{end}", f"ledger{end}"
+        self.invoices = f"invoices{end}"
+        self.billing, self.ledger, self.mailer = f"billing{end}", f"ledger{end}", f"mailer{end}"
         self.settlement, self.checkout = f"settlement{end}", f"checkout{end}"
         self.bad: tuple[int, int] = (-1, -1)
         """Partition and offset of the order that is cut."""
@@ -44,9 +46,10 @@ class Story:
     def begin(self) -> None:
         """Write the records, and start the programs."""
         make_topics(self.bootstrap, *(NewTopic(name, 3, -1) for name in (self.orders, self.payments, self.shipments)))
+        make_topics(self.bootstrap, NewTopic(self.invoices, 1, -1))
         self._take_orders()
         self._open_settlement()
-        for work in (self._bill, self._keep_ledger, self._check_out):
+        for work in (self._bill, self._keep_ledger, self._mail, self._check_out):
             thread = threading.Thread(target=work, daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -87,6 +90,7 @@ class Story:
         assert plain.flush(LONG) == 0
         held.begin_transaction()
         held.produce(self.payments, json.dumps({"settlement": 1}), partition=0)
+        held.produce(self.invoices, json.dumps({"invoice": 1}), partition=0)
         assert held.flush(LONG) == 0
         for number in range(10, 25):
             plain.produce(self.payments, json.dumps({"payment": number}), partition=0)
@@ -135,6 +139,10 @@ class Story:
 
     def _keep_ledger(self) -> None:
         with self._consumer(self.ledger, self.payments, **{"isolation.level": "read_committed"}) as consumer:
+            self._read(consumer, lambda message: None)
+
+    def _mail(self) -> None:
+        with self._consumer(self.mailer, self.invoices, **{"isolation.level": "read_committed"}) as consumer:
             self._read(consumer, lambda message: None)
 
     def _check_out(self) -> None:

@@ -81,6 +81,44 @@ def test_who_is_connected_is_a_page(open_page: OpenPage, cluster: RunningCluster
     page.get_by_role("link", name="Clients").click()
     expect(page.get_by_role("heading", name="Clients", exact=True)).to_be_visible()
     expect(page.locator(".clients tbody tr", has_text="writer").first).to_contain_text("no TLS")
+    requests = page.get_by_role("region", name="Requests")
+    expect(requests).to_be_hidden()
+    page.get_by_role("button", name="Only the requests of writer").first.click()
+    expect(requests).to_be_visible()
+
+
+def test_fetches_that_brought_nothing_are_one_row_and_a_request_opens_beside_the_list(
+    open_page: OpenPage, watching: RunningConsole
+) -> None:
+    page = open_page("#/overview", url=watching.url, expect=(404,))  # nobody has made them
+
+    def event(number: int, answer: str) -> str:
+        told: dict[str, object] = dict.fromkeys(("principal", "peer", "run"), "")
+        told |= {"groups": [], "topics": {}, "errors": [], "sequences": [], "is_internal": False, "took_ms": 1.0}
+        told |= {"node": 1, "connection": 1, "exchange": number, "at_ms": 0, "client_id": "reader", "request": "Fetch"}
+        return f"event: exchange\ndata: {json.dumps(told | {'answer': answer})}\n\n"
+
+    body = "".join(event(number, "9 records" if number % 10 == 0 else "nothing new") for number in range(1, 101))
+    page.route("**/explorer/events", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.goto(page.url.split("#")[0] + "#/explorer")
+    rows = page.locator(".exchanges tbody tr")
+    expect(rows).to_have_count(11)
+    expect(rows.first).to_have_text("Show 90 fetches with nothing new of reader 90")
+    expect(page.locator(".explorer .state")).to_contain_text("10 of 100 requests shown")
+    rows.first.get_by_role("button").click()
+    expect(rows).to_have_count(101)
+    rows.first.get_by_role("button").click()
+    expect(rows).to_have_count(11)
+    list_of_them, details = page.get_by_role("region", name="Requests"), page.locator(".details")
+    whole = page.evaluate("document.querySelector('.panes').clientWidth")
+    box = list_of_them.bounding_box()
+    assert box is not None and box["width"] == whole
+    assert rows.evaluate_all("rows => new Set(rows.map((row) => row.clientHeight)).size") == 1, "one line a row"
+    expect(details).to_be_hidden()
+    rows.nth(1).get_by_role("button").click()
+    expect(details).to_be_visible()
+    details.get_by_role("button", name="Close the request").click()
+    expect(details).to_be_hidden()
 
 
 def test_a_request_that_is_looked_for_stays_among_more_than_are_kept(
@@ -187,17 +225,14 @@ def test_a_client_is_followed_and_its_requests_are_saved_decoded_and_sent_again(
     expect(page.get_by_text(re.compile(r"\d+ of \d+ connections shown"))).to_be_visible()
     row = page.locator(".clients tbody tr").filter(has=client)
     cells = row.locator("td").all_inner_texts()
-    assert cells[1] == "client" and cells[2].startswith("confluent-kafka-python") and cells[3] == "User:ANONYMOUS"
-    assert (
-        cells[4:6] == ["no TLS", "none"]
-        and cells[7:9] == ["1", "PLAINTEXT"]
-        and re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[9])
-    )
-    requests = int(cells[10].replace(",", ""))
+    assert cells[1].startswith("confluent-kafka-python") and cells[2] == "User:ANONYMOUS" and cells[4] == "1"
+    assert re.fullmatch(r"(\S+ )?\d\d:\d\d:\d\d", cells[5])
+    assert cells[8:12] == ["no TLS", "none", "PLAINTEXT", "client"]
+    requests = int(cells[6].replace(",", ""))
     write(producer, "hot", "milk")
 
     def is_counted() -> bool:
-        return int(row.locator("td").nth(10).inner_text().replace(",", "")) > requests
+        return int(row.locator("td").nth(6).inner_text().replace(",", "")) > requests
 
     eventually(is_counted, "its request is counted")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

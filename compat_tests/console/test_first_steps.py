@@ -29,6 +29,14 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
     page = open_page("#/overview")
     behind = page.get_by_role("table", name="Lagging groups")
     expect(behind.get_by_role("row", name=story.billing)).to_contain_text("stuck for", timeout=LONG_MS)
+    # No green sentence is above a red row; one that has committed nothing is there, with its lag and its reason.
+    health = page.locator(".health")
+    expect(health).to_have_class(re.compile("warn"))
+    expect(health).to_contain_text(re.compile(r"The brokers are well, \d groups are stuck"), timeout=LONG_MS)
+    mailer = behind.get_by_role("row", name=story.mailer)
+    expect(mailer).to_contain_text(re.compile(r"1\s*stuck for"), timeout=LONG_MS)
+    expect(mailer).to_contain_text(f"{story.invoices}-0: an open transaction blocks readers of committed records")
+    expect(mailer.get_by_role("link", name="See the transaction")).to_be_visible()
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "behind-light.png")
     behind.get_by_role("link", name=story.billing, exact=True).click()
@@ -73,6 +81,17 @@ def test_from_the_overview_to_the_record_and_the_transaction(open_page: OpenPage
     expect(
         page.get_by_role("table", name="Open transactions").get_by_role("link", name=story.settlement)
     ).to_be_visible()
+
+
+def test_a_phone_shows_what_matters_of_groups(open_page: OpenPage, story: Story) -> None:
+    """Their lag and progress, without a move to the right; and which page it is."""
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    page = open_page(f"#/groups?filter={story.billing}", **phone)
+    row = page.get_by_role("row", name=story.billing)
+    expect(row.get_by_role("link", name=f"Why {story.billing} is stuck")).to_be_in_viewport(ratio=1, timeout=LONG_MS)
+    expect(row.get_by_role("cell").filter(has_text=re.compile(r"^\d+$")).last).to_be_in_viewport(ratio=1)
+    page.goto(f"{page.url.split('#')[0]}#/access")
+    expect(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Access")).to_be_in_viewport(ratio=1)
 
 
 def test_a_transaction_is_watched_as_it_commits(open_page: OpenPage, story: Story) -> None:

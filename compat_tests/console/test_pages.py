@@ -62,8 +62,26 @@ def test_the_list_is_sorted_by_its_heads(open_page: OpenPage, world: World) -> N
     page = open_page(f"#/topics?filter={world.run}")
     expect(page.get_by_role("link", name=world.orders)).to_be_visible()
     page.get_by_role("button", name="Size").click()
-    expect(page.locator("tr[aria-rowindex='2']").get_by_role("link")).to_have_text(world.orders)
+    expect(page.locator("tr[aria-rowindex='2']").get_by_role("link").first).to_have_text(world.orders)
     assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+
+
+def test_the_list_tells_cleanup_the_last_write_and_the_lag_of_groups(open_page: OpenPage, world: World) -> None:
+    page = open_page(f"#/topics?filter={world.run}")
+    row = page.get_by_role("row", name=world.orders)
+    expect(row).to_contain_text(re.compile(r"delete\s*\d+ (s|min|h) ago"))
+    expect(page.get_by_role("row", name=world.empty)).to_contain_text(re.compile(r"delete\s*(never|\d+ (s|min|h) ago)"))
+    row.get_by_role("link", name=re.compile(r"Lag of \d+ groups?: [\d,]+")).click()
+    expect(page.get_by_role("table", name="Groups with offsets of this topic")).to_contain_text(world.group)
+
+
+def test_traffic_is_drawn(open_page: OpenPage, world: World) -> None:
+    """On the overview and beside a topic's partitions, from the second look on."""
+    page = open_page("#/overview")
+    chart = page.get_by_role("img", name=re.compile("Bytes / s, .* at most"))
+    expect(chart).to_be_visible()
+    page.goto(f"{page.url.split('#')[0]}#/topic?name={world.orders}&tab=partitions")
+    expect(chart).to_be_visible()
 
 
 def test_partitions_and_configs_of_a_topic(open_page: OpenPage, world: World) -> None:
@@ -224,8 +242,8 @@ def test_the_course_of_a_lag_is_drawn_and_told(open_page: OpenPage, world: World
     page = open_page(f"#/group?group={world.group}")
     chart = page.get_by_role("img", name=re.compile("Lag in records, .* at most"))
     expect(chart).to_be_visible()
-    page.get_by_text("As a table").click()
-    expect(page.get_by_role("table", name="Course of the lag").locator("tbody tr").first).to_be_visible()
+    page.get_by_text("As a table").first.click()
+    expect(page.get_by_role("table", name="Trend of the lag").locator("tbody tr").first).to_be_visible()
     page.goto(f"{page.url.split('#')[0]}#/groups?filter={world.group}")
     expect(page.get_by_role("table", name="Groups").locator("svg.spark")).to_be_visible()
 

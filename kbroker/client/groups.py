@@ -17,6 +17,7 @@ from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, 
 from kbroker.wire.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+    DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     ListGroupsRequest,
@@ -52,6 +53,8 @@ CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 """States in which partitions change hands, of groups of either protocol."""
+MEMBERLESS: Final = frozenset({"Empty", "Dead"})
+"""States in which nobody is in a group."""
 
 _NAMES_UP_TO: Final = 9
 """OffsetFetch and OffsetCommit name topics up to this version; later ones have ids only."""
@@ -97,6 +100,11 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
     group_epoch: int | None = None
     assignment_epoch: int | None = None
+
+
+def assigned_to(group: GroupDescription) -> set[TopicPartition]:
+    """The partitions that the members of a group have."""
+    return {partition for member in group.members for partition in member.assignment}
 
 
 def subscribed_and_unassigned(group: GroupDescription, unknown: Collection[str] = ()) -> dict[str, int]:
@@ -179,6 +187,28 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
     return description_of(client, group_id, group, CONSUMER, group.assignor_name, _consumer_member)
 
 
+def describe_by_node(client: Client, node_id: int, groups: Iterable[GroupListing]) -> dict[str, GroupDescription]:
+    """Group -> its description, of groups of consumers that one broker coordinates; a request for each type.
+
+    A group that fails (it has moved, it is not this user's) is left out.
+    """
+    found: dict[str, GroupDescription] = {}
+    names: dict[bool, list[str]] = {}
+    for each in groups:
+        names.setdefault(each.type == CONSUMER, []).append(each.group_id)
+    if True in names:
+        for group in client.ask_node(node_id, ConsumerGroupDescribeRequest(group_ids=names[True])).groups:
+            if not group.error_code:
+                found[group.group_id] = _with_epochs(
+                    node_id, group.group_id, group, CONSUMER, group.assignor_name, _consumer_member
+                )
+    if False in names:
+        for classic in client.ask_node(node_id, DescribeGroupsRequest(groups=names[False])).groups:
+            if not classic.error_code:
+                found[classic.group_id] = _classic(node_id, classic)
+    return found
+
+
 class _Described(Protocol):
     """A group in the answer of its coordinator, or the error instead of it."""
 
@@ -237,13 +267,24 @@ def description_of(
     member_of: Callable[[MemberT], GroupMember],
 ) -> GroupDescription:
     """A group with epochs, as its coordinator describes it: of consumers (KIP-848), a share or a Streams group."""
+    return _with_epochs(client.coordinator(group_id), group_id, group, group_type, assignor, member_of)
+
+
+def _with_epochs(
+    coordinator: int,
+    group_id: str,
+    group: _WithEpochs[MemberT],
+    group_type: str,
+    assignor: str,
+    member_of: Callable[[MemberT], GroupMember],
+) -> GroupDescription:
     return GroupDescription(
         group_id,
         group_type,
         group.group_state,
         group_type.lower(),
         assignor,
-        client.coordinator(group_id),
+        coordinator,
         _members_of(group, member_of),
         group.group_epoch,
         group.assignment_epoch,
@@ -286,13 +327,17 @@ def _describe_classic(client: Client, group_id: str) -> GroupDescription:
     group = ask_about_group(client, group_id, DescribeGroupsRequest(groups=[group_id]))
     if group.group_state == "Dead":  # how brokers before DescribeGroups 6 say that there is none
         raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
+    return _classic(client.coordinator(group_id), group)
+
+
+def _classic(coordinator: int, group: DescribedGroup) -> GroupDescription:
     return GroupDescription(
-        group_id,
+        group.group_id,
         CLASSIC,
         group.group_state,
         group.protocol_type,
         group.protocol_data,
-        client.coordinator(group_id),
+        coordinator,
         _members_of(group, _classic_member),
     )
 

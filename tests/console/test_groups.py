@@ -24,12 +24,12 @@ from kbroker.client.topics import (
     list_offsets,
 )
 from kbroker.testing import RunningBroker, running_broker
-from kbroker.tools.diagnosis.stuck_groups import STUCK_MS
 from kbroker.types import TopicPartition
 from kbroker.wire.messages import share_fetch
 from kbroker.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from kbroker.wire.messages.share_groups import ShareGroupHeartbeatRequest
 from kbroker.wire.record_batch import Record
+from tests.cli_command import command_for
 from tests.console.console_process import ConsoleProcess
 from tests.patience import LONG, eventually
 from tests.streams_member import StreamsMember
@@ -72,12 +72,12 @@ def join(client: Client, group_id: str, request: Any) -> None:
     client.ask_coordinator(group_id, request, check)
 
 
-def join_as_consumer(client: Client, group_id: str) -> None:
+def join_as_consumer(client: Client, group_id: str, topic: str = "work") -> None:
     """Be the member m-1 of a consumer group."""
     request = ConsumerGroupHeartbeatRequest(
         group_id=group_id, member_id="m-1", member_epoch=0, rebalance_timeout_ms=60_000, topic_partitions=[]
     )
-    request.subscribed_topic_names = ["work"]
+    request.subscribed_topic_names = [topic]
     join(client, group_id, request)
 
 
@@ -184,12 +184,12 @@ def test_all_types_are_listed(client: Client, console: ConsoleProcess) -> None:
     found = {row["group"]: row["type"] for row in console.get("groups").json["rows"]}
     assert found["offsets-only"] == "Classic"
     others = {"done", "not-done", "late", "with-a-member"}
+    others |= {"silent", "blocked"}
     assert set(found) <= {"offsets-only", "consumers", "sharers", "streamers", "resetting", *others}
     assert console.get("groups", filter="only").json["total"] == 1
 
 
 def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, console: ConsoleProcess) -> None:
-    began = time.monotonic()
     commit_offsets(client, "offsets-only", {TopicPartition("work", 0): 4, TopicPartition("work", 1): 10})
     told = console.get("group", group="offsets-only").json
     behind, done = told["partitions"]
@@ -204,9 +204,62 @@ def test_lag_in_records_and_since_when_the_next_one_waits(client: Client, consol
     # The looks at the list and at the group are those of one course.
     assert {lag for _, lag, _ in told["course"]} <= {0, 6} and told["course"][-1][1] == 6 == row.pop("course")[-1]
     assert told["course"][-1][2] >= 290
-    assert row.pop("stuck_since") is None or time.monotonic() - began > STUCK_MS / 1000
-    told = {"lag": 6, "waiting": 6, "advances": False}
-    assert row == {"group": "offsets-only", "state": "Empty", **told}
+    assert row.pop("reasons")[0]["text"] == reason["text"]
+    told = {"members": 0, "lag": 6, "waiting": 6, "topics": {"work": 6}, "kind": "no-member", "since": None}
+    assert row == {"group": "offsets-only", "state": "Empty", **told, "needs_attention": False}
+
+
+def test_a_member_that_has_committed_nothing_is_in_the_list(client: Client, console: ConsoleProcess) -> None:
+    join_as_consumer(client, "silent")
+    row: Any = None
+
+    def is_told() -> bool:
+        nonlocal row
+        row = lag_of(console, "silent")
+        return bool(row["kind"] == "never-committed")
+
+    eventually(is_told, "it has committed nothing for long enough")
+    assert (row["members"], row["lag"], row["waiting"], row["needs_attention"]) == (1, 20, 20, True)
+    assert "has committed nothing for at least" in row["reasons"][0]["text"]
+
+
+def test_a_group_that_a_transaction_blocks_from_the_first_record_on_is_stuck(
+    broker: RunningBroker,
+    client: Client,
+    console: ConsoleProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It has committed nothing; since when the transaction is open its coordinator tells."""
+    create_topics(client, [NewTopic("held", 1, 1)])
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "holder"}
+    holder = confluent_kafka.Producer({**settings, "transaction.timeout.ms": 600_000})
+    holder.init_transactions(LONG)
+    holder.begin_transaction()
+    holder.produce("held", b"order")
+    assert holder.flush(LONG) == 0
+    join_as_consumer(client, "blocked", "held")
+    row: Any = None
+
+    def is_told() -> bool:
+        nonlocal row
+        row = lag_of(console, "blocked")
+        return bool(row["kind"] == "stuck")
+
+    eventually(is_told, "the transaction has been open for long enough")
+    assert (row["lag"], row["needs_attention"]) == (1, True)
+    assert "an open transaction blocks readers of committed records at offset 0" in row["reasons"][0]["text"]
+    [link] = row["reasons"][0]["links"]
+    assert (link["kind"], link["transactional_id"]) == ("transaction", "holder")
+    kb = command_for(broker.bootstrap_servers, monkeypatch, capsys)
+    [described] = kb("group", "describe", "blocked", "--json").json
+    assert described["reasons"][0]["text"] == row["reasons"][0]["text"]
+    [seen] = [each for each in kb("top", "--once", "--json").json["groups"] if each["group"] == "blocked"]
+    assert (seen["lag"], seen["progress"], seen["reasons"][0]["text"]) == (1, "stuck", row["reasons"][0]["text"])
+    found = kb("doctor", "--json", "--look-again", "0", code=1).json["findings"]
+    assert row["reasons"][0]["text"] in [each["text"] for each in found if each["check"] == "consumer-stuck"]
+    holder.abort_transaction(LONG)
+    eventually(lambda: lag_of(console, "blocked")["kind"] == "caught-up", "nothing is left to wait for")
 
 
 def lag_of(console: ConsoleProcess, group: str) -> Any:
@@ -247,7 +300,7 @@ def test_a_group_before_markers_and_aborted_records_has_all(
     told = console.get("group", group="done").json
     assert (told["partitions"][0]["lag"], told["reasons"]) == (3, [])
     row = lag_of(console, "done")
-    assert (row["lag"], row["waiting"], row["stuck_since"]) == (3, 0, None)
+    assert (row["lag"], row["waiting"], row["kind"], row["reasons"]) == (3, 0, "caught-up", [])
     # One that has not read the first record has it to read; and so has one before a record that comes later.
     commit_offsets(client, "not-done", {paid: 0})
     [reason] = console.get("group", group="not-done").json["reasons"]

@@ -161,16 +161,16 @@ def test_groups_of_all_coordinators_before_markers_have_all(cluster: RunningClus
     # A commit is answered before its markers are there, and readable.
     for group in groups:
         eventually(lambda group=group: told(group) == (3, 0), f"{group} has all")  # type: ignore[misc]
-    rows: dict[str, tuple[int, int, int | None]] = {}
+    rows: dict[str, tuple[int, int, str]] = {}
 
     def all_are_told() -> bool:
         """Whether no broker was passed over for being slow to answer."""
         lags = console.get("groups/lags").json
-        rows.update((row["group"], (row["lag"], row["waiting"], row["stuck_since"])) for row in lags["rows"])
+        rows.update((row["group"], (row["lag"], row["waiting"], row["kind"])) for row in lags["rows"])
         return rows.keys() >= {*groups} and lags["asked"] == lags["groups"]
 
     eventually(all_are_told, "the lags of all groups")
-    assert {group: rows[group] for group in groups} == dict.fromkeys(groups, (3, 0, None))
+    assert {group: rows[group] for group in groups} == dict.fromkeys(groups, (3, 0, "caught-up"))
 
 
 def test_a_lost_node_is_told_in_words_and_its_return(cluster: RunningCluster, console: ConsoleProcess) -> None:

@@ -21,7 +21,9 @@ from kbroker.tools.diagnosis.stuck_groups import (
     LaggingPartition,
     Member,
     OffsetHistory,
+    Progress,
     Stall,
+    progress,
 )
 from kbroker.tools.diagnosis.stuck_groups import findings as findings_of_group
 from kbroker.types import TopicPartition
@@ -189,6 +191,42 @@ def test_a_group_beyond_an_open_transaction_is_stuck_for_another_reason() -> Non
     assert "is stuck at offset 17" in found.text
     assert found.links and found.links[0].kind == "record"
     assert found.advice.endswith("Or it reads committed records only, and an open transaction at offset 12 blocks it.")
+
+
+def progress_of(
+    those: Sequence[LaggingPartition], members: int = 1, losses: Sequence[Finding] = (), state: str = "Stable"
+) -> Progress:
+    group = GroupState("billing", state, members)
+    return progress(group, those, findings_of_group(group, those, NOW, losses), NOW)
+
+
+def test_a_group_in_a_word() -> None:
+    advancing = lagging(1, since=NOW - 1000, moved=True)
+    assert progress_of([]) == Progress("caught-up")
+    assert progress_of([advancing]) == Progress("lagging")
+    assert progress_of([lagging(since=NOW)]) == Progress("unknown")
+    assert progress_of([lagging()]) == Progress("stuck", LONG)
+    assert progress_of([lagging(), advancing]) == Progress("stuck-in-part", LONG)
+    assert progress_of([lagging(committed=None)]) == Progress("never-committed", LONG)
+    assert progress_of([lagging(member=None)], 0, state="Empty") == Progress("no-member")
+    assert progress_of([], 0, state="Empty") == Progress("caught-up")
+    needing = {"stuck", "stuck-in-part", "never-committed"}
+    kinds = {*needing, "caught-up", "lagging", "unknown", "no-member"}
+    assert {kind for kind in kinds if Progress(kind).needs_attention} == needing
+
+
+def test_a_group_behind_a_transaction_is_stuck_for_as_long_as_that_is_open() -> None:
+    """Also one that was looked at for the first time, and has committed nothing."""
+    opened = NOW - 180_000
+    held = lagging(committed=None, stable=0, since=NOW, holder=holder("mover", opened))
+    assert progress_of([held]) == Progress("stuck", opened)
+    young = lagging(committed=None, stable=0, since=NOW, holder=holder("mover", NOW - 1000))
+    assert progress_of([young]) == Progress("unknown")
+
+
+def test_a_group_whose_records_are_gone_is_stuck_though_nothing_waits() -> None:
+    beyond = TopicPartition("orders", 0)
+    assert progress_of([], losses=lost_records({beyond: 30}, {beyond: (0, 20)})) == Progress("stuck")
 
 
 def test_findings_are_bounded() -> None:

@@ -161,13 +161,17 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
-    from kbroker.tools.diagnosis.group_watch import ask_lost_records
+    from kbroker.client.streams_groups import STREAMS
+    from kbroker.tools.diagnosis.group_watch import GroupWatch, Look, ask_lost_records
 
     if group.type != "Share":
         found = lags(client, group)
         committed = {each.partition: each.current for each in found if each.current is not None}
         ranges = {each.partition: each.limits for each in found}
-        return _document(group, found, ask_lost_records(client, group, committed, ranges))
+        if group.type == STREAMS or not group.members:  # nobody waits, or the tasks of members are no partitions
+            return _document(group, found, ask_lost_records(client, group, committed, ranges))
+        [judged] = GroupWatch().judge(client, [Look(group, committed, ranges)])
+        return _document(group, found, judged.reasons)
     from kbroker.tools.cli.share_group import add_in_flight, settled_offsets, share_partitions
 
     offsets, unknown = settled_offsets(client, group.group_id)

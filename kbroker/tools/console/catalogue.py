@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Final
 
 import trio
@@ -16,6 +17,7 @@ from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.patience import patience
 from kbroker.client.topics import LATEST, TopicDescription, list_offsets, list_topics
 from kbroker.tools.console.asking import Cluster
+from kbroker.tools.console.courses import MOST_COURSES, Courses
 from kbroker.tools.console.sizes import ask_sizes
 from kbroker.tools.console.totals import Totals, count
 from kbroker.tools.diagnosis.facts import DamagedReplica
@@ -157,6 +159,8 @@ class TopicCatalogue:
         self._times_as_long = times_as_long
         self._known: Topics | None = None
         self._rates = Rates()
+        self.traffic = Courses()
+        """Bytes and records a second: of each topic (the busiest if they are many), and of all under an empty name."""
         self._asked_at = 0.0
         self._took = 0.0
         self._stale_at = 0.0
@@ -195,6 +199,7 @@ class TopicCatalogue:
         began = time.monotonic()
         try:
             self._known = await self._cluster.ask(lambda client: ask_topics(client, self._rates))
+            self._note_traffic(self._known)
             now = time.monotonic()
             self._failure = None
             self._asked_at = began
@@ -205,6 +210,13 @@ class TopicCatalogue:
         finally:
             self._asking = None
             asking.done.set()
+
+    def _note_traffic(self, topics: Topics) -> None:
+        totals = topics.totals
+        if totals.bytes_rate is not None:
+            self.traffic.look("", topics.at_ms, round(totals.bytes_rate), totals.records_rate)
+        for name in nlargest(MOST_COURSES - 1, topics.growth, key=topics.growth.__getitem__):
+            self.traffic.look(name, topics.at_ms, round(topics.growth[name]), topics.records.get(name))
 
     def forget(self) -> None:
         """Wait for what the cluster says from now on: something has been changed."""

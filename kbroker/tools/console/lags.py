@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kbroker.client import Client, ClientError
-from kbroker.client.groups import GroupListing, committed_by_node, groups_of_node
+from kbroker.client.groups import (
+    MEMBERLESS,
+    GroupDescription,
+    GroupListing,
+    assigned_to,
+    committed_by_node,
+    describe_by_node,
+    groups_of_node,
+)
 from kbroker.client.patience import patience
 from kbroker.client.share_groups import SHARE
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import list_ranges
-from kbroker.tools.diagnosis.group_watch import GroupWatch
-from kbroker.tools.diagnosis.log_gaps import Spot
-from kbroker.tools.diagnosis.stuck_groups import MOST_REMEMBERED, Stall
+from kbroker.tools.diagnosis.findings import Finding
+from kbroker.tools.diagnosis.group_watch import GroupWatch, Judged, Look
+from kbroker.tools.diagnosis.lost_records import Limits
+from kbroker.tools.diagnosis.stuck_groups import MOST_REMEMBERED, Progress
 from kbroker.types import TopicPartition
 
 MAX_GROUPS: Final = 200
@@ -27,20 +36,20 @@ _PATIENCE: Final = 1.5
 """Seconds that one broker is waited for: a page must not wait for one that is down."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
-    """A group with committed offsets.
+class GroupLag(NamedTuple):
+    """A group with committed offsets, or with members that are assigned partitions.
 
-    ``lag`` is that of Kafka's tools; ``waiting``: the part of it that readers can still have, 0 if there is none.
-    ``stuck_since``: since when a lagging partition was seen to be stuck, in ms, None if none is.
-    ``advances``: whether others were seen to advance meanwhile, or all of them if none is stuck.
+    ``lag`` is that of Kafka's tools; where a member has committed nothing, all that the log has counts. ``waiting``:
+    the part of it that somebody can still have, 0 if there is none. ``topics``: the part of the lag in each topic.
     """
 
     listing: GroupListing
+    members: int
     lag: int
     waiting: int
-    stuck_since: int | None
-    advances: bool
+    topics: Mapping[str, int]
+    progress: Progress
+    reasons: Sequence[Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +70,38 @@ def ask_lags(client: Client, watch: GroupWatch) -> Lags:
                 asked.ask(client, node_id)
         except ClientError:
             continue  # it is down, or loads its groups: the others are told
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    ranges: Mapping[TopicPartition, Limits] = {}
     if asked.partitions:
         try:
             with patience(client, _PATIENCE):
-                told = list_ranges(client, sorted(asked.partitions))
+                ranges = list_ranges(client, sorted(asked.partitions))
         except ClientError:
-            told = {}  # a leader is down
-        ranges = {partition: limits for partition, limits in told.items() if isinstance(limits, tuple)}
-    looked = [
-        _Looked(asked.listings[group_id], known)
-        for group_id, offsets in asked.committed.items()
-        if (known := {partition: offset for partition, offset in offsets.items() if partition in ranges})
+            pass  # a leader is down
+    looks = [
+        Look(group, asked.committed[group.group_id], known)
+        for group in asked.described.values()
+        if (known := {each: ranges[each] for each in asked.of(group) if each in ranges})
     ]
-    now_ms = time.time_ns() // 1_000_000
-    for group in looked:
-        group.look(ranges, watch, now_ms)
-    stuck = {
-        spot: ranges[spot[0]][1] for group in looked for spot, stall in group.behind.items() if stall.is_stuck(now_ms)
-    }
-    empty = watch.gaps.look(client, stuck)
-    rows = [group.told(ranges, empty, now_ms) for group in looked]
+    with patience(client, _PATIENCE):
+        judged = watch.judge(client, looks)
+    rows = [_told(asked.listings[look.group.group_id], look, each) for look, each in zip(looks, judged, strict=True)]
     return Lags(tuple(sorted(rows, key=lambda row: row.listing.group_id)), len(asked.listings), asked.groups)
+
+
+def _told(listing: GroupListing, look: Look, judged: Judged) -> GroupLag:
+    topics: Counter[str] = Counter()
+    for partition, limits in look.ranges.items():
+        if isinstance(limits, tuple):
+            topics[partition.topic] += max(limits[1] - look.committed.get(partition, limits[0]), 0)
+    return GroupLag(
+        listing,
+        len(look.group.members),
+        topics.total(),
+        sum(each.waiting for each in judged.lagging),
+        topics,
+        judged.progress,
+        judged.reasons,
+    )
 
 
 class _Asked:
@@ -92,6 +111,7 @@ class _Asked:
         self.groups = 0
         self.listings: dict[str, GroupListing] = {}
         self.committed: dict[str, Mapping[TopicPartition, int]] = {}
+        self.described: dict[str, GroupDescription] = {}
         self.partitions: set[TopicPartition] = set()
         self._offsets = 0
 
@@ -103,46 +123,21 @@ class _Asked:
         if not chosen:
             return
         told = committed_by_node(client, node_id, [each.group_id for each in chosen])
+        described = describe_by_node(client, node_id, [each for each in chosen if each.state not in MEMBERLESS])
         for each in chosen:
-            offsets = told.get(each.group_id, {})
-            partitions = self.partitions | offsets.keys()
-            if len(partitions) > _MAX_PARTITIONS or self._offsets + len(offsets) > _MAX_OFFSETS:
+            self.committed[each.group_id] = told.get(each.group_id, {})
+            group = described.get(each.group_id)
+            if group is None:
+                group = GroupDescription(each.group_id, each.type, each.state, each.protocol_type, "", node_id, ())
+            own = self.of(group)
+            partitions = self.partitions | own
+            if len(partitions) > _MAX_PARTITIONS or self._offsets + len(own) > _MAX_OFFSETS:
                 continue
             self.partitions = partitions
-            self._offsets += len(offsets)
+            self._offsets += len(own)
             self.listings[each.group_id] = each
-            self.committed[each.group_id] = offsets
+            self.described[each.group_id] = group
 
-
-class _Looked:
-    """A group, and where it is behind."""
-
-    def __init__(self, listing: GroupListing, committed: Mapping[TopicPartition, int]) -> None:
-        self._listing = listing
-        self._committed = committed
-        self.behind: dict[Spot, Stall] = {}
-        """The spots where something waits, as far as it is known."""
-
-    def look(self, ranges: Mapping[TopicPartition, tuple[int, int]], watch: GroupWatch, now_ms: int) -> None:
-        """Find since when the group has been where it is."""
-        for partition, offset in self._committed.items():
-            start, end = ranges[partition]
-            spot = partition, max(offset, start)
-            is_behind = spot[1] < end and not watch.gaps.knows(spot, end)
-            stall = watch.offsets.look(self._listing.group_id, partition, offset, behind=is_behind, now_ms=now_ms)
-            if is_behind:
-                self.behind[spot] = stall
-
-    def told(self, ranges: Mapping[TopicPartition, tuple[int, int]], empty: set[Spot], now_ms: int) -> GroupLag:
-        """The line of the group; behind the spots in ``empty`` nothing waits."""
-        behind = {spot: stall for spot, stall in self.behind.items() if spot not in empty}
-        longest = min(behind.values(), default=None)
-        is_stuck = longest is not None and longest.is_stuck(now_ms)
-        advancing = [stall.is_advancing(now_ms) for stall in behind.values()]
-        return GroupLag(
-            self._listing,
-            sum(max(ranges[partition][1] - offset, 0) for partition, offset in self._committed.items()),
-            sum(ranges[partition][1] - offset for partition, offset in behind),
-            longest.since if longest is not None and is_stuck else None,
-            any(advancing) if is_stuck else all(advancing),
-        )
+    def of(self, group: GroupDescription) -> set[TopicPartition]:
+        """The partitions that a group has committed for, or that its members have."""
+        return self.committed[group.group_id].keys() | assigned_to(group)

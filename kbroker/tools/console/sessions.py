@@ -13,7 +13,7 @@ import trio
 
 from kbroker.tools.console.asking import Cluster
 from kbroker.tools.console.catalogue import TopicCatalogue
-from kbroker.tools.console.lag_history import LagHistories
+from kbroker.tools.console.courses import Courses
 from kbroker.tools.diagnosis.findings import FindingHistory
 from kbroker.tools.diagnosis.group_watch import GroupWatch
 
@@ -44,7 +44,11 @@ class View:
         self.catalogue = TopicCatalogue(cluster)
         self.history = FindingHistory()
         self.groups = GroupWatch()
-        self.courses = LagHistories()
+        self.courses = Courses()
+        """Of each group its lag."""
+
+        self.flows = Courses()
+        """Of each group the sums of its committed offsets, and of the ends of the same logs."""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,10 @@ import time
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.nodes import describe_cluster, describe_quorum
+from kbroker.client.open_transactions import OPEN_STATES
+from kbroker.client.patience import patience
 from kbroker.client.topics import list_topics
+from kbroker.client.transactions import TransactionDescription, describe_transactions_of_node, transactions_of_node
 from kbroker.errors import ErrorCode
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, quorum_nodes, replica_counts
 
@@ -30,6 +33,20 @@ def ask_quorum(client: Client) -> tuple[Quorum | None, str]:
     nodes = quorum_nodes(partition)
     leader, epoch = int(partition.leader_id), int(partition.leader_epoch)
     return Quorum(leader, nodes, epoch, asked_at=asked_at, answered_at=now_ms()), ""
+
+
+def ask_open_transactions(client: Client, seconds: float, most: int) -> list[TransactionDescription]:
+    """Ask each coordinator for its open transactions, for so many seconds; one that does not answer is passed over."""
+    found: list[TransactionDescription] = []
+    for node_id in client.all_nodes():
+        try:
+            with patience(client, seconds):
+                listed = transactions_of_node(client, node_id, OPEN_STATES)[: most - len(found)]
+                names = [each.transactional_id for each in listed]
+                found += describe_transactions_of_node(client, node_id, names).values() if names else ()
+        except ClientError:
+            continue
+    return found
 
 
 def ask_cluster(client: Client) -> ClusterView:

@@ -18,8 +18,18 @@ from kbroker.tools.diagnosis.facts import Holder
 from kbroker.tools.diagnosis.findings import Finding
 from kbroker.tools.diagnosis.log_gaps import LogGaps, Spot
 from kbroker.tools.diagnosis.lost_records import Limits, lost_records
-from kbroker.tools.diagnosis.stuck_groups import STUCK_MS, GroupState, LaggingPartition, Member, OffsetHistory, findings
+from kbroker.tools.diagnosis.stuck_groups import (
+    STUCK_MS,
+    GroupState,
+    LaggingPartition,
+    Member,
+    OffsetHistory,
+    Progress,
+    findings,
+    progress,
+)
 from kbroker.types import TopicPartition
+from kbroker.value_types import NamedTuple
 
 _MAX_BLOCKED: Final = 10
 """Partitions of which it is asked which transaction blocks them."""
@@ -46,6 +56,22 @@ def ask_lost_records(
     topics = topics_of_members(group)
     read = {each: limits for each, limits in ranges.items() if topics is None or each.topic in topics}
     return lost_records(committed, read, {topic: subscribed[topic] for topic in missing})
+
+
+class Look(NamedTuple):
+    """A group, where it is, and the logs that it has committed for or is assigned."""
+
+    group: GroupDescription
+    committed: Mapping[TopicPartition, int]
+    ranges: Mapping[TopicPartition, Limits]
+
+
+class Judged(NamedTuple):
+    """Where records wait for a group, why they wait or are lost, and how it is in a word."""
+
+    lagging: Sequence[LaggingPartition]
+    reasons: Sequence[Finding]
+    progress: Progress
 
 
 class GroupWatch:
@@ -77,39 +103,46 @@ class GroupWatch:
                 member = None
                 if owner is not None:
                     member = Member(owner.member_id, owner.client_id, owner.host.removeprefix("/"))
-                found.append(LaggingPartition(partition, at, start, end, stall, member=member))
+                found.append(LaggingPartition(partition, at, start, end, stall, member=member, group_id=group.group_id))
         return found
 
     def explain(
         self, client: Client, lagging: Sequence[LaggingPartition], at_ms: int, *, stuck_ms: int = STUCK_MS
     ) -> list[LaggingPartition]:
-        """Returns the partitions where a record waits, with the transactions that block them, if those may be seen."""
+        """Returns the partitions where a record waits, with the transactions that block them, if those may be seen.
+
+        They may be of several groups.
+        """
         explained = _with_holders(client, lagging)
         # What does not move may have nothing to wait for.
         still = [each for each in explained if each.member is None or each.stall.is_stuck(at_ms, stuck_ms)]
         empty = self.gaps.look(client, {spot_of(each): each.end for each in still if each.stable is None})
         return [each for each in explained if spot_of(each) not in empty]
 
-    def findings(
-        self,
-        client: Client,
-        group: GroupDescription,
-        committed: Mapping[TopicPartition, int],
-        ranges: Mapping[TopicPartition, Limits],
-    ) -> list[Finding]:
-        """Returns why records wait for a group, or are lost to it; none if it is caught up, or advances."""
+    def judge(self, client: Client, looks: Sequence[Look]) -> list[Judged]:
+        """Returns for each of several groups where records wait, and why, or why they are lost to it."""
         at_ms = now_ms()
-        lagging = self.explain(client, self.lagging(group, committed, ranges, at_ms), at_ms)
+        found = [each for look in looks for each in self.lagging(look.group, look.committed, look.ranges, at_ms)]
+        waiting: dict[str, list[LaggingPartition]] = {}
+        for each in self.explain(client, found, at_ms):
+            waiting.setdefault(each.group_id, []).append(each)
+        return [self._judge(client, look, waiting.get(look.group.group_id, []), at_ms) for look in looks]
+
+    @staticmethod
+    def _judge(client: Client, look: Look, lagging: Sequence[LaggingPartition], at_ms: int) -> Judged:
+        group, committed = look.group, look.committed
         waits = {each.partition for each in lagging}
         # Where no record is left for the group, nothing that is gone is worth an error.
         logs = {
             each: None
             if isinstance(limits, tuple) and max(committed.get(each, 0), limits[0]) < limits[1] and each not in waits
             else limits
-            for each, limits in ranges.items()
+            for each, limits in look.ranges.items()
         }
         losses = ask_lost_records(client, group, committed, logs)
-        return findings(GroupState(group.group_id, group.state, len(group.members)), lagging, at_ms, losses)
+        state = GroupState(group.group_id, group.state, len(group.members))
+        reasons = findings(state, lagging, at_ms, losses)
+        return Judged(lagging, reasons, progress(state, lagging, reasons, at_ms))
 
 
 def spot_of(lagging: LaggingPartition) -> Spot:
@@ -120,16 +153,17 @@ def spot_of(lagging: LaggingPartition) -> Spot:
 def _with_holders(client: Client, lagging: Sequence[LaggingPartition]) -> list[LaggingPartition]:
     if not lagging:
         return []
-    told = list_offsets(client, dict.fromkeys([each.partition for each in lagging], LATEST), read_committed=True)
-    stable = {partition: each.offset for partition, each in told.items() if not isinstance(each, ResponseError)}
-    found = [
-        replace(each, stable=last) if (last := stable.get(each.partition, each.end)) < each.end else each
-        for each in lagging
-    ]
+    found = list(lagging)
     try:
+        told = list_offsets(client, dict.fromkeys([each.partition for each in lagging], LATEST), read_committed=True)
+        stable = {partition: each.offset for partition, each in told.items() if not isinstance(each, ResponseError)}
+        found = [
+            replace(each, stable=last) if (last := stable.get(each.partition, each.end)) < each.end else each
+            for each in lagging
+        ]
         holders = ask_holders(client, [each.partition for each in found if each.is_blocked][:_MAX_BLOCKED])
     except ClientError:
-        return found  # producers may not be seen, or a broker does not tell of them
+        return found  # a leader is down, producers may not be seen, or a broker does not tell of them
     return [replace(each, holder=holders[each.partition][0]) if holders.get(each.partition) else each for each in found]
 
 

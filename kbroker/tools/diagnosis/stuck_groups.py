@@ -73,6 +73,7 @@ class LaggingPartition:
     stable: int | None = None
     member: Member | None = None
     holder: Holder | None = None
+    group_id: str = ""
 
     @property
     def next_offset(self) -> int:
@@ -99,6 +100,55 @@ class GroupState(NamedTuple):
     group_id: str
     state: str
     members: int
+
+
+class Progress(NamedTuple):
+    """How a group is in a word, for lists, and since when in ms where that is known.
+
+    ``kind``: ``caught-up``; ``lagging`` (it advances), ``unknown`` (it was not looked at for long enough to tell),
+    ``no-member`` (records wait, and nobody is there); ``never-committed``, ``stuck-in-part``, ``stuck``.
+    """
+
+    kind: str
+    since: int | None = None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether somebody should look at the group: it has members, and records wait that they do not get."""
+        return self.kind in _NEEDS_ATTENTION
+
+
+_NEEDS_ATTENTION: Final = frozenset({"never-committed", "stuck-in-part", "stuck"})
+
+
+def progress(
+    group: GroupState,
+    lagging: Sequence[LaggingPartition],
+    reasons: Sequence[Finding],
+    now_ms: int,
+    *,
+    stuck_ms: int = STUCK_MS,
+) -> Progress:
+    """Returns how a group is, by the reasons why it does not have all records."""
+    if not group.members:
+        return Progress("no-member" if any(each.committed is not None for each in lagging) else "caught-up")
+    since = min((each.stall.since for each in lagging if each.stall.is_stuck(now_ms, stuck_ms)), default=None)
+    starts = [
+        each.holder.owner.start_timestamp
+        for each in lagging
+        if each.is_blocked and each.holder is not None and each.holder.owner is not None
+    ]
+    since = min((each for each in (since, *starts) if each is not None), default=None)
+    kinds = {reason.kind for reason in reasons}
+    if any(reason.severity == Severity.ERROR for reason in reasons):
+        return Progress("stuck", since)
+    if "consumer-stuck" in kinds:
+        return Progress("stuck-in-part", since)
+    if "never-committed" in kinds:
+        return Progress("never-committed", since)
+    if not lagging:
+        return Progress("caught-up")
+    return Progress("lagging" if all(each.stall.is_advancing(now_ms, stuck_ms) for each in lagging) else "unknown")
 
 
 def findings(

@@ -10,7 +10,7 @@ from kbroker.client.topics import TopicDescription, leaderless, under_replicated
 from kbroker.client.transactions import TransactionDescription
 from kbroker.tools.diagnosis.cluster import findings
 from kbroker.tools.top.facts import Snapshot
-from kbroker.tools.top.history import ClusterHistory, GroupLag
+from kbroker.tools.top.history import ClusterHistory
 from kbroker.tools.top.tables import Flow, flow_of_topic, flows_of_nodes
 
 Document = Mapping[str, Any]
@@ -24,7 +24,7 @@ def document(history: ClusterHistory) -> Document:
         "troubles": [each.document() for each in findings(snapshot.cluster)],
         "nodes": _nodes(history),
         "topics": [_topic(history, topic) for topic in snapshot.cluster.topics],
-        "groups": [_group(group, history.lags.get(group.group_id)) for group in snapshot.groups],
+        "groups": [_group(group, history) for group in snapshot.groups],
         "transactions": [_transaction(snapshot, each) for each in snapshot.cluster.transactions],
         "transactions_count": snapshot.transactions_count,
         "requests": _requests(history),
@@ -75,7 +75,8 @@ def _topic(history: ClusterHistory, topic: TopicDescription) -> Document:
     }
 
 
-def _group(group: GroupListing, lag: GroupLag | None) -> Document:
+def _group(group: GroupListing, history: ClusterHistory) -> Document:
+    lag, judged = history.lags.get(group.group_id), history.judged.get(group.group_id)
     age = None if lag is None else lag.age
     return {
         "group": group.group_id,
@@ -84,6 +85,8 @@ def _group(group: GroupListing, lag: GroupLag | None) -> Document:
         "lag": None if lag is None else lag.records,
         "lag_seconds": None if age is None else round(age.seconds, 3),
         "lag_seconds_exact": None if age is None else age.exact,
+        "progress": None if judged is None else judged.progress.kind,
+        "reasons": [] if judged is None else [each.document() for each in judged.reasons],
     }
 
 

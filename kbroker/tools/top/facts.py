@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kbroker.client.groups import GroupListing
 from kbroker.tools.diagnosis.facts import ClusterView
+from kbroker.tools.diagnosis.group_watch import Judged
 from kbroker.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
@@ -82,6 +83,9 @@ class Snapshot:
     groups: tuple[GroupListing, ...] = ()
     committed: Mapping[str, Offsets] = field(default_factory=dict)
     """Group -> its committed offsets, of the groups that were asked for."""
+
+    judged: Mapping[str, Judged] = field(default_factory=dict)
+    """Group -> where its records wait and why, of those that were asked for and have members."""
 
     share_lags: Mapping[str, int | None] = field(default_factory=dict)
     """Share group -> records that are not done with, None where the broker cannot tell."""

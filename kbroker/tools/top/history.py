@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeVar
 
 from kbroker.base.rates import Sample, rates_after, rates_of_counters
+from kbroker.client.groups import MEMBERLESS
+from kbroker.tools.diagnosis.group_watch import Judged
 from kbroker.tools.top.facts import Offsets, Scrape, Snapshot
 from kbroker.types import TopicPartition
 
@@ -51,6 +53,7 @@ class ClusterHistory:
 
     committed: Mapping[str, Offsets] = field(default_factory=dict)
     share_lags: Mapping[str, int | None] = field(default_factory=dict)
+    judged: Mapping[str, Judged] = field(default_factory=dict)
     end_samples: Mapping[TopicPartition, tuple[Sample, ...]] = field(default_factory=dict)
     """Ends of partitions that groups have committed for, the oldest first."""
 
@@ -83,6 +86,7 @@ class ClusterHistory:
         names = {group.group_id for group in snapshot.groups}
         committed = _kept({**self.committed, **snapshot.committed}, names)
         share_lags = _kept({**self.share_lags, **snapshot.share_lags}, names)
+        members = {group.group_id for group in snapshot.groups if group.state not in MEMBERLESS}
         wanted = {partition for offsets in committed.values() for partition in offsets}
         samples = _remember(self.end_samples, snapshot.ends, snapshot.at, wanted)
         times = {**self.record_times, **snapshot.record_times}
@@ -95,6 +99,7 @@ class ClusterHistory:
             log_growth=growth,
             committed=committed,
             share_lags=share_lags,
+            judged={name: each for name, each in {**self.judged, **snapshot.judged}.items() if name in members},
             end_samples=samples,
             record_times={partition: found for partition, found in times.items() if partition in wanted},
         )
@@ -207,8 +212,12 @@ def _lags(history: ClusterHistory) -> dict[str, GroupLag]:
     for group, offsets in history.committed.items():
         lags = [history._lag_of(partition, offset) for partition, offset in offsets.items()]
         known = [lag for lag in lags if lag is not None]
-        records = sum(known) if known else None
-        found[group] = GroupLag(records, _oldest(history, group, offsets), len(offsets))
+        # A member that has committed nothing has yet to read all that is there.
+        judged = history.judged.get(group)
+        never = [each for each in judged.lagging if each.committed is None] if judged is not None else []
+        known += [each.waiting for each in never]
+        age = _oldest(history, group, offsets)
+        found[group] = GroupLag(sum(known) if known else None, age, len(offsets) + len(never))
     return found
 
 

@@ -8,20 +8,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.batches import times_of_records
-from kbroker.client.groups import GroupListing, committed_by_node, groups_of_node
+from kbroker.client.groups import (
+    CLASSIC,
+    CONSUMER,
+    MEMBERLESS,
+    GroupDescription,
+    GroupListing,
+    assigned_to,
+    committed_by_node,
+    describe_by_node,
+    groups_of_node,
+)
 from kbroker.client.nodes import describe_cluster
-from kbroker.client.open_transactions import OPEN_STATES
+from kbroker.client.open_transactions import OPEN_STATES, OpenTransaction
 from kbroker.client.patience import patience
 from kbroker.client.share_groups import SHARE, share_lags
-from kbroker.client.topics import LATEST, TopicDescription, list_topics, listed_offsets, offsets_request, sizes_request
-from kbroker.client.transactions import TransactionDescription, describe_transactions_of_node, transactions_of_node
+from kbroker.client.topics import (
+    EARLIEST,
+    LATEST,
+    TopicDescription,
+    list_topics,
+    listed_offsets,
+    offsets_request,
+    sizes_request,
+)
+from kbroker.client.transactions import (
+    ProducerState,
+    TransactionDescription,
+    describe_transactions_of_node,
+    transactions_of_node,
+)
 from kbroker.tools.diagnosis.asking import ask_quorum, now_ms
-from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
+from kbroker.tools.diagnosis.facts import ClusterView, Holder, Quorum, replica_counts
+from kbroker.tools.diagnosis.group_watch import GroupWatch, Judged, spot_of
+from kbroker.tools.diagnosis.stuck_groups import GroupState, LaggingPartition, findings, progress
 from kbroker.tools.top.facts import Scrape, Snapshot
 from kbroker.tools.top.scraping import CannotScrape, scrape
 from kbroker.types import TopicPartition
@@ -40,9 +66,10 @@ TRANSACTIONS: Final = 50
 REQUESTS: Final = 3
 """Requests of one look beside those to each node: DescribeCluster, DescribeQuorum, Metadata."""
 
-REQUESTS_A_NODE: Final = 11
-"""ListOffsets three times, DescribeLogDirs, ListGroups, OffsetFetch, DescribeShareGroupOffsets, ListTransactions,
-DescribeTransactions, Fetch, and a page of metrics. Brokers before Apache Kafka 3.0 take an OffsetFetch a group."""
+REQUESTS_A_NODE: Final = 15
+"""ListOffsets five times, DescribeLogDirs, ListGroups, OffsetFetch, DescribeShareGroupOffsets, DescribeGroups,
+ConsumerGroupDescribe, ListTransactions, DescribeTransactions, Fetch, and a page of metrics. Brokers before Apache Kafka
+3.0 take an OffsetFetch a group. Where a group is stuck before the end of a log, that end is read once."""
 
 PATIENCE: Final = 2.0
 """Seconds that one broker is waited for, and one page of metrics."""
@@ -99,6 +126,7 @@ class Observer:
         self.partitions = Rotation(PARTITIONS * (ONCE if once else 1), moves=not once)
         self.groups = Rotation(GROUPS * (ONCE if once else 1), moves=not once)
         self.turn = 0
+        self.watch = GroupWatch()
         self._metrics = metrics
         self._scrape_seconds = 0.0 if once else SCRAPE_SECONDS
         self._scrape_problems: Sequence[str] = ()
@@ -170,11 +198,12 @@ class _OneLook:
         at = observer.clock()
         ends, sizes = self._ends(led), self._sizes(led)
         groups = self._groups(nodes)
-        committed, lags = self._committed(groups)
+        committed, lags, described = self._committed(groups)
         transactions, count = self._transactions(nodes)
         scrapes, problems = observer.scrapes()
         leaders = {partition: leader for topic in topics for partition, leader in _led(topic)}
         times, blocked = self._times(leaders), self._blocked(transactions, leaders, ends)
+        judged = self._judge(described, committed, leaders, ends, transactions, blocked)
         return Snapshot(
             at,
             ClusterView(
@@ -192,6 +221,7 @@ class _OneLook:
             groups=tuple(listing for _, listing in groups),
             committed=committed,
             share_lags=lags,
+            judged=judged,
             record_times=times,
             transactions_count=count,
             blocked=blocked,
@@ -223,12 +253,12 @@ class _OneLook:
             return ask_quorum(self._client)[0]
 
     def _ends(
-        self, led: Mapping[int, Sequence[TopicPartition]], *, committed: bool = False
+        self, led: Mapping[int, Sequence[TopicPartition]], *, committed: bool = False, at: int = LATEST
     ) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for node, partitions in _parts(led):
             timeout_ms = int(self._observer.patience * 1000)
-            request = offsets_request(dict.fromkeys(partitions, LATEST), timeout_ms, read_committed=committed)
+            request = offsets_request(dict.fromkeys(partitions, at), timeout_ms, read_committed=committed)
             response = self._ask(node, partial(self._client.ask_node, node, request))
             if response is not None:
                 found |= {each: listed.offset for each, code, listed in listed_offsets(response) if not code}
@@ -256,19 +286,63 @@ class _OneLook:
 
     def _committed(
         self, groups: Sequence[tuple[int, GroupListing]]
-    ) -> tuple[dict[str, Mapping[TopicPartition, int]], dict[str, int | None]]:
-        by_node: dict[tuple[int, bool], list[str]] = {}
+    ) -> tuple[dict[str, Mapping[TopicPartition, int]], dict[str, int | None], dict[str, GroupDescription]]:
+        by_node: dict[tuple[int, bool], list[GroupListing]] = {}
         for node, group in self._observer.groups.take(groups):
-            by_node.setdefault((node, group.type == SHARE), []).append(group.group_id)
+            by_node.setdefault((node, group.type == SHARE), []).append(group)
         committed: dict[str, Mapping[TopicPartition, int]] = {}
         lags: dict[str, int | None] = {}
-        for (node, is_share), names in by_node.items():
+        described: dict[str, GroupDescription] = {}
+        for (node, is_share), listed in by_node.items():
+            names = [group.group_id for group in listed]
             if is_share:
                 lags |= self._ask(node, partial(share_lags, self._client, node, names)) or {}
                 continue
             told = self._ask(node, partial(committed_by_node, self._client, node, names))
             committed |= told or {}
-        return committed, lags
+            for kind in (CLASSIC, CONSUMER):
+                those = [each for each in listed if each.type == kind and each.state not in MEMBERLESS]
+                if those:
+                    described |= self._ask(node, partial(describe_by_node, self._client, node, those)) or {}
+        return committed, lags, described
+
+    def _judge(
+        self,
+        described: Mapping[str, GroupDescription],
+        committed: Mapping[str, Mapping[TopicPartition, int]],
+        leaders: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        transactions: Iterable[TransactionDescription],
+        blocked: Mapping[TopicPartition, int],
+    ) -> dict[str, Judged]:
+        """Judge the groups with members; those of which something is not known are left for another look."""
+        watch, at_ms = self._observer.watch, now_ms()
+        assigned = {each for group in described.values() for member in group.members for each in member.assignment}
+        never = assigned.difference(*committed.values()) & leaders.keys()
+        led: dict[int, list[TopicPartition]] = {}
+        for partition in sorted(never)[:PARTITIONS]:
+            led.setdefault(leaders[partition], []).append(partition)
+        starts = self._ends(led, at=EARLIEST)
+        missing = {node: left for node, those in led.items() if (left := [each for each in those if each not in ends])}
+        known = {**ends, **self._ends(missing)}
+        owners = {partition: each for each in transactions for partition in each.partitions}
+        found: dict[str, Judged] = {}
+        for name, group in described.items():
+            offsets = committed.get(name, {})
+            ranges = {each: (begin, known[each]) for each, begin in {**starts, **offsets}.items() if each in known}
+            own = {each: ranges[each] for each in {*offsets, *assigned_to(group)} & ranges.keys()}
+            lagging = []
+            for each in watch.lagging(group, offsets, own, at_ms):
+                held = blocked.get(each.partition, 0)
+                lagging.append(each if not held else _held(each, held, owners.get(each.partition)))
+            still = {spot_of(each): each.end for each in lagging if each.stable is None and each.stall.is_stuck(at_ms)}
+            with patience(self._client, self._observer.patience):
+                empty = watch.gaps.look(self._client, still) if still else set()
+            lagging = [each for each in lagging if spot_of(each) not in empty]
+            state = GroupState(name, group.state, len(group.members))
+            reasons = findings(state, lagging, at_ms)
+            found[name] = Judged(lagging, reasons, progress(state, lagging, reasons, at_ms))
+        return found
 
     def _transactions(self, nodes: Iterable[int]) -> tuple[tuple[TransactionDescription, ...], int]:
         listed: dict[int, list[Any]] = {}
@@ -325,6 +399,15 @@ class _OneLook:
             times = self._ask(node, partial(times_of_records, self._client, node, offsets))
             found |= {each: (offsets[each], time_ms) for each, time_ms in (times or {}).items()}
         return found
+
+
+def _held(lagging: LaggingPartition, records: int, owner: TransactionDescription | None) -> LaggingPartition:
+    """The partition with the records at its end that an open transaction holds back."""
+    stable = lagging.end - records
+    if owner is None:
+        return replace(lagging, stable=stable)
+    producer = ProducerState(owner.producer_id, owner.producer_epoch, -1, -1, -1, stable)
+    return replace(lagging, stable=stable, holder=Holder(OpenTransaction(lagging.partition, stable, producer), owner))
 
 
 def _parts(led: Mapping[int, Sequence[TopicPartition]]) -> Iterable[tuple[int, Sequence[TopicPartition]]]:

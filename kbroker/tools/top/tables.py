@@ -11,6 +11,7 @@ from kbroker.client.topics import leaderless, under_replicated
 from kbroker.tools.cli.output import size
 from kbroker.tools.diagnosis.cluster import findings, is_overdue, open_ms
 from kbroker.tools.diagnosis.findings import Finding
+from kbroker.tools.diagnosis.group_watch import Judged
 from kbroker.tools.top.cells import (
     BAD,
     GOOD,
@@ -181,11 +182,19 @@ def _part_note(history: ClusterHistory) -> str:
     return f"each look asks for {asked:,} of {every:,} partitions in turn; {known:,} are known"
 
 
+def _progress(judged: Judged | None) -> Cell:
+    """How a group with members is, by the rules of the console and the doctor."""
+    if judged is None or judged.progress.kind == "unknown":
+        return text(None)
+    kind = judged.progress.kind
+    return text(kind.replace("-", " "), BAD if kind == "stuck" else WARN if judged.progress.needs_attention else PLAIN)
+
+
 def groups(history: ClusterHistory) -> Table:
     """A row for each group."""
     rows = []
     for group in history.snapshot.groups:
-        lag = history.lags.get(group.group_id)
+        lag, judged = history.lags.get(group.group_id), history.judged.get(group.group_id)
         rows.append(
             (
                 text(group.group_id),
@@ -194,6 +203,8 @@ def groups(history: ClusterHistory) -> Table:
                 number(None if lag is None else lag.partitions or None),
                 number(None if lag is None else lag.records),
                 age(None if lag is None else lag.age),
+                _progress(judged),
+                text(judged.reasons[0].text if judged is not None and judged.reasons else None),
             )
         )
     columns = (
@@ -203,6 +214,8 @@ def groups(history: ClusterHistory) -> Table:
         Column("partitions"),
         Column("lag in records"),
         Column("lag in time"),
+        Column("progress", False),
+        Column("why", False),
     )
     known = len(history.committed) + len(history.share_lags)
     note = ""

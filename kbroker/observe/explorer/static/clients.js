@@ -3,7 +3,7 @@
 import { clock, h, waitsForRelease } from "./elements.js";
 
 const AGAIN_MS = 2000;
-const HEADS = ["Client", "Kind", "Software", "Principal", "TLS", "Login", "From", "Node", "Listener", "Since", "Requests", "Received", "Part of"];
+const HEADS = ["Client", "Software", "Principal", "From", "Node", "Since", "Requests", "Received", "TLS", "Login", "Listener", "Kind", "Part of"];
 
 /**
  * `onClient(client)` is called for the requests of one, `onSequence(number, name)` for those of the sequence that it is in.
@@ -71,17 +71,17 @@ export function clientTable(base, onClient, onSequence) {
       "tr",
       null,
       h("td", null, h("button", { type: "button", class: "plain link", "data-key": key, "aria-label": label, onclick: () => onClient(client) }, name)),
-      h("td", null, client.kind),
-      h("td", null, client.software === "unknown" ? "not told" : client.software),
-      h("td", null, client.principal),
-      h("td", null, client.tls || "no TLS"),
-      h("td", null, client.sasl || "none"),
+      h("td", { title: client.software }, client.software === "unknown" ? "not told" : client.software),
+      h("td", { title: client.principal }, client.principal),
       h("td", { class: "mono" }, client.peer),
       h("td", { class: "number" }, String(client.node)),
-      h("td", null, client.listener),
       h("td", { class: "mono" }, client.since_ms < 0 ? "–" : h("time", { datetime: new Date(client.since_ms).toISOString() }, since(client.since_ms))),
       h("td", { class: "number" }, count(client.requests)),
       h("td", { class: "number" }, client.bytes_received < 0 ? "–" : `${count(client.bytes_received)} B`),
+      h("td", null, client.tls || "no TLS"),
+      h("td", null, client.sasl || "none"),
+      h("td", null, client.listener),
+      h("td", null, client.kind),
       h(
         "td",
         null,

@@ -2,7 +2,7 @@
 //
 // `showExplorer(main, { base, onEnd })` fills an element. Below `base` there are `events` (server-sent events
 // `exchange` and `skipped`, perhaps `nodes`), `exchange?node=&run=&number=`, `clients?words=&nodes=`, `saved.exchanges`. `onEnd`, if given, is
-// told what stops it. With `clientsOpen` the table of clients is seen at once, as a page of its own.
+// told what stops it. With `clientsOpen` it is a page of the clients, and of the requests of one as soon as that is chosen.
 // Text only ever becomes text: nothing is parsed as HTML.
 
 import { clientTable } from "./clients.js";
@@ -11,6 +11,7 @@ import { clock, h, took, waitsForRelease } from "./elements.js";
 const SHOWN = 400; // rows of the table
 const KEPT = 2000; // exchanges that a filter is asked about
 const SPARE = 200; // over that, before the oldest are forgotten
+const IDLE = "nothing new"; // the answer to a Fetch that has waited in vain: most are, and they tell little
 
 const keyOf = (each) => `${each.node}/${each.run}/${each.exchange}`;
 const connectionOf = (each) => `${each.node}/${each.run}/${each.connection}`;
@@ -33,10 +34,13 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   const reasons = new Set(); // why, in words
   let forgotten = 0; // older ones that are not kept any more
   let fitting = 0;
+  let shown = 0;
+  let folded = 0; // fetches that brought nothing, which one row stands for
   let saved = ""; // what has become of the last file
   let silent = ""; // nodes that are not followed now
   const split = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = { words: split(words), errors: false, internal: false, sequence: 0, connection: "" };
+  let showsIdle = false;
 
   const filter = h("input", {
     type: "search",
@@ -65,7 +69,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   lookForClients();
   const state = h("p", { class: "state", role: "status" }, "connecting …");
   const body = h("tbody", null);
-  const details = h("section", { class: "details", "aria-label": "The chosen request", tabindex: "-1" }, hint());
+  const details = h("section", { class: "details", "aria-label": "The chosen request", tabindex: "-1", hidden: true });
   const table = h(
     "table",
     { class: "exchanges", onkeydown: onKey },
@@ -76,11 +80,13 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   main.classList.add("explorer");
   main.replaceChildren(
     h("h1", null, clientsOpen ? "Clients" : "Protocol explorer"),
-    h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, connection, pause, clear, saveSome, saveAll),
+    h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, connection, h("div", { class: "actions" }, pause, clear, saveSome, saveAll)),
     state,
     clients.element,
     h("div", { class: "panes" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Requests" }, table), details),
   );
+  const showClientsAlone = () => main.classList.toggle("clients-alone", clientsOpen && !wanted.connection && !wanted.sequence);
+  showClientsAlone();
 
   function lookForClients() {
     clients.look(filter.value, wanted.internal);
@@ -103,9 +109,9 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   }
 
   function tell(problem = "") {
-    const shown = Math.min(fitting, SHOWN);
     const parts = [problem || `${shown} of ${kept.length} requests shown`];
-    if (fitting > shown) parts.push(`${fitting - shown} older ones fit, too: a filter shows them`);
+    const older = fitting - shown - folded;
+    if (older > 0) parts.push(`${older} older ones fit, too: a filter shows them`);
     if (forgotten) parts.push(`${forgotten} older ones are kept no more`);
     if (saved) parts.push(saved);
     if (silent) parts.push(silent);
@@ -132,17 +138,32 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
       drawing = false;
       if (waitsForRelease(body, redraw)) return;
       const rows = [];
+      const idle = new Map(); // client -> its fetches that brought nothing
       fitting = 0;
       for (let index = kept.length - 1; index >= 0; index -= 1) {
-        if (!matches(kept[index], wanted)) continue;
+        const each = kept[index];
+        if (!matches(each, wanted)) continue;
         fitting += 1;
-        if (fitting <= SHOWN) rows.push(rowOf(kept[index]));
+        if (each.answer === IDLE) idle.set(each.client_id, (idle.get(each.client_id) ?? 0) + 1);
+        if (rows.length < SHOWN && (showsIdle || each.answer !== IDLE || each.key === chosen)) rows.push(rowOf(each));
       }
+      shown = rows.length;
+      folded = showsIdle ? 0 : [...idle.values()].reduce((sum, count) => sum + count, 0);
+      if (idle.size) rows.unshift(idleRow(idle));
       const focused = body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : null;
       body.replaceChildren(...rows);
       if (focused) rows.find((row) => row.dataset.key === focused)?.querySelector("button")?.focus({ preventScroll: true });
       tell();
     });
+  }
+
+  /** One row for all fetches that brought nothing: whose they are, and a button that shows them. */
+  function idleRow(idle) {
+    const total = [...idle.values()].reduce((sum, count) => sum + count, 0);
+    const whose = [...idle].sort((a, b) => b[1] - a[1]).map(([client, count]) => `${client ?? "–"} ${count}`).join(", ");
+    const toggle = () => ((showsIdle = !showsIdle), redraw());
+    const text = `${showsIdle ? "Fold" : "Show"} ${total} ${total === 1 ? "fetch" : "fetches"} with nothing new`;
+    return h("tr", { class: "idle", "data-key": "idle" }, h("td", { colspan: 6, title: whose }, h("button", { type: "button", class: "plain link", onclick: toggle }, text), ` of ${whose}`));
   }
 
   function rowOf(exchange) {
@@ -155,10 +176,10 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
       "tr",
       { "data-key": exchange.key, class: failed ? "failed" : null, onclick: () => choose(exchange) },
       h("td", { class: "mono" }, clock(exchange.at_ms)),
-      h("td", null, exchange.client_id ?? "–"),
+      h("td", { title: exchange.client_id }, exchange.client_id ?? "–"),
       h("td", { class: "mono number" }, took(exchange.took_ms)),
-      h("td", null, h("button", { type: "button", class: "plain" }, exchange.request)),
-      h("td", { class: "answer" }, exchange.answer),
+      h("td", { title: exchange.request }, h("button", { type: "button", class: "plain" }, exchange.request)),
+      h("td", { class: "outcome", title: exchange.answer }, exchange.answer),
       h("td", null, exchange.sequences.map((each) => chip(each))),
     );
     exchange.row.classList.toggle("chosen", exchange.key === chosen);
@@ -179,6 +200,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     sequence.replaceChildren(
       ...(number ? [h("button", { type: "button", class: "chip", onclick: () => only(0, "") }, `only the ${name} ✕`)] : []),
     );
+    showClientsAlone();
     redraw();
   }
 
@@ -189,6 +211,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     connection.replaceChildren(
       ...(client ? [h("button", { type: "button", class: "chip", onclick: () => onlyConnection(null) }, `only ${name} ✕`)] : []),
     );
+    showClientsAlone();
     redraw();
   }
 
@@ -226,6 +249,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   function onKey(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const row = event.target.closest("tr");
+    if (event.key === "Escape" && chosen) return close();
     if (!step || !row || row.parentElement !== body) return;
     event.preventDefault();
     const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;
@@ -233,18 +257,30 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     next?.click();
   }
 
+  function close() {
+    const row = [...body.children].find((each) => each.dataset.key === chosen);
+    chosen = null;
+    details.hidden = true;
+    row?.classList.remove("chosen");
+    row?.querySelector("button")?.focus();
+  }
+
   async function choose(exchange) {
     chosen = exchange.key;
     for (const row of body.children) row.classList.toggle("chosen", row.dataset.key === chosen);
+    const closing = h("button", { type: "button", class: "close", "aria-label": "Close the request", onclick: close }, "✕");
     try {
       const answer = await fetch(`${base}exchange?node=${exchange.node}&run=${encodeURIComponent(exchange.run)}&number=${exchange.exchange}`);
       if (chosen !== exchange.key) return;
       const told = answer.ok ? await answer.json() : null;
-      details.replaceChildren(...(told ? detailsOf(told) : [h("p", null, "It is kept no more.")]));
+      details.replaceChildren(closing, ...(told ? detailsOf(told) : [h("p", null, "It is kept no more.")]));
       details.scrollTop = 0;
     } catch (error) {
-      details.replaceChildren(h("p", { class: "problem" }, `The explorer does not answer: ${error.message}`));
+      details.replaceChildren(closing, h("p", { class: "problem" }, `The explorer does not answer: ${error.message}`));
     }
+    if (!details.hidden) return;
+    details.hidden = false; // the list has less room from now on: the row that was chosen stays in sight
+    [...body.children].find((row) => row.dataset.key === chosen)?.scrollIntoView({ block: "nearest" });
   }
 
   const source = new EventSource(`${base}events`);
@@ -279,10 +315,6 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     source.close();
     clients.close();
   });
-}
-
-function hint() {
-  return h("p", { class: "quiet" }, "Choose a request to see its fields beside their bytes, and what it is for.");
 }
 
 function detailsOf(told) {

@@ -33,12 +33,12 @@ from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import TopicDescription, describe_topics, list_ranges
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.call import Call, RequestRefused
-from kbroker.tools.console.lag_history import Point
+from kbroker.tools.console.courses import Point
 from kbroker.tools.console.lags import ask_lags
 from kbroker.tools.console.scan import Budget, RecordView, forward
 from kbroker.tools.console.sessions import View
 from kbroker.tools.diagnosis.findings import Finding
-from kbroker.tools.diagnosis.group_watch import ask_lost_records
+from kbroker.tools.diagnosis.group_watch import Look, ask_lost_records
 from kbroker.types import TopicPartition
 
 _MAX_LISTED: Final = 2000
@@ -62,7 +62,7 @@ async def list_all(call: Call) -> Json:
 
 
 async def list_lags(call: Call) -> Json:
-    """The groups with committed offsets, with their lags, and since when they are stuck."""
+    """The groups with their lags, how each is, since when, and the first reason why it does not have all records."""
     view = call.view
     lags = await call.ask(lambda client: ask_lags(client, view.groups))
     now_ms = time.time_ns() // 1_000_000
@@ -71,12 +71,15 @@ async def list_lags(call: Call) -> Json:
     rows: list[Json] = [
         {
             "group": each.listing.group_id,
-            "course": [point.lag for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
+            "course": [point.amount for point in view.courses.of(each.listing.group_id, _SPARK_POINTS)],
             "state": each.listing.state,
+            "members": each.members,
             "lag": each.lag,
             "waiting": each.waiting,
-            "stuck_since": each.stuck_since,
-            "advances": each.advances,
+            "topics": {**each.topics},
+            **each.progress._asdict(),
+            "needs_attention": each.progress.needs_attention,
+            "reasons": [*findings_json(each.reasons[:1])],
         }
         for each in lags.of
     ]
@@ -114,6 +117,7 @@ def _describe(client: Client, group_id: str, view: View) -> Json:
         "reasons": reasons,
         "in_flight": in_flight,
         "course": course,
+        "flow": [list(point) for point in view.flows.of(group_id)],
         "now": now_ms,
     }
 
@@ -126,6 +130,10 @@ def _course(group_id: str, partitions: Sequence[Json], now_ms: int, view: View) 
     if lags:
         seconds = max(now_ms - min(waiting), 0) / 1000 if waiting else None if any(lags) else 0.0
         view.courses.look(group_id, now_ms, sum(lags), seconds)
+        read = sum(
+            end - lag for row in rows if isinstance(end := row["end"], int) and isinstance(lag := row["lag"], int)
+        )
+        view.flows.look(group_id, now_ms, read, float(read + sum(lags)))
     return view.courses.of(group_id)
 
 
@@ -155,17 +163,20 @@ def _partitions(
     committed = committed_offsets(client, group.group_id)
     wanted = sorted({*committed, *owners, *_never_committed(client, group, committed)})
     ranges = list_ranges(client, wanted)
-    waiting = _waiting_since(client, committed, ranges)
+    offsets = {partition: each.offset for partition, each in committed.items()}
+    starts = {each: limits[0] for each in owners if isinstance(limits := ranges.get(each), tuple)}
+    positions = {**starts, **offsets}  # a member that has committed nothing has yet to read all that is there
+    waiting = _waiting_since(client, positions, ranges)
     reasons: list[Json] = []
     if group.type != STREAMS:
-        offsets = {partition: each.offset for partition, each in committed.items()}
-        reasons += findings_json(view.groups.findings(client, group, offsets, ranges))
+        [judged] = view.groups.judge(client, [Look(group, offsets, ranges)])
+        reasons += findings_json(judged.reasons)
     rows: list[Json] = []
     for partition in wanted:
         offset = committed.get(partition)
         limits = ranges.get(partition)
         start, end = limits if isinstance(limits, tuple) else (None, None)
-        owner = owners.get(partition)
+        owner, position = owners.get(partition), positions.get(partition)
         rows.append(
             {
                 "topic": partition.topic,
@@ -173,7 +184,7 @@ def _partitions(
                 "offset": None if offset is None else offset.offset,
                 "start": start,
                 "end": end,
-                "lag": None if offset is None or end is None else max(end - offset.offset, 0),
+                "lag": None if position is None or end is None else max(end - position, 0),
                 "waiting_since": waiting.get(partition),
                 "metadata": "" if offset is None else offset.metadata,
                 "member": None if owner is None else owner.member_id,
@@ -205,7 +216,7 @@ def findings_json(found: Sequence[Finding]) -> list[dict[str, Json]]:
 
 def _waiting_since(
     client: Client,
-    committed: Mapping[TopicPartition, CommittedOffset],
+    positions: Mapping[TopicPartition, int],
     ranges: Mapping[TopicPartition, tuple[int, int] | ResponseError],
 ) -> dict[TopicPartition, int]:
     """Partition -> timestamp in ms of the first record that the group has not had: its lag in time.
@@ -213,10 +224,10 @@ def _waiting_since(
     Where the log has none at that offset (it is compacted, or a marker), that of the next record.
     """
     behind: dict[str, dict[int, tuple[int, int]]] = {}
-    for partition, offset in list(committed.items())[: _MAX_WAITING * 4]:
+    for partition, offset in list(positions.items())[: _MAX_WAITING * 4]:
         limits = ranges.get(partition)
-        if isinstance(limits, tuple) and offset.offset < limits[1]:
-            behind.setdefault(partition.topic, {})[partition.partition] = (max(offset.offset, limits[0]), limits[1])
+        if isinstance(limits, tuple) and offset < limits[1]:
+            behind.setdefault(partition.topic, {})[partition.partition] = (max(offset, limits[0]), limits[1])
     found: dict[TopicPartition, int] = {}
     budget = Budget(records=20_000, seconds=2)
     for topic, partitions in behind.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,17 +11,22 @@ from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import ClusterDescription, describe_cluster, describe_features
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import TopicDescription, leaderless, under_replicated
+from kbroker.client.transactions import TransactionDescription
 from kbroker.raft_metadata.metadata_version import metadata_version_name
 from kbroker.tools.console.api.groups import findings_json
 from kbroker.tools.console.call import Call
 from kbroker.tools.console.catalogue import Topics
 from kbroker.tools.console.totals import Totals
-from kbroker.tools.diagnosis.asking import ask_quorum, now_ms
+from kbroker.tools.diagnosis.asking import ask_open_transactions, ask_quorum, now_ms
 from kbroker.tools.diagnosis.cluster import findings
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, ReplicaCounts
 from kbroker.tools.diagnosis.findings import Finding, Severity
 
 MAX_TROUBLES: Final = 100
+
+_TRANSACTIONS: Final = 100
+_PATIENCE: Final = 1.5
+"""Open transactions that are judged, and seconds that one broker is waited for to tell of them."""
 
 _MAX_ASKED: Final = 50
 """Topics whose min.insync.replicas is asked for in one look."""
@@ -34,6 +39,7 @@ class _ClusterAnswers:
     quorum_problem: str
     level: int | None
     min_isr: Mapping[str, int]
+    transactions: Sequence[TransactionDescription]
 
 
 async def describe_overview(call: Call) -> Json:
@@ -54,6 +60,7 @@ def _answer(call: Call, topics: Topics, told: _ClusterAnswers) -> Json:
         topics.failed_dirs,
         totals.troubled,
         told.min_isr,
+        transactions=told.transactions,
         damaged=topics.damaged,
     )
     found = findings(view)
@@ -74,6 +81,7 @@ def _answer(call: Call, topics: Topics, told: _ClusterAnswers) -> Json:
         "topics_at": topics.at_ms,
         "bytes_rate": totals.bytes_rate,
         "records_rate": totals.records_rate,
+        "traffic": [list(point) for point in call.view.catalogue.traffic.of("")],
         "busiest": [
             {"name": name, "bytes_rate": bytes_rate, "records_rate": records_rate}
             for name, bytes_rate, records_rate in totals.busiest
@@ -98,7 +106,7 @@ def _troubles(call: Call, found: list[Finding], at_ms: int) -> list[Json]:
     ordered = sorted(found, key=lambda each: (each.severity != Severity.ERROR, since[each.key][0]))[:MAX_TROUBLES]
     documents = findings_json(ordered)
     for each, document in zip(ordered, documents, strict=True):
-        document["key"] = each.key
+        document["key"], document["kind"] = each.key, each.kind
         document["since"], document["exact"] = since[each.key]
     return list(documents)
 
@@ -133,7 +141,8 @@ def _ask(client: Client, totals: Totals) -> _ClusterAnswers:
         pass
     troubled = [topic.name for topic in totals.troubled][:_MAX_ASKED]
     reason = problem if quorum is None else quorum.problem
-    return _ClusterAnswers(cluster, quorum, reason, level, _min_isr(client, troubled))
+    transactions = ask_open_transactions(client, _PATIENCE, _TRANSACTIONS)
+    return _ClusterAnswers(cluster, quorum, reason, level, _min_isr(client, troubled), transactions)
 
 
 def _min_isr(client: Client, topics: Iterable[str]) -> dict[str, int]:

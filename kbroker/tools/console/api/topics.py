@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.configs import ConfigChange, ConfigEntry, Operation, ResourceType, alter_configs, describe_configs
+from kbroker.client.configs import (
+    ConfigChange,
+    ConfigEntry,
+    Operation,
+    ResourceType,
+    alter_configs,
+    describe_configs,
+    describe_many,
+)
 from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience
 from kbroker.client.reassignments import Reassignment, list_reassignments
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import (
+    MAX_TIMESTAMP,
+    ListedOffset,
     NewTopic,
     PartitionDescription,
     TopicDescription,
@@ -23,6 +34,7 @@ from kbroker.client.topics import (
     delete_topics,
     describe_topics,
     is_valid_name,
+    list_offsets,
     list_ranges,
 )
 from kbroker.errors import ErrorCode
@@ -35,6 +47,9 @@ from kbroker.types import TopicPartition, uuid_to_str
 MAX_PAGE: Final = 500
 _MAX_GROUPS: Final = 200
 _COUNT_SECONDS: Final = 3.0
+_MAX_TIMES: Final = 2000
+"""Partitions of a page that are asked for the time of their latest record."""
+
 _ASK_AGAIN_SECONDS: Final = 0.02
 _HEARD_SECONDS: Final = 5.0
 """A topic that was just created is waited for so long: the broker that is asked may be the last to hear of it."""
@@ -57,7 +72,9 @@ async def list_page(call: Call) -> Json:
     chosen = await call.compute(wanted)
     offset = call.number("offset", 0)
     part = chosen[offset : offset + call.number("limit", 100, lowest=1, highest=MAX_PAGE)]
-    counts = await call.ask(lambda client: _counts(client, part)) if call.flag("counts") else {}
+    counts: Mapping[str, _Counts] = {}
+    if call.flag("counts"):
+        counts = await call.ask(lambda client: _counts(client, part))
     rows: list[Json] = [
         {
             "name": topic.name,
@@ -66,7 +83,7 @@ async def list_page(call: Call) -> Json:
             "replicas": topic.replication_factor,
             "state": partition_state(topic),
             "size": None if topics.sizes is None else topics.sizes.get(topic.name, 0),
-            "records": counts.get(topic.name),
+            **(counts.get(topic.name) or _Counts())._asdict(),
             "bytes_rate": topics.growth.get(topic.name),
             "records_rate": topics.records.get(topic.name),
         }
@@ -78,31 +95,53 @@ async def list_page(call: Call) -> Json:
         "offset": offset,
         "rows": rows,
         "at": topics.at_ms,
+        "now": time.time_ns() // 1_000_000,
         "no_sizes": topics.no_sizes,
     }
 
 
-def _counts(client: Client, topics: list[TopicDescription]) -> dict[str, int | None]:
-    """Topic -> offsets between its partitions' starts and ends; None where a partition has no leader."""
+class _Counts(NamedTuple):
+    """More of a topic in a list; None where it is not known.
+
+    ``records``: offsets between its partitions' starts and ends. ``last_write``: the latest timestamp of its records,
+    -1 if it has none.
+    """
+
+    records: int | None = None
+    last_write: int | None = None
+    cleanup_policy: str | None = None
+
+
+def _counts(client: Client, topics: Sequence[TopicDescription]) -> dict[str, _Counts]:
+    """Topic -> what is asked of each that is shown. A partition without a leader leaves it unknown."""
     wanted = [
         TopicPartition(topic.name, entry.partition)
         for topic in topics
         for entry in topic.partitions
         if entry.leader is not None
     ]
-    try:
-        with patience(client, _COUNT_SECONDS):
-            found = list_ranges(client, wanted)
-    except ClientError:
-        return {}  # a leader is down: the list is shown without them
-    counts: dict[str, int | None] = {}
+    limits: Mapping[TopicPartition, tuple[int, int] | ResponseError] = {}
+    latest: Mapping[TopicPartition, ListedOffset | ResponseError] = {}
+    configs: Mapping[str, Mapping[str, str]] = {}
+    # A leader that is down keeps nobody from what the others tell, nor does what a user may not see.
+    with patience(client, _COUNT_SECONDS), suppress(ClientError):
+        names = [topic.name for topic in topics]
+        configs = describe_many(client, ResourceType.TOPIC, names, keys=["cleanup.policy"])
+    with patience(client, _COUNT_SECONDS), suppress(ClientError):
+        limits = list_ranges(client, wanted)
+        latest = list_offsets(client, dict.fromkeys(wanted[:_MAX_TIMES], MAX_TIMESTAMP))
+    found: dict[str, _Counts] = {}
     for topic in topics:
-        total: int | None = 0
-        for entry in topic.partitions:
-            limits = found.get(TopicPartition(topic.name, entry.partition))
-            total = total + limits[1] - limits[0] if isinstance(limits, tuple) and total is not None else None
-        counts[topic.name] = total
-    return counts
+        partitions = [TopicPartition(topic.name, entry.partition) for entry in topic.partitions]
+        ranges = [limits.get(each) for each in partitions]
+        known = [each[1] - each[0] for each in ranges if isinstance(each, tuple)]
+        times = [each.timestamp for one in partitions if isinstance(each := latest.get(one), ListedOffset)]
+        found[topic.name] = _Counts(
+            sum(known) if len(known) == len(partitions) else None,
+            max(times) if times else None,
+            configs.get(topic.name, {}).get("cleanup.policy"),
+        )
+    return found
 
 
 async def list_branches(call: Call) -> Json:
@@ -125,12 +164,15 @@ async def list_branches(call: Call) -> Json:
 
 
 async def describe_topic(call: Call) -> Json:
-    """Describe a topic: its partitions with offsets, replicas and sizes."""
-    name = call.text("name")
-    return await call.ask(lambda client: _describe(client, name))
+    """Describe a topic: its partitions with offsets, replicas and sizes; with ``traffic`` also the course of that."""
+    name, catalogue = call.text("name"), call.view.catalogue
+    if call.flag("traffic"):
+        await catalogue.get()
+    traffic: list[Json] = [list(point) for point in catalogue.traffic.of(name)]
+    return {**await call.ask(lambda client: _describe(client, name)), "traffic": traffic}
 
 
-def _describe(client: Client, name: str) -> Json:
+def _describe(client: Client, name: str) -> dict[str, Json]:
     topic = find_topic(client, name)
     led = [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
     ranges = list_ranges(client, led)

@@ -44,13 +44,11 @@ def group_rebalancing(facts: Facts) -> Iterator[Finding]:
         )
 
 
-_STUCK_KINDS: Final = ("consumer-stuck", "open-transaction")
+_STUCK_KINDS: Final = ("consumer-stuck", "open-transaction", "never-committed")
 """Of the reasons why a group has not all records: those that two looks can tell, of a group that somebody is in."""
 
 
-@check(
-    "consumer-stuck", "Records wait for a group, and its committed offset does not move", see="groups-and-transactions"
-)
+@check("consumer-stuck", "Records wait for a group, and it commits nothing", see="groups-and-transactions")
 def consumer_stuck(facts: Facts) -> Iterator[Finding]:
     """Judge the second look at each group that has members, as the console does after so long."""
     for group in facts.groups:

@@ -8,7 +8,16 @@ from typing import Final
 
 from kbroker.client.cluster import Client
 from kbroker.client.errors import ResponseError
-from kbroker.client.groups import CLASSIC, CONSUMER, GroupListing, committed_offsets, describe_group, list_groups
+from kbroker.client.groups import (
+    CLASSIC,
+    CONSUMER,
+    MEMBERLESS,
+    GroupListing,
+    assigned_to,
+    committed_offsets,
+    describe_group,
+    list_groups,
+)
 from kbroker.client.topics import list_ranges
 from kbroker.tools.diagnosis.asking import now_ms
 from kbroker.tools.diagnosis.group_watch import GroupWatch
@@ -48,7 +57,7 @@ class GroupLooks:
 
     def second(self, client: Client) -> bool:
         """Look again at those that have members, or are about to have some."""
-        again = [name for name, look in self._first.items() if look.state not in ("Empty", "Dead")]
+        again = [name for name, look in self._first.items() if look.state not in MEMBERLESS]
         self._look(client, self._second, again)
         return True
 
@@ -69,7 +78,8 @@ class GroupLooks:
         if not members:
             return GroupLook(group.state, members, group.group_epoch, at_ms=at_ms)
         committed = {partition: each.offset for partition, each in committed_offsets(client, name).items()}
-        ranges = self._ranges(client, committed)
+        # A member that has never committed is at a partition, too: a transaction may block it from the first record on.
+        ranges = self._ranges(client, committed.keys() | assigned_to(group))
         lagging = self._watch.lagging(group, committed, ranges, at_ms)
         before = self._first.get(name)
         if before is not None:

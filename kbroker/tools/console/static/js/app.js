@@ -42,7 +42,7 @@ function drawSide(current) {
     h(
       "div",
       { class: "side-foot" },
-      h("div", { class: "where", title: "Where the console asks the cluster" }, session.bootstrap),
+      h("div", { class: "where", title: "Where the console asks the cluster" }, session.bootstrap.split(",").map((each) => h("div", null, each))),
       h(
         "div",
         { class: `mode ${session.writes ? "writes" : ""}` },
@@ -58,6 +58,8 @@ function drawSide(current) {
       ),
     ),
   );
+  // On a phone the pages are a row that is wider than it.
+  document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 // --- Theme ---------------------------------------------------------------------------------------------------------

@@ -80,22 +80,24 @@ export function tick(label, checked, attributes) {
   return { input, element: h("div", { class: "tick" }, input, h("label", { for: input.id }, label)) };
 }
 
-/** A table of rows that are all there. Columns: {title, number, cell(row), head}. */
-export function table(label, columns, rows, { empty = "There is nothing here.", rowClass } = {}) {
+/** The classes of a column: `number` is aligned at its end, `minor` is not on a phone, `roomy` is where there is much room. */
+export const classOf = (column) => [column.number ? "number" : "", column.class ?? ""].join(" ").trim() || null;
+
+/** A table of rows that are all there. Columns: {title, number, class, cell(row)}. With `isStacked` a row is a card on a phone. */
+export function table(label, columns, rows, { empty = "There is nothing here.", rowClass, isStacked = false } = {}) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
-  const align = (column) => (column.number ? "number" : column.class);
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
     h(
       "table",
-      { "aria-label": label },
-      h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", class: align(c) }, c.title)))),
+      { "aria-label": label, class: isStacked ? "stacked" : null },
+      h("thead", null, h("tr", null, columns.map((c) => h("th", { scope: "col", class: classOf(c) }, c.title)))),
       h(
         "tbody",
         null,
         rows.map((row) =>
-          h("tr", { class: rowClass?.(row) }, columns.map((c) => h("td", { class: align(c) }, c.cell(row)))),
+          h("tr", { class: rowClass?.(row) }, columns.map((c) => h("td", { class: classOf(c) }, c.cell(row)))),
         ),
       ),
     ),

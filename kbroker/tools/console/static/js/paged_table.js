@@ -1,7 +1,7 @@
 // A table of any length: only the rows in sight exist, and pages of them are asked for as they come into sight.
 
 import { waitsForRelease } from "../explorer/elements.js";
-import { fill, h } from "./dom.js";
+import { classOf, fill, h } from "./dom.js";
 
 const PAGE = 100;
 const BEYOND = 12;
@@ -85,7 +85,7 @@ export class PagedTable {
         const direction = this.order.descending ? "descending" : "ascending";
         return h(
           "th",
-          { scope: "col", class: column.number ? "number" : column.class, "aria-sort": sorted ? direction : null },
+          { scope: "col", class: classOf(column), "aria-sort": sorted ? direction : null },
           column.sort
             ? h(
                 "button",
@@ -140,7 +140,7 @@ export class PagedTable {
       "tr",
       { "aria-rowindex": index + 2 },
       this.columns.map((column) =>
-        h("td", { class: column.number ? "number" : column.class }, row ? column.cell(row) : h("span", null, "…")),
+        h("td", { class: classOf(column) }, row ? column.cell(row) : h("span", null, "…")),
       ),
     );
   }

@@ -43,7 +43,7 @@ export async function show(main, params, scope) {
           { title: "Leads", number: true, cell: (t) => number(t.leads.length) },
           { title: "Leads partitions", class: "mono wrap", cell: (t) => ranges(t.leads) },
           { title: "Replicas", number: true, cell: (t) => number(t.replicas) },
-          { title: "Not in sync here", class: "mono wrap", cell: (t) => (t.out_of_sync.length ? h("span", { class: "warn-text" }, ranges(t.out_of_sync)) : "–") },
+          { title: "Under-replicated here", class: "mono wrap", cell: (t) => (t.out_of_sync.length ? h("span", { class: "warn-text" }, ranges(t.out_of_sync)) : "–") },
         ],
         told.topics,
         { empty: "It has no replicas." },

@@ -3,14 +3,14 @@
 import { get, getWanted, post, session } from "../api.js";
 import { confirmByName, openDialog } from "../dialog.js";
 import { badge, field, fill, h, link, refill, select, table, toast } from "../dom.js";
-import { duration, localTime, moment, number, plural, withZone, zone } from "../format.js";
-import { lagCourse } from "../lag_chart.js";
+import { duration, localTime, moment, number, plural, rate, withZone, zone } from "../format.js";
+import { slopes, trend } from "../charts.js";
 import { go, href, hrefOfFinding } from "../router.js";
 import { STATE_KINDS } from "./groups.js";
 
 export async function show(main, params, scope) {
-  const body = { top: h("div", { class: "stack" }), course: h("div"), rest: h("div", { class: "stack" }) };
-  const course = h("section", { class: "card course", "aria-labelledby": "course-title" }, h("h2", { id: "course-title" }, "Course of the lag"), body.course);
+  const body = { top: h("div", { class: "stack" }), course: h("div", { class: "trends" }), rest: h("div", { class: "stack" }) };
+  const course = h("section", { class: "card course", "aria-labelledby": "course-title" }, h("h2", { id: "course-title" }, "Trend"), body.course);
   const head = h("div", { class: "page-head" });
   const load = async () => {
     const told = await get("group", { group: params.group }, scope.signal);
@@ -80,7 +80,7 @@ function drawReasons(told) {
         h(
           "li",
           { class: reason.severity === "error" ? "bad" : "warn" },
-          h("div", null, badge(reason.severity === "error" ? "stuck" : "waits", reason.severity === "error" ? "bad" : "warn")),
+          h("div", null, badge(reason.severity === "error" ? "stuck" : "lagging", reason.severity === "error" ? "bad" : "warn")),
           h("div", null, h("p", null, reason.text), h("p", { class: "quiet" }, reason.advice)),
           h(
             "div",
@@ -95,6 +95,25 @@ function drawReasons(told) {
   );
 }
 
+const inSeconds = (value) => (value === null ? "–" : value < 1 ? "0 s" : duration(value * 1000));
+
+/** The lag in records and in time; what is read and written a second, which two looks tell. */
+function trends({ course, flow }) {
+  const of = (points, index) => points.map((point) => [point[0], point[index]]);
+  return [
+    h("div", null, trend("Trend of the lag", [
+      { title: "Lag in records", points: of(course, 1), shown: number },
+      { title: "Lag in time", points: of(course, 2), shown: inSeconds },
+    ])),
+    flow.length > 2
+      ? h("div", null, trend("Trend of the traffic", [
+          { title: "Records read / s", points: slopes(flow, 1), shown: rate },
+          { title: "Records written / s", points: slopes(flow, 2), shown: rate },
+        ]))
+      : null,
+  ];
+}
+
 function draw(body, told) {
   const known = told.partitions.filter((each) => each.lag !== null);
   const lag = known.reduce((sum, each) => sum + each.lag, 0);
@@ -102,7 +121,7 @@ function draw(body, told) {
   const oldest = waiting.length ? Math.min(...waiting) : null;
   const idle = told.partitions.filter((each) => each.lag > 0 && !each.member).length;
   const share = told.type === "Share";
-  refill(body.course, lagCourse(told.course));
+  refill(body.course, trends(told));
   refill(
     body.top,
     h(

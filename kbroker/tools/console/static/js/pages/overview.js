@@ -1,10 +1,11 @@
-// The overview: is the cluster well, and if not, what is wrong, since when, and what helps.
+// The overview: is the cluster well, and its groups and transactions; if not, what is wrong, since when, and what helps.
 
 import { get } from "../api.js";
+import { trend } from "../charts.js";
 import { badge, fill, h, link, problem, refill, table } from "../dom.js";
 import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
 import { href, hrefOfFinding } from "../router.js";
-import { STATE_KINDS, advances, notAsked } from "./groups.js";
+import { notAsked, progress } from "./groups.js";
 
 export async function show(main, params, scope) {
   const status = h("div", { role: "status" }, h("p", { class: "quiet" }, "Asking the cluster …"));
@@ -23,15 +24,20 @@ export async function show(main, params, scope) {
   );
   let drawn = "";
   const load = async (fresh) => {
+    // The one sentence at the top is about both: it waits for the slower answer, the parts below do not.
+    const asked = get("groups/lags", {}, scope.signal).catch((error) => ({ rows: [], problem: error }));
     try {
       const told = await get("overview", { fresh }, scope.signal);
       fill(at, `as of ${clock(told.now)}`);
-      const text = JSON.stringify([told.troubles.map((trouble) => trouble.key), told.brokers.length]);
-      // Who hears the page is told only of what has changed.
-      if (text !== drawn) drawStatus(status, told);
-      drawn = text;
       drawTroubles(troubles, told);
       drawRest(rest, told);
+      const lags = await asked;
+      const judged = judge(told, lags);
+      const text = JSON.stringify(judged);
+      // Who hears the page is told only of what has changed.
+      if (text !== drawn) drawStatus(status, judged);
+      drawn = text;
+      drawBehind(behind, lags);
     } catch (error) {
       if (error.name === "AbortError") return;
       drawn = "";
@@ -39,32 +45,37 @@ export async function show(main, params, scope) {
       fill(troubles);
     }
   };
-  const loadBehind = async () => {
-    try {
-      drawBehind(behind, await get("groups/lags", {}, scope.signal));
-    } catch {
-      // Groups may not be seen, or are loaded just now: then nothing is said of them.
-    }
-  };
-  await Promise.all([load(false), loadBehind()]);
+  await load(false);
   scope.every(5000, () => load(false));
-  scope.every(5000, loadBehind);
 }
 
-function drawStatus(status, told) {
-  const errors = told.troubles.filter((trouble) => trouble.severity === "error").length;
-  const kind = !told.troubles_count ? "good" : errors ? "bad" : "warn";
-  const title = !told.troubles_count
-    ? "The cluster is well"
-    : `${plural(told.troubles_count, "thing is", "things are")} wrong`;
+/** Well, in need of attention (somebody waits for records), or broken (the cluster itself): a kind, a title, a sentence. */
+function judge(told, lags) {
+  const hung = told.troubles.filter((trouble) => trouble.kind === "hanging-transactions").length;
+  const wrong = told.troubles_count - hung;
+  const isBroken = told.troubles.some((trouble) => trouble.severity === "error" && trouble.kind !== "hanging-transactions");
+  const count = (...kinds) => lags.rows.filter((group) => kinds.includes(group.kind)).length;
+  const [stuck, never] = [count("stuck", "stuck-in-part"), count("never-committed")];
+  const needing = [
+    stuck ? `${plural(stuck, "group is", "groups are")} stuck` : null,
+    never ? `${plural(never, "group has", "groups have")} never committed` : null,
+    hung ? `${plural(hung, "transaction hangs", "transactions hang")}` : null,
+  ].filter(Boolean).join(", ");
+  const unseen = lags.problem ? `Groups could not be judged: ${lags.problem.message}` : notAsked(lags);
+  if (wrong) return [isBroken ? "bad" : "warn", `${plural(wrong, "thing is", "things are")} wrong`, [needing, unseen].filter(Boolean).join(". ")];
   const calm = `Every partition has a leader, and every replica is in sync on ${plural(told.brokers.length, "broker")}.`;
+  if (needing) return ["warn", `The brokers are well, ${needing}`, [calm, unseen].filter(Boolean).join(" ")];
+  return ["good", "The cluster is well", `${calm} ${unseen ?? "No group is stuck."}`];
+}
+
+function drawStatus(status, [kind, title, text]) {
   fill(
     status,
     h(
       "div",
       { class: `health ${kind}` },
       h("span", { class: "mark", "aria-hidden": "true" }, kind === "good" ? "✓" : "!"),
-      h("div", null, h("h2", { id: "health-title" }, title), told.troubles_count ? null : h("p", null, calm)),
+      h("div", null, h("h2", { id: "health-title" }, title), text ? h("p", null, text) : null),
     ),
   );
 }
@@ -81,44 +92,55 @@ function drawTroubles(box, told) {
   );
 }
 
-const MOST_BEHIND = 5;
+const MOST_BEHIND = 8;
 
-/** The groups with records that wait: stuck ones first, and those without members, whose programs have ended, last. */
+/** The groups with records that wait, those that need attention first. Where nobody is in the group its program has ended: those are counted. */
 function drawBehind(box, told) {
-  const rank = (group) => (group.stuck_since === null ? 1 : group.state === "Empty" ? 2 : 0);
-  const rows = told.rows.filter((group) => group.waiting).sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
-  const silent = notAsked(told);
-  if (!rows.length) {
-    refill(box, silent ? h("p", { class: "quiet" }, silent) : null);
-    return;
-  }
-  const left = rows.length - MOST_BEHIND;
+  const rank = (group) => (group.needs_attention ? 0 : 1);
+  const left = told.rows.filter((group) => group.kind === "no-member");
+  const rows = told.rows
+    .filter((group) => group.needs_attention || (group.waiting && group.kind !== "no-member"))
+    .sort((a, b) => rank(a) - rank(b) || b.lag - a.lag);
+  const notes = [
+    rows.length > MOST_BEHIND ? link(`and ${plural(rows.length - MOST_BEHIND, "more group")}`, "#/groups") : null,
+    left.length ? link(`${plural(left.length, "group")} without members, for which ${plural(left.reduce((sum, g) => sum + g.waiting, 0), "record")} wait`, "#/groups") : null,
+  ].filter(Boolean);
   refill(
     box,
-    h(
-      "section",
-      { class: "card" },
-      h("h2", null, "Lagging groups"),
-      table("Lagging groups", [
-          { title: "Group", class: "name", cell: (g) => link(g.group, href("group", { group: g.group })) },
-          { title: "State", cell: (g) => badge(g.state || "unknown", STATE_KINDS[g.state] ?? "warn") },
-          { title: "Lag", number: true, cell: (g) => plural(g.lag, "record") },
-          { title: "Progress", cell: (g) => advances(g, told.now) },
-        ], rows.slice(0, MOST_BEHIND)),
-      left > 0 ? h("p", null, link(`and ${plural(left, "more group")}`, "#/groups")) : null,
-      silent ? h("p", { class: "quiet" }, silent) : null,
-    ),
+    rows.length || notes.length
+      ? h(
+          "section",
+          { class: "card" },
+          h("h2", null, "Lagging groups"),
+          rows.length
+            ? table("Lagging groups", [
+                { title: "Group", class: "name", cell: (g) => link(g.group, href("group", { group: g.group })) },
+                { title: "Lag", number: true, cell: (g) => number(g.lag) },
+                { title: "Progress", cell: (g) => progress(g, told.now) },
+                { title: "Why", class: "why", cell: (g) => g.reasons.map((reason) => why(reason)) },
+              ], rows.slice(0, MOST_BEHIND), { isStacked: true })
+            : null,
+          notes.map((each) => h("p", { class: "quiet" }, each)),
+        )
+      : null,
   );
+}
+
+/** A reason in one sentence, and the first place where more of it is seen. */
+function why(reason) {
+  const to = reason.links.find((each) => each.kind !== "client");
+  return [reason.text, to ? [" ", link(to.text, hrefOfFinding(to))] : null];
 }
 
 function drawTrouble(trouble, now) {
   const since = trouble.exact
     ? [`for ${duration(now - trouble.since)}`, `since ${moment(trouble.since, { millis: false })}`]
     : [`for at least ${duration(now - trouble.since)}`, "there when first looked"];
+  const kind = trouble.severity === "error" && trouble.kind !== "hanging-transactions" ? "bad" : "warn";
   return h(
     "li",
-    { class: trouble.severity === "error" ? "bad" : "warn" },
-    h("div", null, badge(trouble.severity, trouble.severity === "error" ? "bad" : "warn")),
+    { class: kind },
+    h("div", null, badge(trouble.severity, kind)),
     h(
       "div",
       null,
@@ -145,7 +167,7 @@ function drawRest(rest, told) {
       tile("Partitions", number(told.partitions)),
       tile("Data, one copy", bytes(told.size)),
       tile("Records a second", rate(told.records_rate), told.bytes_rate === null ? null : `${bytesRate(told.bytes_rate)}/s`),
-      tile("Active controller", controller, told.controller_epoch === null ? null : `epoch ${told.controller_epoch}`),
+      tile("Controller", controller, told.controller_epoch === null ? null : `epoch ${told.controller_epoch}`),
     ),
     h(
       "section",
@@ -161,7 +183,7 @@ function drawRest(rest, told) {
           { title: "Leads", number: true, cell: (b) => number(b.leads) },
           { title: "Replicas", number: true, cell: (b) => number(b.replicas) },
           {
-            title: "Not in sync",
+            title: "Under-replicated",
             number: true,
             cell: (b) => (b.out_of_sync ? h("span", { class: "warn-text" }, number(b.out_of_sync)) : "0"),
           },
@@ -170,6 +192,17 @@ function drawRest(rest, told) {
         told.brokers,
       ),
     ),
+    told.traffic.length
+      ? h(
+          "section",
+          { class: "card course" },
+          h("h2", null, "Traffic"),
+          h("div", null, trend("Traffic", [
+            { title: "Records / s", points: told.traffic.map(([at, , records]) => [at, records]), shown: rate },
+            { title: "Bytes / s", points: told.traffic.map(([at, size]) => [at, size]), shown: bytesRate },
+          ])),
+        )
+      : null,
     told.busiest.length
       ? h(
           "section",

@@ -1,10 +1,11 @@
 // One topic: its records, partitions, configs, groups and log, a tab each.
 
 import { get, post, session } from "../api.js";
+import { trend } from "../charts.js";
 import { configTable } from "../configs.js";
 import { confirmByName, openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
-import { bytes, duration, moment, number, plural } from "../format.js";
+import { bytes, bytesRate, duration, moment, number, plural, rate as perSecond } from "../format.js";
 import { go, href } from "../router.js";
 import { showLog } from "../log.js";
 import { movePartitions, movesUnderWay } from "../moves.js";
@@ -53,7 +54,7 @@ function summary(topic) {
   return [
     plural(topic.partitions.length, "partition"),
     plural(topic.replicas, "replica"),
-    `${number(records)} offsets`,
+    `${number(records)} records`,
     bytes(size),
   ].join(" · ");
 }
@@ -108,6 +109,17 @@ function partitions(body, topic, scope) {
     refill(
       body,
       movesUnderWay(told),
+      told.traffic.length > 1
+        ? h(
+            "section",
+            { class: "card course" },
+            h("h2", null, "Traffic"),
+            h("div", null, trend("Traffic", [
+              { title: "Records / s", points: told.traffic.map(([at, , records]) => [at, records]), shown: perSecond },
+              { title: "Bytes / s", points: told.traffic.map(([at, size]) => [at, size]), shown: bytesRate },
+            ])),
+          )
+        : null,
       told.no_sizes ? h("p", { class: "quiet" }, `Sizes cannot be seen: ${told.no_sizes}`) : null,
       h(
         "div",
@@ -140,7 +152,7 @@ function partitions(body, topic, scope) {
   let last = performance.now();
   scope.every(3000, async () => {
     try {
-      const told = await get("topic", { name: topic.name }, scope.signal);
+      const told = await get("topic", { name: topic.name, traffic: true }, scope.signal);
       const now = performance.now();
       draw(told, (now - last) / 1000);
       remember(told);

@@ -3,7 +3,7 @@
 import { get, getWanted, post, session } from "../api.js";
 import { openForm } from "../dialog.js";
 import { badge, field, fill, h, link, problem, tick, toast } from "../dom.js";
-import { bytes, bytesRate, clock, number, plural, rate } from "../format.js";
+import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
 import { PagedTable } from "../paged_table.js";
 import { go, href, note } from "../router.js";
 
@@ -21,7 +21,7 @@ export async function show(main, params, scope) {
   filter.dataset.filter = "";
   filter.value = state.filter;
   const internal = tick("internal", state.internal);
-  const troubled = tick("in trouble", state.troubled);
+  const troubled = tick("under-replicated", state.troubled);
   const body = h("div", { class: "grow" });
   const views = h("div", { class: "segments", role: "group", "aria-label": "How topics are shown" });
   let shown = null;
@@ -103,6 +103,19 @@ export async function show(main, params, scope) {
 }
 
 function list(state, scope, order, onTotal) {
+  let lagging = new Map(); // topic -> its groups with lag, and their lags together
+  let now = 0;
+  const askLags = async () => {
+    const told = await get("groups/lags", {}, scope.signal);
+    const found = new Map();
+    for (const { topics } of told.rows) {
+      for (const [topic, lag] of Object.entries(topics)) {
+        const [groups, sum] = found.get(topic) ?? [0, 0];
+        if (lag) found.set(topic, [groups + 1, sum + lag]);
+      }
+    }
+    lagging = found;
+  };
   const made = new PagedTable({
     label: "Topics",
     order,
@@ -110,16 +123,21 @@ function list(state, scope, order, onTotal) {
     empty: () => (state.filter || state.troubled ? "No topic fits." : "There are no topics yet."),
     columns: [
       { title: "Topic", sort: "name", class: "name", cell: (t) => link(t.name, href("topic", { name: t.name })) },
-      { title: "State", cell: (t) => badge(...STATES[t.state]) },
-      { title: "Partitions", sort: "partitions", number: true, cell: (t) => number(t.partitions) },
-      { title: "Replicas", sort: "replicas", number: true, cell: (t) => number(t.replicas) },
-      { title: "Records", number: true, cell: (t) => number(t.records) },
-      { title: "Records / s", number: true, cell: (t) => rate(t.records_rate) },
-      { title: "Bytes / s", sort: "bytes_rate", number: true, cell: (t) => bytesRate(t.bytes_rate) },
-      { title: "Size", sort: "size", number: true, cell: (t) => bytes(t.size) },
+      { title: "State", class: "minor", cell: (t) => badge(...STATES[t.state]) },
+      { title: "Partitions", sort: "partitions", number: true, class: "minor", cell: (t) => number(t.partitions) },
+      { title: "Replicas", sort: "replicas", number: true, class: "roomy", cell: (t) => number(t.replicas) },
+      { title: "Records", number: true, class: "minor", cell: (t) => number(t.records) },
+      { title: "Records / s", number: true, class: "roomy", cell: (t) => rate(t.records_rate) },
+      { title: "Bytes / s", sort: "bytes_rate", number: true, class: "minor", cell: (t) => bytesRate(t.bytes_rate) },
+      { title: "Size", sort: "size", number: true, class: "minor", cell: (t) => bytes(t.size) },
+      { title: "Cleanup", class: "minor", cell: (t) => t.cleanup_policy?.replace(",", ", ") ?? "–" },
+      { title: "Last write", number: true, cell: (t) => ago(t.last_write, now) },
+      { title: "Group lag", number: true, cell: (t) => lagOf(lagging.get(t.name), t.name) },
     ],
-    load: (offset, limit, sorted) =>
-      get(
+    load: async (offset, limit, sorted) => {
+      // Groups may not be seen, or may be slow to be asked: topics are shown without them then.
+      const asked = askLags().catch(() => {});
+      const told = await get(
         "topics",
         {
           filter: state.filter,
@@ -132,10 +150,24 @@ function list(state, scope, order, onTotal) {
           counts: true,
         },
         scope.signal,
-      ),
+      );
+      now = told.now;
+      await asked;
+      return told;
+    },
   });
   return made;
 }
+
+/** How long ago a time was; the time itself where the mouse is. */
+const ago = (at, now) =>
+  at === null || at === undefined ? "–" : at < 0 ? "never" : h("span", { title: moment(at) }, at > now + 1000 ? moment(at, { millis: false }) : `${duration(now - at)} ago`);
+
+/** The lag of a topic's groups together, and how many lag. */
+const lagOf = (found, name) =>
+  found
+    ? link(number(found[1]), href("topic", { name, tab: "groups" }), { title: `${plural(found[0], "group")} lagging`, "aria-label": `Lag of ${plural(found[0], "group")}: ${number(found[1])}` })
+    : "–";
 
 /** Names as a tree, a level at a time. */
 class TopicTree {

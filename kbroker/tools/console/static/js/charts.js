@@ -1,10 +1,10 @@
-// The course of a group's lag: a line over the time that the console has looked, and a table of the same for readers.
+// Trends: lines over the time that the console has looked, and a table of the same for readers.
 
 import { h, table } from "./dom.js";
-import { clock, duration, number } from "./format.js";
+import { clock } from "./format.js";
 
 const SPACE = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, TOP, BOTTOM] = [420, 120, 20, 100];
+const [WIDTH, HEIGHT] = [400, 80]; // it is as wide as its place: the line is stretched, and not its words, which are outside
 const MOST_ROWS = 60;
 
 /** An element of a picture; what it says is text and nothing else. */
@@ -61,44 +61,43 @@ function chart(title, points, shown) {
   return h(
     "figure",
     { class: "chart" },
-    h("figcaption", null, title, " ", h("strong", null, shown(known.at(-1)))),
+    h("figcaption", null, title, " ", h("strong", null, shown(known.at(-1))), h("span", { class: "most" }, `at most ${shown(most)}`)),
     svg(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": told },
-      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: BOTTOM, y2: BOTTOM }),
-      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: TOP, y2: TOP }),
-      ...lines(points, scale(points, WIDTH, TOP, BOTTOM)),
-      svg("text", { x: 0, y: TOP - 6 }, shown(most)),
-      svg("text", { x: 0, y: HEIGHT - 4 }, clock(from)),
-      svg("text", { x: WIDTH, y: HEIGHT - 4, "text-anchor": "end" }, clock(to)),
+      { viewBox: `0 -2 ${WIDTH} ${HEIGHT + 4}`, preserveAspectRatio: "none", role: "img", "aria-label": told },
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: 0, y2: 0 }),
+      ...lines(points, scale(points, WIDTH, 0, HEIGHT)),
     ),
+    h("div", { class: "times", "aria-hidden": "true" }, h("span", null, clock(from)), h("span", null, clock(to))),
   );
 }
 
-const inSeconds = (value) => (value === null ? "–" : value < 1 ? "0 s" : duration(value * 1000));
+/** The rates of a number that only grows, from point to point: [time, so many a second]. */
+export const slopes = (points, index) =>
+  points.slice(1).map((point, at) => {
+    const [from, to] = [points[at], point];
+    const known = to[0] > from[0] && to[index] !== null && from[index] !== null;
+    return [to[0], known ? Math.max(((to[index] - from[index]) * 1000) / (to[0] - from[0]), 0) : null];
+  });
 
-/** The course of a lag: points are [time in ms, records, seconds or null]. */
-export function lagCourse(course) {
-  if (course.length < 2) return h("p", { class: "quiet" }, "The course of the lag is drawn from the second look on.");
-  const step = Math.ceil(course.length / MOST_ROWS);
-  const rows = course.filter((_, index) => (course.length - 1 - index) % step === 0).reverse();
+/** Lines beside one another, and a table of them. Series: {title, points: [[time in ms, number or null]], shown(number)}, all of the same times. */
+export function trend(label, series) {
+  const times = series[0].points.map(([at]) => at);
+  if (times.length < 2) return h("p", { class: "quiet" }, "The trend is drawn from the second look on.");
+  const step = Math.ceil(times.length / MOST_ROWS);
+  const rows = times.map((at, index) => [at, index]).filter(([, index]) => (times.length - 1 - index) % step === 0).reverse();
   return [
-    h(
-      "div",
-      { class: "charts" },
-      chart("Lag in records", course.map(([at, lag]) => [at, lag]), number),
-      chart("Lag in time", course.map(([at, , seconds]) => [at, seconds]), inSeconds),
-    ),
+    h("div", { class: "charts" }, series.map(({ title, points, shown }) => chart(title, points, shown))),
     h(
       "details",
       null,
       h("summary", null, "As a table"),
       table(
-        "Course of the lag",
+        label,
         [
           { title: "Time", cell: ([at]) => clock(at) },
-          { title: "Records", number: true, cell: ([, lag]) => number(lag) },
-          { title: "Time behind", number: true, cell: ([, , seconds]) => inSeconds(seconds) },
+          ...series.map(({ title, points, shown }) => ({ title, number: true, cell: ([, index]) => shown(points[index][1]) })),
         ],
         rows,
       ),

@@ -1,11 +1,11 @@
-"""The course of a lag covers all that was looked at, in bounded memory."""
+"""The course of a lag, or of traffic, covers all that was looked at, in bounded memory."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.tools.console.lag_history import MOST_GROUPS, MOST_POINTS, LagHistories
+from kbroker.tools.console.courses import MOST_COURSES, MOST_POINTS, Courses
 
 LOOKS = st.lists(
     st.tuples(st.integers(0, 60_000), st.integers(0, 10**9), st.none() | st.floats(0, 1e6)), min_size=1, max_size=1200
@@ -14,7 +14,7 @@ LOOKS = st.lists(
 
 @given(LOOKS)
 def test_a_course_keeps_the_extent_and_the_peaks(looks: list[tuple[int, int, float | None]]) -> None:
-    courses, now = LagHistories(), 1_700_000_000_000
+    courses, now = Courses(), 1_700_000_000_000
     times = []
     for pause, lag, seconds in looks:
         now += pause
@@ -25,13 +25,13 @@ def test_a_course_keeps_the_extent_and_the_peaks(looks: list[tuple[int, int, flo
     assert [point.at for point in points] == sorted(point.at for point in points)
     assert times[0] <= points[0].at
     assert points[-1] == (now, looks[-1][1], looks[-1][2]) or looks[-1][0] == 0
-    assert max(point.lag for point in points) == max(lag for _, lag, _ in looks)
+    assert max(point.amount for point in points) == max(lag for _, lag, _ in looks)
     known = [seconds for _, _, seconds in looks if seconds is not None]
-    assert max((p.seconds for p in points if p.seconds is not None), default=None) == max(known, default=None)
+    assert max((p.other for p in points if p.other is not None), default=None) == max(known, default=None)
 
 
 def test_a_long_course_gets_coarser_and_does_not_lose_its_beginning() -> None:
-    courses, begin = LagHistories(), 1_700_000_000_000
+    courses, begin = Courses(), 1_700_000_000_000
     for number in range(5_000):
         courses.look("g", begin + number * 4_000, number, number / 2)
     points = courses.of("g")
@@ -41,8 +41,8 @@ def test_a_long_course_gets_coarser_and_does_not_lose_its_beginning() -> None:
 
 
 def test_groups_that_nobody_looks_at_are_forgotten() -> None:
-    courses = LagHistories()
-    for number in range(MOST_GROUPS + 1):
+    courses = Courses()
+    for number in range(MOST_COURSES + 1):
         courses.look(f"g{number}", number, 1)
         courses.look("always", number, 1)
-    assert courses.of("always") and courses.of(f"g{MOST_GROUPS}") and not courses.of("g0")
+    assert courses.of("always") and courses.of(f"g{MOST_COURSES}") and not courses.of("g0")
