@@ -44,6 +44,7 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/topic/abort-hanging", transactions.abort_held),
     ("GET", "/api/records", records.list_records),
     ("GET", "/api/record", records.describe_record),
+    ("GET", "/api/record/value", records.download_value),
     ("GET", "/api/records/export", exports.export_records),
     ("GET", "/api/records/export/outcome", exports.describe_export),
     ("GET", "/api/records/tail", records.tail_records),

@@ -209,12 +209,12 @@ def config_view(entry: ConfigEntry) -> Json:
 
 
 async def describe_topic_groups(call: Call) -> Json:
-    """The groups with committed offsets of a topic, and their lag there."""
-    name = call.text("name")
-    return await call.ask(lambda client: _groups_of(client, name))
+    """The groups with committed offsets of a topic, and their lag there; with ``partition`` each one's offset in it."""
+    name, partition = call.text("name"), call.number("partition", -1, lowest=-1)
+    return await call.ask(lambda client: _groups_of(client, name, TopicPartition(name, partition)))
 
 
-def _groups_of(client: Client, name: str) -> Json:
+def _groups_of(client: Client, name: str, asked: TopicPartition) -> Json:
     topic = find_topic(client, name)
     ranges = list_ranges(
         client, [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
@@ -233,7 +233,10 @@ def _groups_of(client: Client, name: str) -> Json:
                 partitions += 1
                 lag += max(limits[1] - offset.offset, 0) if isinstance(limits, tuple) else 0
         if partitions:
-            rows.append({"group": group.group_id, "state": group.state, "partitions": partitions, "lag": lag})
+            there = committed.get(asked)
+            offset = None if there is None else there.offset
+            row: Json = {"partitions": partitions, "lag": lag, "offset": offset}
+            rows.append({"group": group.group_id, "state": group.state, **row})
     return {"rows": rows, "asked": min(len(groups), _MAX_GROUPS), "groups": len(groups)}
 
 
