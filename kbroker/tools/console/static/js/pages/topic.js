@@ -3,11 +3,13 @@
 import { get, post, session } from "../api.js";
 import { configTable } from "../configs.js";
 import { confirmByName, openForm } from "../dialog.js";
-import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
+import { badge, field, fill, h, link, menu, problem, refill, table, toast } from "../dom.js";
 import { bytes, duration, moment, number, plural } from "../format.js";
 import { go, href } from "../router.js";
 import { showLog } from "../log.js";
 import { movePartitions, movesUnderWay } from "../moves.js";
+import { produceRecord } from "../produce.js";
+import { importRecords } from "../record_copies.js";
 import { showRecords } from "../records.js";
 
 const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
@@ -59,31 +61,27 @@ function summary(topic) {
 }
 
 function actions(topic, scope) {
+  const button = (text, action, kind) => h("button", { type: "button", class: kind, onclick: action }, text);
+  const reload = () => topic.reload?.();
   return h(
     "div",
     { class: "buttons" },
-    h("button", { type: "button", onclick: () => addPartitions(topic) }, "Add partitions"),
-    h("button", { type: "button", onclick: () => movePartitions(topic, scope) }, "Move partitions"),
-    h(
-      "button",
-      {
-        type: "button",
-        class: "danger",
-        onclick: () =>
-          confirmByName(
-            "Delete the topic",
-            topic.name,
-            "Its records are gone for good, for everybody.",
-            "Delete",
-            async (typed) => {
-              toast((await post("topic/delete", { name: topic.name, confirm: typed })).done);
-              go("topics");
-            },
-          ),
-      },
-      "Delete",
+    button("Produce", () => produceRecord(topic, reload), "primary"),
+    menu(
+      "Actions",
+      button("Import", () => importRecords(topic.name, reload)),
+      button("Add partitions", () => addPartitions(topic)),
+      button("Move partitions", () => movePartitions(topic, scope)),
+      button("Delete", () => remove(topic), "danger"),
     ),
   );
+}
+
+function remove(topic) {
+  confirmByName("Delete the topic", topic.name, "Its records are gone for good, for everybody.", "Delete", async (typed) => {
+    toast((await post("topic/delete", { name: topic.name, confirm: typed })).done);
+    go("topics");
+  });
 }
 
 function addPartitions(topic) {
