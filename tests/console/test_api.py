@@ -82,7 +82,9 @@ def test_a_range_of_time_ends_before_until(console: ConsoleProcess) -> None:
     lines = console.get("records/export", topic="orders", format="json", until=until).body.splitlines()
     assert len(lines) == 6
     assert (
-        console.get("records", **{**asked, "from": "earliest", "since": until}, until=f"@{times[2] / 1000:.3f}").json["rows"]
+        console.get("records", **{**asked, "from": "earliest", "since": until}, until=f"@{times[2] / 1000:.3f}").json[
+            "rows"
+        ]
         == []
     )
     assert console.get("records", **asked, until="yesterdayish").status == 400

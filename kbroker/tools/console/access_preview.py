@@ -34,26 +34,15 @@ class Outcome:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Brokers:
-    """The brokers' own word on access: who may do everything, and whether everybody may do what no rule is about."""
-
-    super_users: frozenset[KafkaPrincipal] = frozenset()
-    allow_everyone: bool = False
-
-
 def consequences(
-    before: Sequence[Acl], after: Sequence[Acl], changed: Acl, known: Iterable[str], brokers: Brokers
+    before: Sequence[Acl], after: Sequence[Acl], changed: Acl, known: Iterable[str], *, allow_everyone: bool
 ) -> list[Outcome]:
     """The decisions that are others with the rules ``after``, on the names that ``changed`` is about.
 
     ``known``: names of resources of its type that there are. Asked from the host of the rule, or from an address that
-    no rule names.
+    no rule names. ``allow_everyone``: what no rule is about everybody may do (``allow.everyone.if.no.acl.found``).
     """
-    rules = [
-        StandardAuthorizer(each, super_users=brokers.super_users, allow_everyone=brokers.allow_everyone)
-        for each in (before, after)
-    ]
+    rules = [StandardAuthorizer(each, allow_everyone=allow_everyone) for each in (before, after)]
     who = {acl.kafka_principal() for acl in (*before, changed)}
     named = sorted((each for each in who if each.name != WILDCARD), key=str)
     host = changed.host if changed.host != WILDCARD and "/" not in changed.host else _ANYWHERE

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Final
 
-from kbroker.client import Client, ClientError
+from kbroker.client import Client
 from kbroker.client.acls import OPERATIONS, create_acls, delete_acls, describe_acls
-from kbroker.client.configs import ResourceType as Configured
-from kbroker.client.configs import describe_configs
-from kbroker.client.nodes import describe_cluster
 from kbroker.client.quotas import alter_quotas
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.users import DEFAULT_ITERATIONS, describe_users, remove_credentials, set_password
 from kbroker.security.authorizer.acls import Acl, AclFilter
-from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
-from kbroker.security.principal import KafkaPrincipal, parse_principal
+from kbroker.security.authorizer.types import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from kbroker.security.principal import parse_principal
 from kbroker.security.sasl.scram import ScramMechanism
-from kbroker.tools.console.access_preview import Brokers, consequences
+from kbroker.tools.console.access_preview import Outcome, consequences
 from kbroker.tools.console.call import Call, RequestRefused
 
 _MAX_RULES: Final = 5000
@@ -60,48 +64,32 @@ def _details(rule: Acl) -> Json:
 
 
 async def preview_rule(call: Call) -> Json:
-    """Who gains and who loses what by a rule that is added, or with ``remove`` taken away; nothing is changed."""
+    """Who gains and who loses what by a rule that is added, or with ``remove`` taken away; nothing is changed.
+
+    No broker tells whether it lets everybody do what no rule is about: ``open`` is what is otherwise where it does, and
+    null where that makes no difference.
+    """
     rule, remove = _rule(call), call.flag("remove")
     topics = await call.view.catalogue.get() if rule.resource_type is ResourceType.TOPIC else None
-    before, brokers, note = await call.ask(_look)
+    before = await call.ask(lambda client: describe_acls(client, AclFilter()))
     if len(before) > _MAX_RULES:
         raise RequestRefused(409, f"there are more than {_MAX_RULES:,} rules: what one of them changes is not computed")
     if remove is (rule not in before):
         return {"rows": [], "note": "There is no such rule." if remove else "There is such a rule already."}
     after = [each for each in before if each != rule] if remove else [*before, rule]
-    known = (
-        [each.name for each in topics.all]
-        if topics
-        else [each.resource_name for each in before if each.resource_type is rule.resource_type]
+    known = {each.resource_name for each in before if each.resource_type is rule.resource_type} - {WILDCARD}
+    known |= {topic.name for topic in topics.all} if topics is not None else set()
+    strict, lenient = await call.compute(
+        lambda: [consequences(before, after, rule, known, allow_everyone=each) for each in (False, True)]
     )
-    found = await call.compute(lambda: consequences(before, after, rule, known, brokers))
-    rows: list[Json] = [
+    return {"rows": _rows(strict), "open": None if lenient == strict else _rows(lenient), "note": ""}
+
+
+def _rows(found: Sequence[Outcome]) -> list[Json]:
+    return [
         {"principal": each.principal, "operation": each.operation.name, "gains": each.gains, "names": list(each.names)}
         for each in found
     ]
-    return {"rows": rows, "note": note}
-
-
-def _look(client: Client) -> tuple[list[Acl], Brokers, str]:
-    """The rules, and what the brokers' configs say of access; with a note where that cannot be seen."""
-    rules = describe_acls(client, AclFilter())
-    brokers = describe_cluster(client).brokers
-    values: dict[str, str] = {}
-    with suppress(ClientError):
-        keys = ["super.users", "allow.everyone.if.no.acl.found"]
-        found = describe_configs(client, Configured.BROKER, str(brokers[0].id), keys=keys)
-        values = {each.name: each.value or "" for each in found}
-    if not values:
-        return (
-            rules,
-            Brokers(),
-            "Super users, and what no rule is about, are not known here: the brokers' configs cannot be seen.",
-        )
-    users: set[KafkaPrincipal] = set()
-    for each in values.get("super.users", "").split(";"):
-        with suppress(ValueError):
-            users.add(parse_principal(each.strip()))
-    return rules, Brokers(frozenset(users), values.get("allow.everyone.if.no.acl.found") == "true"), ""
 
 
 async def create_rule(call: Call) -> Json:

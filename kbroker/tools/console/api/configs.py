@@ -33,13 +33,18 @@ async def describe_topic_configs(call: Call) -> Json:
 def config_view(entry: ConfigEntry, kind: ResourceType) -> Json:
     """A config with the values that would hold in place of its own, its default, and the values that it takes."""
     definition = (TOPIC_CONFIGS if kind is ResourceType.TOPIC else ALL_BROKER_CONFIGS).get(entry.name)
-    defaults = [each.value for each in entry.synonyms if each.source == ConfigSource.DEFAULT_CONFIG.name]
+    names = {entry.name, f"log.{entry.name}"}
+    defaults = [
+        each.value for each in entry.synonyms if each.source == ConfigSource.DEFAULT_CONFIG.name and each.name in names
+    ]
+    if not defaults and definition is not None and definition.has_default:
+        defaults = [definition.default]
     return {
         "name": entry.name,
         "value": None if entry.sensitive else entry.value,
         "source": entry.source,
         "default": entry.is_default,
-        "default_value": None if entry.sensitive or not defaults else defaults[-1],
+        "default_value": None if entry.sensitive or not defaults else defaults[0],
         "sensitive": entry.sensitive,
         "read_only": entry.read_only,
         "type": entry.type,

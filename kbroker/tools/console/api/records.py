@@ -338,7 +338,9 @@ async def produce_record(call: Call) -> Json:
     details: Json = {
         "partition": partition,
         "bytes": len(record.key or b"") + len(record.value or b""),
-        "again": None if before is None else {"partition": before[0], "offset": before[1], "kept": sorted(kept)},
+        "again": None
+        if before is None
+        else {"partition": before[0], "offset": before[1], "kept": ",".join(sorted(kept))},
     }
     chosen, offset = await call.write("produce", name, details, produce)
     return {"done": f"stored at offset {offset} of partition {chosen}", "partition": chosen, "offset": offset}

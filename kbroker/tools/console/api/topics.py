@@ -216,9 +216,8 @@ def _groups_of(client: Client, name: str, asked: TopicPartition) -> Json:
                 partitions += 1
                 lag += max(limits[1] - offset.offset, 0) if isinstance(limits, tuple) else 0
         if partitions:
-            there = committed.get(asked)
-            offset = None if there is None else there.offset
-            row: Json = {"partitions": partitions, "lag": lag, "offset": offset}
+            at = committed[asked].offset if asked in committed else None
+            row: dict[str, Json] = {"partitions": partitions, "lag": lag, "offset": at}
             rows.append({"group": group.group_id, "state": group.state, **row})
     return {"rows": rows, "asked": min(len(groups), _MAX_GROUPS), "groups": len(groups)}
 

@@ -64,6 +64,14 @@ export function duration(ms) {
   return `${Math.floor(hours / 24)} d`;
 }
 
+/** The value of a config as people say it: 7 d, 1.0 GiB; nothing where it is as short as it is. */
+export function inUnits(name, value) {
+  if (!/^\d+$/.test(value ?? "")) return "";
+  if (Number(value) > 9e18) return "without limit";
+  if (name.endsWith(".ms") && value >= 1000) return duration(Number(value));
+  return name.endsWith(".bytes") && value >= 1024 ? bytes(Number(value)) : "";
+}
+
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
 /** A time that was chosen in a field of the kind datetime-local, with this browser's zone, for the server. */
