@@ -72,6 +72,7 @@ def forms(world: World) -> list[tuple[str, str]]:
         (f"{orders}&tab=partitions", "Actions/Move partitions"),
         (f"{orders}&tab=configs", "Change retention.ms"),
         (f"#/group?group={world.group}", "Reset offsets"),
+        *(("#/access", button) for button in ("Set a password", "Set a quota", "Add a rule")),
     ]
 
 

@@ -369,7 +369,7 @@ def test_a_topic_is_created_filled_changed_and_deleted(
     page.get_by_role("button", name="New topic").click()
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Partitions", exact=True).fill("2")
-    page.get_by_label("Configs").fill("cleanup.policy=compact")
+    page.get_by_label("Other configs").fill("cleanup.policy=compact")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name=name)).to_be_visible()
     page.get_by_role("button", name="Produce").click()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.console.accessibility import violations
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, SCREENSHOTS, choose, running_console
+from compat_tests.console.conftest import NO_PLAYWRIGHT, SCREENSHOTS, OpenPage, RunningConsole, choose, running_console
 from kbroker.client import Client
 from kbroker.client.acls import create_acls
 from kbroker.client.properties import ClientProperties

@@ -96,7 +96,7 @@ def test_coordinators_that_were_not_asked_are_told_of(open_page: OpenPage) -> No
 def test_nothing_is_done_with_a_page_that_is_left(open_page: OpenPage, world: World) -> None:
     """The next topic is slow to be told; a form that opened meanwhile would be about the last one."""
     page = open_page(f"#/topic?name={world.orders}")
-    button = page.locator("main button", has_text=re.compile("^Import$"))
+    button = page.locator("main button", has_text=re.compile("^Produce$"))
     expect(button).to_be_visible()
     held: list[Route] = []
     page.route(re.compile(r"/api/topic\?"), lambda route: held.append(route))

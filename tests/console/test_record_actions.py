@@ -32,7 +32,7 @@ def fill(broker: RunningBroker, topic: str, *records: Record, configs: dict[str,
 
 def record_at(broker: RunningBroker, topic: str, partition: int, offset: int) -> Record:
     with Client(broker.bootstrap_servers) as client:
-        reader = Reader(client, topic, {partition: offset}, {partition: offset + 1})
+        reader = Reader(client, topic, {partition: offset}, ends={partition: offset + 1})
         found: list[Record] = []
         while not found:
             found = [record for each in reader.poll(1.0) if isinstance(each, Chunk) for record in each.records]
