@@ -1,4 +1,4 @@
-"""Who gains or loses what by a rule."""
+"""Gains and losses by a rule, as they are seen before."""
 
 from __future__ import annotations
 

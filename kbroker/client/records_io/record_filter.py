@@ -69,7 +69,7 @@ class _Token:
     text: str
     place: int
     raw: str = ""
-    """What is between quotes, as it was written: a regular expression has backslashes of its own."""
+    """The text as it was written between its quotes: a regular expression has backslashes of its own."""
 
 
 _OPERATORS: Final = ("!=", "!~", "<=", ">=", "=", "~", "<", ">", "(", ")")
@@ -218,7 +218,7 @@ class _Parser:
         return _compare(read, follows.text, wanted)
 
     def _kind(self, token: _Token, follows: _Token, read: _Reader) -> Predicate:
-        """What comes after ``is``: the kind of a value, or ``not`` and that."""
+        """The judge by what comes after ``is``: the kind of a value, or ``not`` and that."""
         negated = self._takes("not")
         kind = self._take()
         name = kind.text.lower()

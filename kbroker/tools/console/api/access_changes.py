@@ -64,7 +64,7 @@ def _details(rule: Acl) -> Json:
 
 
 async def preview_rule(call: Call) -> Json:
-    """Who gains and who loses what by a rule that is added, or with ``remove`` taken away; nothing is changed.
+    """The gains and losses by a rule that is added, or with ``remove`` taken away; nothing is changed.
 
     No broker tells whether it lets everybody do what no rule is about: ``open`` is what is otherwise where it does, and
     null where that makes no difference.
