@@ -26,7 +26,7 @@ def rule(
 def told(
     before: list[Acl], changed: Acl, *, allow_everyone: bool = False
 ) -> list[tuple[str, str, bool, tuple[str, ...]]]:
-    """What adding a rule, or removing one that is there, makes of the decisions."""
+    """The outcome of adding a rule, or of removing one that is there."""
     after = [each for each in before if each != changed] if changed in before else [*before, changed]
     found = consequences(before, after, changed, KNOWN, allow_everyone=allow_everyone)
     return [(each.principal, each.operation.name, each.gains, each.names) for each in found]
