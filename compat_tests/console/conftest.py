@@ -147,6 +147,12 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
     assert complaints == []
 
 
+def choose(page: Page, menu: str, item: str) -> None:
+    """Click an item of a menu."""
+    page.get_by_role("button", name=menu, exact=True).click()
+    page.locator(".menu").get_by_role("button", name=item, exact=True).click()
+
+
 def await_followed(page: Page) -> None:
     """Wait until a page of the explorer is told all that its nodes are asked from now on."""
     # The console follows nodes only while somebody looks: none counts as silent before.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, running_console
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, choose, running_console
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
@@ -96,13 +96,13 @@ def killing(cluster: RunningCluster, at: int) -> Callable[[Route], None]:
 
 
 def begin_import(page: Page, file: Path) -> None:
-    page.get_by_role("button", name="Import").click()
+    choose(page, "Actions", "Import")
     page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
 
 
 def begin_replay(page: Page, to: str) -> None:
-    page.get_by_role("button", name="Replay").click()
+    choose(page, "Export", "Replay")
     page.get_by_label("To topic").fill(to)
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
 

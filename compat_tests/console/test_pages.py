@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, choose
 from compat_tests.console.packing import Packing
 from compat_tests.console.world import HOSTILE, World, make_topics
 from kbroker.client.topics import NewTopic
@@ -109,12 +109,13 @@ def test_records_are_read_newest_first_and_on(open_page: OpenPage, world: World)
 def test_records_are_read_from_an_offset_a_time_and_one_partition(open_page: OpenPage, world: World) -> None:
     page = open_page(f"#/topic?name={world.orders}&from=offset&at=10&partitions=1")
     expect(page.locator("tr[data-record]").first).to_have_attribute("data-record", "1:10")
-    page.get_by_label("From", exact=True).select_option("time")
+    page.get_by_label("From", exact=True).select_option("earliest")
+    page.get_by_label("Range").select_option("times")
     at = page.evaluate(
         "ms => new Date(ms - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19)",
         world.now - 3_600_000 + 600_000,
     )
-    page.get_by_label("At time").fill(at)
+    page.get_by_label("Since").fill(at)
     page.get_by_label("Partitions").fill("")
     page.get_by_role("button", name="Read", exact=True).click()
     expect(page.locator(".status")).to_contain_text("100 records shown")
@@ -125,7 +126,7 @@ def test_records_are_read_from_an_offset_a_time_and_one_partition(open_page: Ope
     assert 598 <= number <= 601
     # A record a second: ten of them until ten seconds later.
     until = page.evaluate("at => new Date(Date.parse(at + 'Z') + 10000).toISOString().slice(0, 19)", at)
-    page.get_by_label("Until time").fill(until)
+    page.get_by_label("Until").fill(until)
     page.get_by_role("button", name="Read", exact=True).click()
     expect(page.locator(".status")).to_contain_text("10 records shown")
 
@@ -167,7 +168,9 @@ def test_hostile_records_are_only_text(open_page: OpenPage, world: World) -> Non
 
 def test_the_latest_record_of_each_key(open_page: OpenPage, world: World) -> None:
     page = open_page(f"#/topic?name={world.orders}")
+    page.get_by_role("button", name="View").click()
     page.get_by_label("latest per key").check()
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Read", exact=True).click()
     expect(page.locator(".status")).to_contain_text("42 records shown")
     keys = page.locator("tr[data-record] td.key").all_inner_texts()
@@ -183,7 +186,7 @@ def test_masked_parts_are_shown_nowhere(open_page: OpenPage, world: World) -> No
     expect(page.locator("tr.detail")).to_contain_text('"card": "•••"')
     text = page.content()
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Export JSON lines").click()
+        choose(page, "Export", "Export JSON lines")
     text += Path(downloading.value.path()).read_text()
     assert "number-4111" not in text and "hidden-header" not in text
     page.get_by_label("Filter", exact=True).fill("number-4111")
@@ -195,22 +198,24 @@ def test_records_are_exported(open_page: OpenPage, world: World) -> None:
     page = open_page(f"#/topic?name={world.orders}")
     page.get_by_label("Filter", exact=True).fill("$.state = sent")
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Export JSON lines").click()
+        choose(page, "Export", "Export JSON lines")
     lines = [json.loads(line) for line in Path(downloading.value.path()).read_text().splitlines()]
     assert len(lines) == 300
     assert downloading.value.suggested_filename == f"{world.orders}.jsonl"
     page.get_by_label("Filter", exact=True).fill("")
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Export CSV").click()
+        choose(page, "Export", "Export CSV")
     table = list(csv.reader(io.StringIO(Path(downloading.value.path()).read_text(), newline="")))
     assert len(table) == 904
     assert table[0] == [
         *("partition", "offset", "timestamp", "key", "value", "headers", "key_encoding", "value_encoding")
     ]
     assert any(row[4] == HOSTILE for row in table)
+    page.get_by_role("button", name="View").click()
     page.get_by_label("latest per key").check()
+    page.keyboard.press("Escape")
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Export JSON lines").click()
+        choose(page, "Export", "Export JSON lines")
     assert len(Path(downloading.value.path()).read_text().splitlines()) == 42
 
 
@@ -220,12 +225,12 @@ def test_parquet_is_exported_and_imported(open_page: OpenPage, world: World, tmp
     make_topics(world.bootstrap, NewTopic(copies, 3, 1, {"retention.ms": "86400000"}))
     page = open_page(f"#/topic?name={world.orders}")
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Export Parquet").click()
+        choose(page, "Export", "Export Parquet")
     file = tmp_path / downloading.value.suggested_filename
     downloading.value.save_as(file)
     assert file.name == f"{world.orders}.parquet"
     page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}")
-    page.get_by_role("button", name="Import").click()
+    choose(page, "Actions", "Import")
     page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     expect(page.get_by_text(f"903 records stored in {copies}")).to_be_visible()
@@ -234,7 +239,7 @@ def test_parquet_is_exported_and_imported(open_page: OpenPage, world: World, tmp
 def test_what_keeps_an_export_from_beginning_is_told(open_page: OpenPage, world: World) -> None:
     page = open_page(f"#/topic?name={world.orders}", expect=(404,))
     page.get_by_label("Partitions").fill("7")
-    page.get_by_role("button", name="Export CSV").click()
+    choose(page, "Export", "Export CSV")
     expect(page.locator(".toast")).to_contain_text(f"Nothing is exported: topic {world.orders} has no partition 7")
 
 
@@ -253,7 +258,7 @@ def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tm
     make_topics(world.bootstrap, NewTopic(copies, 3, 1, {"retention.ms": "86400000"}))
     page = open_page(f"#/topic?name={world.orders}")
     page.get_by_label("Filter", exact=True).fill("$.id < 30")
-    page.get_by_role("button", name="Replay").click()
+    choose(page, "Export", "Replay")
     page.get_by_label("To topic").fill(copies)
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     expect(page.get_by_text(f"30 records sent to {copies}")).to_be_visible()
@@ -262,7 +267,7 @@ def test_records_are_replayed_and_imported(open_page: OpenPage, world: World, tm
     file.write_text(f"value,partition\r\n{rows_of_csv}", newline="")
     page.goto(f"{page.url.split('#')[0]}#/topic?name={copies}&tab=records")
     expect(page.locator(".status")).to_contain_text("30 records shown")
-    page.get_by_role("button", name="Import").click()
+    choose(page, "Actions", "Import")
     page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("dialog").get_by_role("button", name="Import").click()
     expect(page.get_by_text(f"100,000 records stored in {copies}")).to_be_visible(timeout=2 * LONG_MS)
@@ -382,7 +387,7 @@ def test_a_topic_is_created_filled_changed_and_deleted(
     page.get_by_role("button", name="New topic").click()
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Partitions", exact=True).fill("2")
-    page.get_by_label("Configs").fill("cleanup.policy=compact")
+    page.get_by_label("Other configs").fill("cleanup.policy=compact")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name=name)).to_be_visible()
     page.get_by_role("button", name="Produce").click()
@@ -398,10 +403,10 @@ def test_a_topic_is_created_filled_changed_and_deleted(
     page.get_by_label("Value", exact=True).fill("delete")
     page.get_by_role("button", name="Set").click()
     expect(page.get_by_role("row", name=re.compile(r"cleanup\.policy delete"))).to_be_visible()
-    page.get_by_role("button", name="Add partitions").click()
+    choose(page, "Actions", "Add partitions")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator(".page-head")).to_contain_text("3 partitions")
-    page.get_by_role("button", name="Delete").click()
+    choose(page, "Actions", "Delete")
     page.get_by_role("dialog").get_by_role("textbox").fill(name)
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("heading", name="Topics")).to_be_visible()
@@ -452,7 +457,7 @@ def test_the_log_is_looked_into(open_page: OpenPage, world: World) -> None:
 
 def test_moves_are_seen_before_they_are_done(open_page: OpenPage, world: World) -> None:
     page = open_page(f"#/topic?name={world.orders}&tab=partitions", expect=(400,))
-    page.get_by_role("button", name="Move partitions").click()
+    choose(page, "Actions", "Move partitions")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Move", exact=True).click()
     expect(dialog.get_by_role("alert")).to_contain_text("Look at the preview first")
@@ -485,7 +490,7 @@ def test_access_is_told_where_there_are_no_rules(open_page: OpenPage) -> None:
 
 def test_code_for_spark_names_what_is_shown(open_page: OpenPage, world: World) -> None:
     page = open_page(f"#/topic?name={world.orders}&from=offset&at=10&partitions=1")
-    page.get_by_role("button", name="Code for Spark").click()
+    choose(page, "Export", "Code for Spark")
     code = page.get_by_role("dialog").locator("pre").inner_text()
     compile(code, "spark.py", "exec")
     assert f'"{world.orders}": {{"1": 10}}' in code

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, choose
 from compat_tests.console.world import World
 from tests.patience import eventually
 
@@ -58,7 +58,7 @@ def test_a_line_passes_and_the_second_of_two_keys_is_waited_for(open_page: OpenP
     page.wait_for_selector("main h1")
     page.clock.pause_at(datetime.now() + timedelta(days=1))
     page.get_by_label("Partitions").fill("7")
-    page.get_by_role("button", name="Export CSV").click()
+    choose(page, "Export", "Export CSV")
     line = page.locator(".toast")
     expect(line).to_contain_text("Nothing is exported")
     page.clock.run_for(5000)
@@ -96,7 +96,7 @@ def test_coordinators_that_were_not_asked_are_told_of(open_page: OpenPage) -> No
 def test_nothing_is_done_with_a_page_that_is_left(open_page: OpenPage, world: World) -> None:
     """The next topic is slow to be told; a form that opened meanwhile would be about the last one."""
     page = open_page(f"#/topic?name={world.orders}")
-    button = page.locator("main button", has_text=re.compile("^Import$"))
+    button = page.locator("main button", has_text=re.compile("^Produce$"))
     expect(button).to_be_visible()
     held: list[Route] = []
     page.route(re.compile(r"/api/topic\?"), lambda route: held.append(route))
@@ -110,7 +110,7 @@ def test_nothing_is_done_with_a_page_that_is_left(open_page: OpenPage, world: Wo
         }"""
     )
     held.pop().continue_()
-    page.get_by_role("button", name="Import").click()
+    choose(page, "Actions", "Import")
     expect(page.get_by_role("dialog")).to_contain_text(f"Import records into {world.masked}")
 
 
@@ -119,7 +119,7 @@ def test_a_form_is_not_opened_over_another_page(open_page: OpenPage, world: Worl
     page = open_page(f"#/topic?name={world.orders}")
     held: list[Route] = []
     page.route(re.compile(r"/api/overview"), lambda route: held.append(route))
-    page.get_by_role("button", name="Move partitions").click()
+    choose(page, "Actions", "Move partitions")
     eventually(lambda: page.evaluate("true") and bool(held), "the brokers are asked for")
     with page.expect_event("requestfailed", lambda request: "/api/overview" in request.url):
         page.goto(f"{page.url.split('#')[0]}#/topic?name={world.masked}")

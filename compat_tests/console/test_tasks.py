@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, running_console
+from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, choose, running_console
 from kbroker.client.groups import commit_offsets, committed_offsets
 from kbroker.client.producer import Producer
 from kbroker.client.quotas import alter_quotas
@@ -213,7 +213,7 @@ def test_a_partition_is_moved_to_the_end(
 ) -> None:
     first, second = cluster.nodes[0].id, cluster.nodes[1].id
     page = open_page("#/topic?name=orders&tab=partitions", url=changing.url)
-    page.get_by_role("button", name="Move partitions").click()
+    choose(page, "Actions", "Move partitions")
     dialog = page.get_by_role("dialog")
     dialog.get_by_label(f"broker {first}", exact=True).uncheck()
     dialog.get_by_label(f"broker {second}", exact=True).check()

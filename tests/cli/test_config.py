@@ -111,6 +111,7 @@ def test_what_cannot_be(kb: Run, words: list[str], problem: str) -> None:
         ("retention.ms", "1h30m", "5400000"),
         ("retention.ms", "-1", "-1"),
         ("segment.bytes", "64MiB", "67108864"),
+        ("segment.bytes", "32 MiB", "33554432"),
         ("segment.bytes", "1.5MB", "1500000"),
         ("max.message.bytes", "2000K", "2000000"),
         ("cleanup.policy", "compact", "compact"),

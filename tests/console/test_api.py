@@ -72,7 +72,7 @@ def test_records_and_how_to_go_on(console: ConsoleProcess) -> None:
 def test_a_range_of_time_ends_before_until(console: ConsoleProcess) -> None:
     asked = {"topic": "orders", "from": "earliest", "limit": 100}
     times = sorted(row["timestamp"] for row in console.get("records", **asked).json["rows"])
-    for begin in ({"from": "earliest"}, {"from": "latest"}, {"from": "time", "at": f"@{times[2] / 1000:.3f}"}):
+    for begin in ({"from": "earliest"}, {"from": "latest"}, {"from": "latest", "since": f"@{times[2] / 1000:.3f}"}):
         told = console.get("records", **{**asked, **begin, "until": f"@{times[6] / 1000:.3f}"}).json
         expected = times[2:6] if "at" in begin else times[:6]
         assert sorted(row["timestamp"] for row in told["rows"]) == expected and told["finished"]
@@ -82,7 +82,9 @@ def test_a_range_of_time_ends_before_until(console: ConsoleProcess) -> None:
     lines = console.get("records/export", topic="orders", format="json", until=until).body.splitlines()
     assert len(lines) == 6
     assert (
-        console.get("records", **{**asked, "from": "time", "at": until}, until=f"@{times[2] / 1000:.3f}").json["rows"]
+        console.get("records", **{**asked, "from": "earliest", "since": until}, until=f"@{times[2] / 1000:.3f}").json[
+            "rows"
+        ]
         == []
     )
     assert console.get("records", **asked, until="yesterdayish").status == 400
@@ -151,7 +153,7 @@ def test_exports(console: ConsoleProcess) -> None:
         ("records", {"topic": "orders", "partitions": "9"}, 404, "topic orders has no partition 9"),
         ("records", {"topic": "orders", "partitions": "0-"}, 400, "are no partitions"),
         ("records", {"topic": "orders", "goon": "0:x"}, 400, "are no positions"),
-        ("records", {"topic": "orders", "from": "time", "at": "soon"}, 400, "is not a time"),
+        ("records", {"topic": "orders", "since": "soon"}, 400, "is not a time"),
         ("record", {"topic": "orders", "partition": 0, "offset": 10**6}, 404, "the offset is outside of the log"),
         ("records/tail", {"topic": "none"}, 404, "there is no such topic"),
         ("group", {"group": "none"}, 404, "there is no such group"),

@@ -17,10 +17,16 @@ from tests.patience import LONG, eventually
 
 TOPIC = "changed"
 TRANSACTION = "mover"
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""A broker that keeps rules; the console may do everything."""
 
 DOCUMENTS: dict[str, tuple[str, dict[str, object]]] = {
     "topic/create": ("create-topic", {"name": "made", "partitions": 1}),
     "topic/config": ("change-topic-config", {"name": TOPIC, "config": "retention.ms", "value": "86400000"}),
+    "broker/config": ("change-broker-config", {"broker": "1", "config": "log.cleaner.threads", "value": "2"}),
     "topic/partitions": ("add-partitions", {"name": TOPIC, "total": 3}),
     "topic/move": ("move-partitions", {"name": TOPIC, "before": {"0": "1"}, "after": {"0": "1"}}),
     "topic/move/cancel": ("cancel-moves", {"name": TOPIC}),
@@ -31,6 +37,13 @@ DOCUMENTS: dict[str, tuple[str, dict[str, object]]] = {
     "group/delete": ("delete-group", {"group": "g", "confirm": "g"}),
     "copies/replay": ("replay", {"topic": TOPIC, "to": "made", "from": "earliest"}),
     "copies/import": ("import", {"topic": "made"}),
+    "acls/create": ("create-rule", {"principal": "User:ann", "name": TOPIC}),
+    "acls/delete": ("delete-rule", {"principal": "User:ann", "name": TOPIC}),
+    "user/set": ("set-password", {"user": "ann", "password": "ann-secret"}),
+    "user/delete": ("delete-credential", {"user": "ann", "confirm": "ann"}),
+    "quota/set": ("set-quota", {"entity": {"user": "ann"}, "values": {"producer_byte_rate": "1048576"}}),
+    "topic/empty": ("empty-topic", {"name": TOPIC, "confirm": TOPIC}),
+    "topic/recreate": ("recreate-topic", {"name": TOPIC, "confirm": TOPIC}),
     "topic/delete": ("delete-topic", {"name": TOPIC, "confirm": TOPIC}),
 }
 """The action of each path in the audit log, and a document; they are carried out in this order."""
@@ -51,7 +64,7 @@ ELSEWHERE = {
 def filled() -> Iterator[RunningBroker]:
     """A broker with a topic, offsets of a group, and a transaction that is open."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    with running_broker() as broker:
+    with running_broker(AUTHORIZED) as broker:
         with Client(broker.bootstrap_servers) as client:
             create_topics(client, [NewTopic(TOPIC, 2, 1)])
         options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": TRANSACTION}
@@ -106,7 +119,7 @@ def test_each_change_is_carried_out_and_audited(filled: RunningBroker) -> None:
             answer = console.post(path, document)
             assert answer.status == 200, (path, answer.body)
             target = next(iter(document.values())) if not path.startswith("copies/") else "made"
-            target = f"{TOPIC}-0" if path == "topic/abort-hanging" else target
+            target = {"topic/abort-hanging": f"{TOPIC}-0", "quota/set": "user ann"}.get(path, str(target))
             expected = "begun" if path.startswith("copies/") else "done"
             assert outcomes(console, before)[0] == (action, target, expected), path
             if path == "copies/replay":

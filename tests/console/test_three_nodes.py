@@ -83,6 +83,31 @@ def test_partitions_are_moved_as_the_preview_says(cluster: RunningCluster, conso
     ]
 
 
+def test_a_preview_is_of_where_the_replicas_will_be(cluster: RunningCluster, console: ConsoleProcess) -> None:
+    """While a partition moves, the metadata have its old replicas and its new ones."""
+    first, second, third = sorted(node.id for node in cluster.nodes)
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("slow", assignment=[[first, second]])])
+        await_topics(cluster, "slow")
+    with cluster.faults.hold("Fetch", topic="slow", followers=True):
+        move = {"name": "slow", "before": {"0": f"{first},{second}"}, "after": {"0": f"{second},{third}"}}
+        assert console.post("topic/move", move).status == 200
+
+        def moving() -> bool:
+            return sorted(console.get("topic", name="slow").json["partitions"][0]["replicas"]) == [first, second, third]
+
+        eventually(moving, "the move is under way")
+        plan = console.get("topic/move", name="slow", brokers=f"{second},{third}", replicas=2).json
+        assert (plan["rows"], plan["unchanged"]) == ([], 1)
+        back = console.get("topic/move", name="slow", brokers=f"{first},{second}", replicas=2).json
+        [row] = back["rows"]
+        assert sorted(row["before"]) == [second, third] and (row["new"], row["bytes"]) == ([], 0)
+        # What a plan was made for is where the replicas will be, too.
+        stale = console.post("topic/move", {**move, "after": {"0": f"{first},{third}"}})
+        assert stale.status == 409 and "look at a new preview" in stale.error
+        assert console.post("topic/move/cancel", {"name": "slow"}).status == 200
+
+
 def test_a_move_is_seen_and_cancelled(cluster: RunningCluster, console: ConsoleProcess) -> None:
     lost = next(node for node in cluster.nodes if node is not cluster.controller)
     other = next(node for node in cluster.nodes if node is not lost)

@@ -73,6 +73,20 @@ def fits(text: str, record: Record = RECORD, partition: int = 3) -> bool:
         "not value is null",
         "value is json",
         "not value is not json",
+        "value is object and value is not array and value is text",
+        "$.total is number and $.id is number and $.state is text",
+        "$.ok is boolean and $.ok is not number",
+        "$.tags is array and $.customer is object",
+        "$.missing is missing and $.none is not missing and $.none is null",
+        "$.missing is not number",
+        "key is text and key is not json and key is not number",
+        "header.trace is text and header.other is missing",
+        r"key matches ^order-\d+$",
+        r"$.state matches '(?i)^PA(ID|ST)$'",
+        "value matches 'Ada L[a-z]+'",
+        "$.tags matches ^b$",
+        "not $.id matches 42",
+        "header.trace matches b.$",
         "nothing or paid",
         "paid and not nothing",
         "(nothing or paid) and $.id = 42",
@@ -101,6 +115,11 @@ def test_what_fits(text: str) -> None:
         "not paid",
         "paid and nothing",
         "$.tags ~ c",
+        "$.total is text",
+        "value is number",
+        "key is missing",
+        "key matches ^17",
+        "$.missing matches .*",
         "header.trace = ab",
         "partition != 3",
         "value is null",
@@ -125,6 +144,36 @@ def test_keys_that_are_numbers_are_compared_as_numbers() -> None:
     assert not fits("key > 9", Record(0, 0, b"ten", None))
 
 
+def test_what_numbers_and_bytes_are() -> None:
+    assert fits("key is number and value is number", Record(0, 0, b"10", b"-1.5"))
+    assert fits("value is boolean", Record(0, 0, None, b"true")) and fits("value is array", Record(0, 0, None, b"[]"))
+    binary = Record(0, 0, None, b"\xff\xfe")
+    assert not fits("value is text", binary) and fits("value is not text and value is not null", binary)
+    assert fits("value is not missing and value is not text", Record(0, 0, None, None))
+
+
+def test_a_regular_expression_takes_time_in_proportion_to_the_text() -> None:
+    """By Python's own engine this one takes longer than the universe lasts."""
+    assert not fits("value matches '^(a+)+$'", Record(0, 0, None, b"a" * 50_000 + b"!"))
+
+
+def test_each_fault_is_told_with_an_example() -> None:
+    for text in (
+        "a b",
+        "(a",
+        ")",
+        "$.id =",
+        "nothing = 3",
+        "offset = x",
+        "size ~ 5",
+        "a and",
+        "$.id is 3",
+        "$.a = null",
+    ):
+        with pytest.raises(BadFilter, match=r"looks like|as in|use|write"):
+            parse_filter(text)
+
+
 def test_an_empty_filter_is_none() -> None:
     assert parse_filter("") is None
     assert parse_filter("   ") is None
@@ -144,7 +193,14 @@ def test_an_empty_filter_is_none() -> None:
         ("offset = '5'", "offset is a number, and '5' at 10 is none"),
         ("size ~ 5", "size is a number: ~ at 6 is for texts"),
         ("a and", "something is missing at the end"),
-        ("$.id is 3", "after is at 6 comes null, or not null"),
+        ("$.id is 3", "after is at 6 comes one of null, number, text, boolean, object, array, missing, not '3'"),
+        ("key is", "comes one of null, json, number, text, boolean, object, array, missing, nothing is there"),
+        ("$.id == 3", "'==' at 6 is no operator; it looks like $.id = 42"),
+        ("$.id = null", "null at 8 is no value to compare with; write $.id is null"),
+        ("a && b", "'&&' at 3 is one too many; write and for it"),
+        ("amount > 3", "a member of a JSON value looks like $.amount = 42"),
+        ("key matches 'a('", "'a(' at 13 is no regular expression (missing ): a(); it looks like key matches"),
+        ("key matches", "'matches' at 5 has no value after it; put texts into quotes: it looks like key matches"),
         ("not " * 100 + "a", "nested too deep"),
         ("(" * 100 + "a" + ")" * 100, "nested too deep"),
         ("x" * (MAX_LENGTH + 1), "longer than"),
@@ -160,7 +216,7 @@ def test_what_is_wrong_is_told_in_a_line(text: str, told: str) -> None:
 WORDS = st.lists(
     st.sampled_from(
         ["key", "value", "$.a", "$.a[0]", "$['x']", "header.h", "=", "!=", "~", "!~", "<", ">=", "and", "or", "not",
-         "is", "null", "(", ")", '"text"', "7", "-1.5e3", "true", "word", "$", ".", "[", "'"]
+         "is", "null", "number", "matches", "(", ")", '"text"', "7", "-1.5e3", "true", "word", "$", ".", "[", "'"]
     ),
     max_size=14,
 ).map(" ".join)  # fmt: skip

@@ -8,9 +8,11 @@
     header.trace ~ abc    partition = 3    a header by its name; partition, offset, timestamp (ms), size
     value is null                          also: is not null; $.a is null holds for a member that is null or missing
     value is not json                      it cannot be read as JSON; also: is json
+    $.total is number                      also: text, boolean, object, array, missing; of value: by its JSON
+    key matches ^order-\\d+$                a regular expression of RE2, anywhere in a text; (?i) before it: of any case
     a and (b or not c)                     and binds closer than or
 
-A comparison with < <= > >= holds only between numbers, or between texts.
+A comparison with < <= > >= holds only between numbers, or between texts. What is wrong is told with an example.
 """
 
 from __future__ import annotations
@@ -66,6 +68,8 @@ class _Token:
 
     text: str
     place: int
+    raw: str = ""
+    """The text as it was written between its quotes: a regular expression has backslashes of its own."""
 
 
 _OPERATORS: Final = ("!=", "!~", "<=", ">=", "=", "~", "<", ">", "(", ")")
@@ -104,9 +108,10 @@ def _token(text: str, place: int) -> tuple[_Token, int]:
     if letter in "\"'":
         match = _QUOTED.match(text, place)
         if match is None:
-            raise BadFilter(f"the quote at {place + 1} has no end")
+            raise BadFilter(f'the quote at {place + 1} has no end; it looks like value ~ "not found"')
         inner = next(group for group in match.groups() if group is not None)
-        return _Token("text", re.sub(r"\\(.)", r"\1", inner), place), match.end()
+        raw = inner.replace("\\" + letter, letter)
+        return _Token("text", re.sub(r"\\(.)", r"\1", inner), place, raw), match.end()
     if letter == "$":
         end = place + 1
         while (step := STEP.match(text, end)) is not None:
@@ -118,7 +123,7 @@ def _token(text: str, place: int) -> tuple[_Token, int]:
     match = _WORD.match(text, place)
     if match is None:
         raise BadFilter(f"{letter!r} at {place + 1} means nothing here")
-    return _Token("word", match.group(), place), match.end()
+    return _Token("word", match.group(), place, match.group()), match.end()
 
 
 class _Parser:
@@ -133,7 +138,7 @@ class _Parser:
         found = self._either()
         if self._look().kind != "end":
             token = self._look()
-            raise BadFilter(f"{token.text!r} at {token.place + 1} is one too many; put and or or before it")
+            raise _one_too_many(token)
         return found
 
     def _look(self) -> _Token:
@@ -176,7 +181,7 @@ class _Parser:
                 inner = self._either()
                 closing = self._take()
                 if closing.text != ")" or closing.kind != "operator":
-                    raise BadFilter(f"the parenthesis at {token.place + 1} is not closed")
+                    raise BadFilter(f"the parenthesis at {token.place + 1} is not closed; it looks like (a or b) and c")
                 return inner
             return self._comparison()
         finally:
@@ -186,32 +191,46 @@ class _Parser:
         token = self._take()
         follows = self._look()
         if token.kind == "end":
-            raise BadFilter("something is missing at the end")
+            raise BadFilter("something is missing at the end; it looks like error and $.id = 42")
         if token.kind == "operator":
-            raise BadFilter(f"{token.text!r} at {token.place + 1} has nothing before it")
-        compared = follows.kind == "operator" and follows.text not in "()"
-        is_null = follows.kind == "word" and follows.text.lower() == "is"
-        if not compared and not is_null:
+            raise BadFilter(f"{token.text!r} at {token.place + 1} has nothing before it; it looks like $.id = 42")
+        word = follows.text.lower() if follows.kind == "word" else ""
+        if word not in ("is", "matches") and (follows.kind != "operator" or follows.text in "()"):
             if token.kind == "path":
                 path = parse_path(token.text)
                 return lambda subject: not isinstance(_member(subject, path), Missing)
             return _anywhere(token.text)
         read = self._reader(token)
-        if is_null:
-            self._take()
-            negated = self._takes("not")
-            if token.kind == "word" and token.text == "value" and self._takes("json"):
-                return lambda subject: isinstance(subject.document(), Missing) is negated
-            if not self._takes("null"):
-                raise BadFilter(f"after is at {follows.place + 1} comes null, or not null; of value also json")
-            return lambda subject: (_is_null(read(subject))) is not negated
         self._take()
+        if word == "is":
+            return self._kind(token, follows, read)
         wanted = self._take()
         if wanted.kind not in ("word", "text"):
-            raise BadFilter(f"{follows.text!r} at {follows.place + 1} has no value after it; put texts into quotes")
+            raise _no_value(token, follows, wanted)
+        if word == "matches":
+            return _matches(read, wanted)
+        if wanted.kind == "word" and wanted.text.lower() == "null":
+            raise BadFilter(
+                f"{wanted.text} at {wanted.place + 1} is no value to compare with; write {token.text} is null"
+            )
         if token.text in _NUMBERS and token.kind == "word":
             _check_number(token.text, follows, wanted)
         return _compare(read, follows.text, wanted)
+
+    def _kind(self, token: _Token, follows: _Token, read: _Reader) -> Predicate:
+        """The judge by what comes after ``is``: the kind of a value, or ``not`` and that."""
+        negated = self._takes("not")
+        kind = self._take()
+        name = kind.text.lower()
+        if kind.kind != "word" or name not in _KINDS or (name == "json" and token.kind == "path"):
+            kinds = ", ".join(each for each in _KINDS if each != "json" or token.kind != "path")
+            found = f"not {kind.text!r}" if kind.text else "nothing is there"
+            raise BadFilter(
+                f"after is at {follows.place + 1} comes one of {kinds}, {found}; it looks like {token.text} is not null"
+            )
+        if token.text == "value" and name not in ("null", "missing", "text"):
+            return lambda subject: _is_of(subject.document(), name) is not negated  # which is parsed but once
+        return lambda subject: _is_of(read(subject), name) is not negated
 
     @staticmethod
     def _reader(token: _Token) -> _Reader:
@@ -222,7 +241,11 @@ class _Parser:
         if token.kind == "word" and name.startswith("header.") and name != "header.":
             return lambda subject: _header(subject.record, name.removeprefix("header."))
         if token.kind != "word" or name not in _FIELDS:
-            raise BadFilter(f"{name!r} at {token.place + 1} is none of {', '.join(_FIELDS)}, header.NAME and $.path")
+            member = f"$.{name}" if STEP.fullmatch(f".{name}") else "$.customer.id"
+            raise BadFilter(
+                f"{name!r} at {token.place + 1} is none of {', '.join(_FIELDS)}, header.NAME and $.path;"
+                f" a member of a JSON value looks like {member} = 42"
+            )
         match name:
             case "key":
                 return lambda subject: subject.record.key
@@ -241,10 +264,91 @@ class _Parser:
 def _check_number(name: str, operator: _Token, wanted: _Token) -> None:
     """``BadFilter`` for a comparison that no record fits, or every one: that of a number with something else."""
     if operator.text in ("~", "!~"):
-        raise BadFilter(f"{name} is a number: {operator.text} at {operator.place + 1} is for texts")
+        raise BadFilter(f"{name} is a number: {operator.text} at {operator.place + 1} is for texts; use {name} > 100")
     if wanted.kind != "word" or not _NUMBER.fullmatch(wanted.text):
         unit = " of ms" if name == "timestamp" else ""
-        raise BadFilter(f"{name} is a number{unit}, and {wanted.text!r} at {wanted.place + 1} is none")
+        example = "1767225600000" if unit else "100"
+        raise BadFilter(
+            f"{name} is a number{unit}, and {wanted.text!r} at {wanted.place + 1} is none;"
+            f" it looks like {name} {operator.text} {example}"
+        )
+
+
+def _one_too_many(token: _Token) -> BadFilter:
+    meant = {"&&": "and", "||": "or", "like": "~", "contains": "~", "in": "=", "equals": "="}.get(token.text.lower())
+    what = f"write {meant} for it" if meant else "put and or or before it, or quotes around a text with spaces"
+    return BadFilter(
+        f'{token.text!r} at {token.place + 1} is one too many; {what}, as in value ~ "not found" or $.id = 42'
+    )
+
+
+def _no_value(token: _Token, operator: _Token, wanted: _Token) -> BadFilter:
+    if operator.text == wanted.text == "=" or (operator.text, wanted.text) == ("=", "~"):
+        told = f"{operator.text + wanted.text!r} at {operator.place + 1} is no operator; it looks like"
+        return BadFilter(f"{told} {token.text} = 42, or {token.text} matches ^a.*z$")
+    example = {"~": '"not found"', "!~": '"not found"', "matches": "^a.*z$"}.get(operator.text, "42")
+    return BadFilter(
+        f"{operator.text!r} at {operator.place + 1} has no value after it; put texts into quotes:"
+        f" it looks like {token.text} {operator.text} {example}"
+    )
+
+
+_KINDS: Final = ("null", "json", "number", "text", "boolean", "object", "array", "missing")
+
+
+def _is_of(value: _Value, kind: str) -> bool:
+    """Whether a value is of a kind; bytes are what they are as JSON, and text if they are UTF-8."""
+    if kind == "null":
+        return value is None or isinstance(value, Missing)
+    if kind == "missing" or isinstance(value, Missing):
+        return kind == "missing" and isinstance(value, Missing)
+    if isinstance(value, bytes):
+        try:
+            value.decode()  # ValueError for what is no text
+            if kind == "text":
+                return True
+            value = load_json(value)
+        except ValueError:
+            return False
+    match kind:
+        case "json":
+            return True
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case "text":
+            return isinstance(value, str)
+        case "object":
+            return isinstance(value, dict)
+        case _:
+            return kind == "array" and isinstance(value, list)
+
+
+def _matches(read: _Reader, token: _Token) -> Predicate:
+    """The judge by a regular expression of RE2, whose time is linear in the text, whoever writes the expression."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        search: Callable[[bytes], object] = re2.compile(token.raw.encode(), options).search
+    except re2.error as error:
+        problem = error.args[0] if error.args else ""
+        told = problem.decode(errors="replace") if isinstance(problem, bytes) else problem
+        example = "it looks like key matches ^order-[0-9]+$, or in quotes where it has spaces or parentheses"
+        raise BadFilter(f"{token.raw!r} at {token.place + 1} is no regular expression ({told}); {example}") from None
+
+    def fits(subject: Subject) -> bool:
+        value = read(subject)
+        texts = value if isinstance(value, list) else [value]
+        return any(
+            search(each if isinstance(each, bytes) else each.encode(errors="surrogatepass")) is not None
+            for each in texts
+            if isinstance(each, bytes | str)
+        )
+
+    return fits
 
 
 def _member(subject: Subject, path: JsonPath) -> Json | Missing:
@@ -262,10 +366,6 @@ def _header(record: Record, name: str) -> bytes | Missing | None:
 def _anywhere(text: str) -> Predicate:
     wanted = text.encode()
     return lambda subject: wanted in (subject.record.key or b"") or wanted in (subject.record.value or b"")
-
-
-def _is_null(value: _Value) -> bool:
-    return value is None or isinstance(value, Missing)
 
 
 def _compare(read: _Reader, operator: str, token: _Token) -> Predicate:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -263,30 +263,10 @@ def name_value(text: str) -> tuple[str, str]:
 
 def config_value(text: str) -> tuple[str, str]:
     """``name=value`` of a config, whose value may have a unit: ``retention.ms=7d``, ``segment.bytes=64MiB``."""
+    from kbroker.client.config_units import in_kafkas_units
+
     name, value = name_value(text)
     return name, in_kafkas_units(name, value)
-
-
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kKMGT]i?)B?")
-_FACTORS: Final = {"k": 1000, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
-
-
-def in_kafkas_units(name: str, value: str) -> str:
-    """Returns the value of a config as Kafka has it: `1d` of `retention.ms` in ms, `64MiB` of `segment.bytes` in bytes.
-
-    Any other value is returned as it is, for the broker to judge.
-    """
-    if name.endswith(".ms"):
-        from kbroker.client.records_io.times import parse_duration
-
-        with suppress(ValueError):
-            return str(parse_duration(value))
-    size = _SIZE.fullmatch(value) if name.endswith(".bytes") else None
-    if size is None:
-        return value
-    unit = size[2]
-    factor = 1024 ** ("KMGT".index(unit[0].upper()) + 1) if unit.endswith("i") else _FACTORS[unit]
-    return str(round(float(size[1]) * factor))
 
 
 def positive(text: str) -> int:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, in_kafkas_units
+from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _set_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_change(text: str) -> ConfigChange:
     """``name=value``, ``name+=value`` or ``name-=value``; ``FatalError`` otherwise."""
+    from kbroker.client.config_units import in_kafkas_units
     from kbroker.client.configs import ConfigChange, Operation
 
     name, equals, value = text.partition("=")

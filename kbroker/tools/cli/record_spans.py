@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 FILTER_HELP = """\
 An EXPRESSION of --filter is a word (in the key or the value), or comparisons: `key = order-17`, `value ~ "not found"`,
 `$.total >= 9.5` (a member of a value that is JSON, or is decoded to it), `header.trace = abc`, `partition`, `offset`,
-`timestamp` (ms), `size`, `value is null`, joined by `and`, `or`, `not` and parentheses; docs/console.md has all."""
+`timestamp` (ms), `size`, `value is null`, `$.total is number`, `key matches ^a.*z$` (RE2), joined by `and`, `or`, `not`
+and parentheses; docs/console.md has all."""
 
 
 def add_span_arguments(where: argparse._ArgumentGroup, *, begins: str = "earliest", to: bool = True) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, in_kafkas_units, readable_errors
+from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, readable_errors
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def _add_target(parser: argparse.ArgumentParser, *, option: bool) -> None:
 
 
 def _bytes(text: str) -> int:
+    from kbroker.client.config_units import in_kafkas_units
+
     try:
         count = int(in_kafkas_units("memory.bytes", text))
     except ValueError:

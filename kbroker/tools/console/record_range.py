@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client import Client
-from kbroker.client.log_places import END, START, AtOffset, AtTime, Place, find, offsets_at, offsets_at_time
+from kbroker.client.log_places import END, START, AtOffset, Place, find, offsets_at
 from kbroker.client.records_io.record_filter import BadFilter, parse_filter
 from kbroker.client.records_io.times import parse_moment
 from kbroker.client.topics import TopicDescription
@@ -15,7 +15,7 @@ from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.scan import RecordView, ranges
 from kbroker.types import TopicPartition
 
-FROM: Final = ("latest", "earliest", "offset", "time")
+FROM: Final = ("latest", "earliest", "offset")
 
 _MAX_PARTS: Final = 100
 _MAX_PARTITIONS: Final = 10_000
@@ -23,12 +23,15 @@ _MAX_PARTITIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """``partitions`` is None for all; ``at`` is an offset or a time in ms; ``until`` a time in ms."""
+    """``partitions`` is None for all; ``at`` is an offset; ``since`` and ``until`` are times in ms."""
 
     look: RecordView
     partitions: tuple[int, ...] | None
     begin: str
     at: int = 0
+    since: int | None = None
+    """Earlier records are left out, in whichever direction the look goes."""
+
     until: int | None = None
     positions: dict[int, int] = field(default_factory=dict)
     """Where an earlier look ended: this one goes on there."""
@@ -41,8 +44,6 @@ class RecordRange:
                 return END
             case "offset":
                 return AtOffset(self.at)
-            case "time":
-                return AtTime(self.at)
             case _:
                 return START
 
@@ -61,15 +62,10 @@ def range_of(call: Call) -> RecordRange:
         topic, fits, call.console.settings.masking(topic), not call.flag("uncommitted"), call.console.decoder
     )
     begin = call.choice("from", FROM, "latest")
-    at = 0
-    if begin == "offset":
-        at = call.number("at", 0)
-    elif begin == "time":
-        at = _moment(call, "at", now_ms)
-    until = _moment(call, "until", now_ms) if call.has("until") else None
-    return RecordRange(
-        look, parse_partitions(call.text("partitions", "")), begin, at, until, parse_positions(call.text("goon", ""))
-    )
+    at = call.number("at", 0) if begin == "offset" else 0
+    since, until = (_moment(call, name, now_ms) if call.has(name) else None for name in ("since", "until"))
+    partitions = parse_partitions(call.text("partitions", ""))
+    return RecordRange(look, partitions, begin, at, since, until, parse_positions(call.text("goon", "")))
 
 
 def _moment(call: Call, name: str, now_ms: int) -> int:
@@ -122,7 +118,7 @@ def show_positions(positions: dict[int, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Partition -> offset: the log's start, where to begin, where to end; and what a person has to know of it."""
+    """Partition -> offset: the first that may be read, where to begin, where to end; and what a person has to know."""
 
     starts: dict[int, int]
     begins: dict[int, int]
@@ -163,13 +159,12 @@ def find_limits(client: Client, wanted: RecordRange, topic: TopicDescription) ->
     if wanted.until is not None:
         for (_, partition), offset in offsets_at(client, names, wanted.until).items():
             ends[partition] = max(min(offset, ends[partition]), starts[partition])
-    place = wanted.place
-    at_time = offsets_at_time(client, names, place)
+    if wanted.since is not None:
+        found = offsets_at(client, names, wanted.since)
+        starts = {each.partition: min(found.get(each, 2**63), ends[each.partition]) for each in names}
     begins = {
-        name.partition: min(
-            find(place, starts[name.partition], ends[name.partition], at_time.get(name)).offset, ends[name.partition]
-        )
-        for name in names
+        partition: min(find(wanted.place, start, ends[partition]).offset, ends[partition])
+        for partition, start in starts.items()
     }
     firsts = starts if wanted.begin == "latest" else dict(begins)
     for partition, offset in wanted.positions.items():

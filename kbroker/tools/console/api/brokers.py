@@ -10,7 +10,7 @@ from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import describe_log_dirs
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import TopicDescription
-from kbroker.tools.console.api.topics import config_view
+from kbroker.tools.console.api.configs import config_view
 from kbroker.tools.console.call import Call
 from kbroker.wire.messages.log_dirs import Scrub
 
@@ -60,7 +60,8 @@ def _describe(client: Client, broker: int) -> dict[str, Json]:
     directories: list[Json] = []
     configs_problem = directories_problem = ""
     try:
-        configs = [config_view(entry) for entry in describe_configs(client, ResourceType.BROKER, str(broker))]
+        found = describe_configs(client, ResourceType.BROKER, str(broker), documentation=True)
+        configs = [config_view(entry, ResourceType.BROKER) for entry in found]
     except ClientError as error:
         configs_problem = str(error)
     try:

@@ -35,6 +35,7 @@ from kbroker.errors import ErrorCode
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.courses import Point
 from kbroker.tools.console.lags import ask_lags
+from kbroker.tools.console.record_range import parse_partitions
 from kbroker.tools.console.scan import Budget, RecordView, forward
 from kbroker.tools.console.sessions import View
 from kbroker.tools.diagnosis.findings import Finding
@@ -343,17 +344,17 @@ def _strategy(call: Call) -> Strategy:
 
 async def preview_reset(call: Call) -> Json:
     """The changes that a reset would make, and why it would be refused now; nothing is changed."""
-    group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
-    group, rows = await call.ask(lambda client: _plan(client, group_id, topic, strategy))
+    group_id, where, strategy = call.text("group"), _where(call), _strategy(call)
+    group, rows = await call.ask(lambda client: _plan(client, group_id, *where, strategy))
     return {"rows": [_new_offset(row) for row in rows], "refusal": group.refusal, "note": group.note}
 
 
 async def reset_offsets(call: Call) -> Json:
-    """Reset a group's offsets of a topic, or of all that it has offsets for."""
-    group_id, topic, strategy = call.text("group"), call.text("topic", ""), _strategy(call)
+    """Reset a group's offsets of some partitions of a topic, of all of them, or of all that it has offsets for."""
+    group_id, where, strategy = call.text("group"), _where(call), _strategy(call)
 
     def reset(client: Client) -> list[NewOffset]:
-        group, rows = _plan(client, group_id, topic, strategy)
+        group, rows = _plan(client, group_id, *where, strategy)
         try:
             refused = put_offsets(client, group, rows)
         except CannotReset as error:
@@ -363,16 +364,36 @@ async def reset_offsets(call: Call) -> Json:
             raise RequestRefused(409, f"{len(refused)} of {len(rows)} offsets are not reset: {first}")
         return rows
 
-    rows = await call.write("reset-offsets", group_id, {"topic": topic, "strategy": str(strategy)}, reset)
-    return {"done": f"{len(rows)} offsets of group {group_id} are reset", "rows": [_new_offset(row) for row in rows]}
+    rows = await call.write("reset-offsets", group_id, _where_details(where, strategy), reset)
+    many = "1 offset of group {} is" if len(rows) == 1 else f"{len(rows)} offsets of group {{}} are"
+    return {"done": f"{many.format(group_id)} reset", "rows": [_new_offset(row) for row in rows]}
 
 
-def _plan(client: Client, group_id: str, topic: str, strategy: Strategy) -> tuple[GroupOffsets, list[NewOffset]]:
+def _where(call: Call) -> tuple[str, tuple[int, ...] | None]:
+    """The topic whose offsets are meant, empty for all topics, and some of its partitions."""
+    topic, partitions = call.text("topic", ""), parse_partitions(call.text("partitions", ""))
+    if partitions is not None and not topic:
+        raise RequestRefused(400, "choose a topic whose partitions are meant")
+    return topic, partitions
+
+
+def _where_details(where: tuple[str, tuple[int, ...] | None], strategy: Strategy) -> Json:
+    topic, partitions = where
+    return {"topic": topic, "partitions": None if partitions is None else list(partitions), "strategy": str(strategy)}
+
+
+def _plan(
+    client: Client, group_id: str, topic: str, numbers: tuple[int, ...] | None, strategy: Strategy
+) -> tuple[GroupOffsets, list[NewOffset]]:
     group = look_at_group(client, group_id)
     if not group.type:
         raise ResponseError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}")
     if topic:
-        partitions = [TopicPartition(topic, number) for number in client.partitions_of(topic)]
+        there = client.partitions_of(topic)
+        for number in numbers or ():
+            if number not in there:
+                raise RequestRefused(404, f"topic {topic} has no partition {number}")
+        partitions = [TopicPartition(topic, number) for number in (there if numbers is None else numbers)]
     else:
         partitions = group.partitions
     if not partitions:

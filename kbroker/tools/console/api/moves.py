@@ -7,8 +7,16 @@ from typing import Final
 
 from kbroker.client import Client
 from kbroker.client.nodes import describe_cluster
-from kbroker.client.reassignments import CannotPlan, alter_reassignments, list_reassignments, parse_numbers, plan_moves
+from kbroker.client.reassignments import (
+    CannotPlan,
+    alter_reassignments,
+    list_reassignments,
+    parse_numbers,
+    plan_moves,
+    replicas_to_be,
+)
 from kbroker.client.records_io.json_types import Json
+from kbroker.client.topics import TopicDescription
 from kbroker.tools.console.api.topics import find_topic
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.sizes import ask_sizes
@@ -32,7 +40,7 @@ async def preview_moves(call: Call) -> Json:
 
 def _preview(client: Client, name: str, partitions: list[int] | None, brokers: list[int], factor: int) -> Json:
     topic = find_topic(client, name)
-    replicas = {entry.partition: entry.replicas for entry in topic.partitions}
+    replicas = _replicas_to_be(client, topic)
     if partitions is not None:
         missing = [each for each in partitions if each not in replicas]
         if missing:
@@ -51,13 +59,14 @@ def _preview(client: Client, name: str, partitions: list[int] | None, brokers: l
     except CannotPlan as error:
         raise RequestRefused(400, str(error)) from None
     sizes = ask_sizes(client, [TopicPartition(name, partition) for partition in plan])
-    leaders = {entry.partition: entry.leader for entry in topic.partitions}
+    entries = {entry.partition: entry for entry in topic.partitions}
     rows: list[Json] = []
     total: int | None = 0
     for partition, after in plan.items():
         before = replicas[partition]
-        new = [broker for broker in after if broker not in before]
-        size = sizes.of_leader(TopicPartition(name, partition), leaders[partition])
+        # A replica that is about to leave has its records still: to stay, it copies nothing.
+        new = [broker for broker in after if broker not in entries[partition].replicas]
+        size = sizes.of_leader(TopicPartition(name, partition), entries[partition].leader)
         copied = None if size is None else size * len(new)
         total = None if total is None or copied is None else total + copied
         rows.append(
@@ -65,6 +74,11 @@ def _preview(client: Client, name: str, partitions: list[int] | None, brokers: l
         )
     changed = [row for row, (partition, after) in zip(rows, plan.items(), strict=True) if replicas[partition] != after]
     return {"rows": changed, "unchanged": len(rows) - len(changed), "bytes": total}
+
+
+def _replicas_to_be(client: Client, topic: TopicDescription) -> dict[int, tuple[int, ...]]:
+    now = {TopicPartition(topic.name, entry.partition): entry.replicas for entry in topic.partitions}
+    return {each.partition: replicas for each, replicas in replicas_to_be(client, now).items()}
 
 
 async def move_partitions(call: Call) -> Json:
@@ -79,7 +93,7 @@ async def move_partitions(call: Call) -> Json:
         raise RequestRefused(400, "before and after have to be about the same partitions")
 
     def move(client: Client) -> None:
-        current = {entry.partition: tuple(entry.replicas) for entry in find_topic(client, name).partitions}
+        current = _replicas_to_be(client, find_topic(client, name))
         if any(current.get(partition) != replicas for partition, replicas in before.items()):
             raise RequestRefused(409, "the partitions have other replicas by now: look at a new preview")
         _alter(client, name, after)

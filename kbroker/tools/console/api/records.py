@@ -29,7 +29,7 @@ from kbroker.tools.console.record_range import (
     show_positions,
 )
 from kbroker.tools.console.record_view import shown_record
-from kbroker.tools.console.scan import Budget, Page, RecordView, forward
+from kbroker.tools.console.scan import Budget, Found, Page, RecordView, forward
 from kbroker.tools.console.scan_back import backward, latest_per_key
 from kbroker.tools.console.streaming import Give, LimiterSlot, Streamed
 from kbroker.tools.console.tail import Step, Tail
@@ -200,17 +200,33 @@ def _shown_range(
 async def describe_record(call: Call) -> Json:
     """Show a record in full, found by its topic, partition and offset."""
     name, partition, offset = call.text("topic"), call.number("partition"), call.number("offset")
+    look = _look_at_any(call, name)
+    found = await call.ask(lambda client: _find(client, look, partition, offset))
+    return shown_record(found, look.masking, whole=True)
+
+
+def _look_at_any(call: Call, name: str) -> RecordView:
     masking = call.console.settings.masking(name)
+    return RecordView(name, None, masking, read_committed=False, decoder=call.console.decoder)
 
-    def ask(client: Client) -> Json:
-        find_topic(client, name)
-        look = RecordView(name, None, masking, read_committed=False, decoder=call.console.decoder)
-        page = forward(client, look, {partition: offset}, {partition: offset + 1}, 1, Budget(seconds=5))
-        if not page.records:
-            raise RequestRefused(404, f"there is no record at offset {offset} of partition {partition} any more")
-        return shown_record(page.records[0], masking, whole=True)
 
-    return await call.ask(ask)
+def _find(client: Client, look: RecordView, partition: int, offset: int) -> Found:
+    """The record at an offset; ``RequestRefused`` if there is none."""
+    find_topic(client, look.topic)
+    page = forward(client, look, {partition: offset}, {partition: offset + 1}, 1, Budget(seconds=5))
+    if not page.records:
+        raise RequestRefused(404, f"there is no record at offset {offset} of partition {partition} any more")
+    return page.records[0]
+
+
+async def download_value(call: Call) -> Response:
+    """A file with the value of a record, as it may be shown: decoded, and masked."""
+    name, partition, offset = call.text("topic"), call.number("partition"), call.number("offset")
+    look = _look_at_any(call, name)
+    found = await call.ask(lambda client: _find(client, look, partition, offset))
+    file = f"{name}-{partition}-{offset}"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(found.record.value or b"", media_type="application/octet-stream", headers=headers)
 
 
 # --- The live tail --------------------------------------------------------------------------------------------------
@@ -289,27 +305,44 @@ def _event(step: Step, masking: Masking) -> bytes:
 
 
 async def produce_record(call: Call) -> Json:
-    """Produce one record; ``key`` and ``value`` are text, or base64 where ``*_base64`` is given, or null."""
+    """Produce one record; ``key`` and ``value`` are text, or base64 where ``*_base64`` is given, or null.
+
+    What is ``kept`` (key, value, headers) is that of the record at ``of_partition`` and ``of_offset``, byte by byte.
+    """
     name = call.text("topic")
     partition = call.number("partition", -1, lowest=-1, highest=1_000_000)
     headers = tuple((header, content.encode()) for header, content in call.texts("headers").items())
     record = Record(0, time.time_ns() // 1_000_000, _bytes(call, "key"), _bytes(call, "value"), headers)
+    kept = set(call.text("kept", "").split(",")) & {"key", "value", "headers"}
+    before = (call.number("of_partition"), call.number("of_offset")) if kept else None
+    if kept and call.console.settings.masking(name):
+        raise RequestRefused(403, f"parts of {name} are masked here: what is not seen is not sent again")
     refused: list[RecordRefused] = []
 
     def produce(client: Client) -> tuple[int, int]:
         numbers = client.partitions_of(name)
         if partition >= 0 and partition not in numbers:
             raise RequestRefused(404, f"topic {name} has no partition {partition}")
+        sent = record
+        if before is not None:
+            original = _find(client, RecordView(name, read_committed=False), *before).record
+            sent = record._replace(**{part: getattr(original, part) for part in kept})
         producer = Producer(client, name, numbers, on_refused=refused.append)
-        producer.send(record, 0, partition if partition >= 0 else None)
+        producer.send(sent, 0, partition if partition >= 0 else None)
         producer.flush()
         if refused:
             raise RequestRefused(409, f"the record is refused: {refused[0].error}")
         [(chosen, stored)] = producer.stored.items()
         return chosen, stored.last_offset
 
-    size = len(record.key or b"") + len(record.value or b"")
-    chosen, offset = await call.write("produce", name, {"partition": partition, "bytes": size}, produce)
+    details: Json = {
+        "partition": partition,
+        "bytes": len(record.key or b"") + len(record.value or b""),
+        "again": None
+        if before is None
+        else {"partition": before[0], "offset": before[1], "kept": ",".join(sorted(kept))},
+    }
+    chosen, offset = await call.write("produce", name, details, produce)
     return {"done": f"stored at offset {offset} of partition {chosen}", "partition": chosen, "offset": offset}
 
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
 from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.configs import (
-    ConfigChange,
-    ConfigEntry,
-    Operation,
-    ResourceType,
-    alter_configs,
-    describe_configs,
-    describe_many,
-)
+from kbroker.client.config_units import in_kafkas_units
+from kbroker.client.configs import ResourceType, describe_configs, describe_many
 from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience
@@ -31,6 +25,7 @@ from kbroker.client.topics import (
     TopicDescription,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_topics,
     is_valid_name,
@@ -38,6 +33,7 @@ from kbroker.client.topics import (
     list_ranges,
 )
 from kbroker.errors import ErrorCode
+from kbroker.tools.console.api.configs import OWN_SOURCE
 from kbroker.tools.console.api.overview import partition_state
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.sizes import Sizes, ask_sizes
@@ -46,6 +42,12 @@ from kbroker.types import TopicPartition, uuid_to_str
 
 MAX_PAGE: Final = 500
 _MAX_GROUPS: Final = 200
+_ALL: Final = -1
+"""For DeleteRecords: up to the high watermark."""
+
+_GONE_SECONDS: Final = 10.0
+"""A topic that is deleted is in the way of one of its name for a moment."""
+
 _COUNT_SECONDS: Final = 3.0
 _MAX_TIMES: Final = 2000
 """Partitions of a page that are asked for the time of their latest record."""
@@ -223,40 +225,13 @@ def _partition(
     }
 
 
-async def describe_topic_configs(call: Call) -> Json:
-    """A topic's configs: each with its value, and where that comes from."""
-    name = call.text("name")
-    entries = await call.ask(
-        lambda client: describe_configs(client, ResourceType.TOPIC, name, documentation=call.flag("documentation"))
-    )
-    return [config_view(entry) for entry in entries]
-
-
-def config_view(entry: ConfigEntry) -> Json:
-    """A config with the values that would hold in place of its own."""
-    return {
-        "name": entry.name,
-        "value": None if entry.sensitive else entry.value,
-        "source": entry.source,
-        "default": entry.is_default,
-        "sensitive": entry.sensitive,
-        "read_only": entry.read_only,
-        "type": entry.type,
-        "documentation": entry.documentation,
-        "synonyms": [
-            {"name": each.name, "value": None if entry.sensitive else each.value, "source": each.source}
-            for each in entry.synonyms
-        ],
-    }
-
-
 async def describe_topic_groups(call: Call) -> Json:
-    """The groups with committed offsets of a topic, and their lag there."""
-    name = call.text("name")
-    return await call.ask(lambda client: _groups_of(client, name))
+    """The groups with committed offsets of a topic, and their lag there; with ``partition`` each one's offset in it."""
+    name, partition = call.text("name"), call.number("partition", -1, lowest=-1)
+    return await call.ask(lambda client: _groups_of(client, name, TopicPartition(name, partition)))
 
 
-def _groups_of(client: Client, name: str) -> Json:
+def _groups_of(client: Client, name: str, asked: TopicPartition) -> Json:
     topic = find_topic(client, name)
     ranges = list_ranges(
         client, [TopicPartition(name, entry.partition) for entry in topic.partitions if entry.leader is not None]
@@ -275,7 +250,9 @@ def _groups_of(client: Client, name: str) -> Json:
                 partitions += 1
                 lag += max(limits[1] - offset.offset, 0) if isinstance(limits, tuple) else 0
         if partitions:
-            rows.append({"group": group.group_id, "state": group.state, "partitions": partitions, "lag": lag})
+            at = committed[asked].offset if asked in committed else None
+            row: dict[str, Json] = {"partitions": partitions, "lag": lag, "offset": at}
+            rows.append({"group": group.group_id, "state": group.state, **row})
     return {"rows": rows, "asked": min(len(groups), _MAX_GROUPS), "groups": len(groups)}
 
 
@@ -289,7 +266,7 @@ async def create_topic(call: Call) -> Json:
         raise RequestRefused(400, "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores")
     partitions = call.number("partitions", -1, lowest=-1, highest=100_000)
     replicas = call.number("replicas", -1, lowest=-1, highest=1000)
-    configs = call.texts("configs")
+    configs = {config: in_kafkas_units(config, value) for config, value in call.texts("configs").items()}
     topic = NewTopic(name, partitions, replicas, configs)
     details: Json = {"partitions": partitions, "replicas": replicas, "configs": dict(configs)}
 
@@ -336,21 +313,50 @@ async def delete_topic(call: Call) -> Json:
     return {"done": f"topic {name} is deleted"}
 
 
-async def change_topic_config(call: Call) -> Json:
-    """Set a config of a topic, or with ``value`` absent return it to its default."""
-    name, config = call.text("name"), call.text("config")
-    change = (
-        ConfigChange(config, Operation.SET, call.text("value", ""))
-        if call.text("operation", "set") == "set"
-        else ConfigChange(config, Operation.DELETE)
-    )
-    details: Json = {"config": config, "value": change.value}
+async def empty_topic(call: Call) -> Json:
+    """Delete all records that a topic has now; its name has to be given twice."""
+    name = call.text("name")
+    if call.text("confirm", "") != name:
+        raise RequestRefused(400, "type the topic's name to empty it")
 
-    def alter(client: Client) -> None:
-        alter_configs(client, ResourceType.TOPIC, name, [change])
+    def empty(client: Client) -> None:
+        partitions = [TopicPartition(name, entry.partition) for entry in find_topic(client, name).partitions]
+        known(delete_records(client, dict.fromkeys(partitions, _ALL)))
 
-    await call.write("change-topic-config", name, details, alter)
-    return {"done": f"{config} of topic {name} is {'set' if change.value is not None else 'at its default'}"}
+    await call.write("empty-topic", name, None, empty)
+    call.view.catalogue.forget()
+    return {"done": f"topic {name} is empty"}
+
+
+async def recreate_topic(call: Call) -> Json:
+    """Delete a topic and create it anew, with its partitions, replicas and configs; its name has to be given twice."""
+    name = call.text("name")
+    if call.text("confirm", "") != name:
+        raise RequestRefused(400, "type the topic's name to recreate it")
+
+    def recreate(client: Client) -> None:
+        topic = find_topic(client, name)
+        entries = describe_configs(client, ResourceType.TOPIC, name)
+        configs = {each.name: each.value or "" for each in entries if each.source == OWN_SOURCE}
+        anew = NewTopic(name, len(topic.partitions), topic.replication_factor, configs)
+        known(
+            create_topics(client, [replace(anew, name=f"{name[:240]}-anew")], validate_only=True)
+        )  # or nothing is deleted
+        if (error := delete_topics(client, [name]).get(name)) is not None:
+            raise error
+        until = time.monotonic() + _GONE_SECONDS
+        while True:
+            created = create_topics(client, [anew])[name]
+            if not isinstance(created, ResponseError):
+                return
+            if created.code != ErrorCode.TOPIC_ALREADY_EXISTS or time.monotonic() > until:
+                raise RequestRefused(409, f"topic {name} is deleted, and was not created again: {created}")
+            time.sleep(_ASK_AGAIN_SECONDS)
+
+    await call.write("recreate-topic", name, None, recreate)
+    await call.ask(lambda client: await_heard(client, name))
+    call.view.catalogue.forget()
+    return {"done": f"topic {name} is created anew"}
 
 
 async def add_partitions(call: Call) -> Json:

@@ -110,6 +110,23 @@ export const badge = (text, kind = "quiet") => h("span", { class: `badge ${kind}
 /** A link into the page. */
 export const link = (text, href, attributes) => h("a", { href, ...attributes }, text);
 
+/** A button that opens a list of further ones, or of boxes to tick. */
+export function menu(text, ...items) {
+  const list = h("div", { class: "menu", popover: "auto", id: freshId("menu") }, items);
+  const button = h("button", { type: "button", class: "menu-button", popovertarget: list.id }, text);
+  list.addEventListener("beforetoggle", (event) => {
+    if (event.newState !== "open") return;
+    const place = button.getBoundingClientRect();
+    list.style.top = `${place.bottom + 4}px`;
+    if (place.left + 240 < innerWidth) [list.style.left, list.style.right] = [`${place.left}px`, "auto"];
+    else [list.style.left, list.style.right] = ["auto", `${document.documentElement.clientWidth - place.right}px`];
+  });
+  list.addEventListener("click", (event) => event.target.closest("button") && list.hidePopover());
+  return h("span", { class: "menu-place" }, button, list);
+}
+
+export const copyText = (text) => navigator.clipboard.writeText(text).then(() => toast("copied"), () => toast("it cannot be copied", "bad"));
+
 /** An error that stands where content should be. */
 export function problem(error, again) {
   return h(

@@ -32,6 +32,19 @@ export function moment(ms, { millis = true } = {}) {
   return `${day} ${time}${millis ? `.${pad(t.getMilliseconds(), 3)}` : ""}`;
 }
 
+/** The same for a list: the year only where it is another. */
+export const recent = (ms) => moment(ms).replace(`${new Date().getFullYear()}-`, "");
+
+/** The same with the zone: 2026-01-31 12:00:00.000 +01:00. */
+export function zoned(ms) {
+  const minutes = -new Date(ms).getTimezoneOffset();
+  if (ms < 0 || Number.isNaN(minutes)) return moment(ms);
+  const away = `${minutes < 0 ? "-" : "+"}${pad(Math.floor(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
+  return `${moment(ms)} ${away}`;
+}
+
+export const utc = (ms) => (ms < 0 || Number.isNaN(new Date(ms).getTime()) ? moment(ms) : new Date(ms).toISOString());
+
 export const clock = (ms) => moment(ms, { millis: false }).slice(11);
 
 /** The same for a field of the kind datetime-local. */
@@ -49,6 +62,14 @@ export function duration(ms) {
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
   return `${Math.floor(hours / 24)} d`;
+}
+
+/** The value of a config as people say it: 7 d, 1.0 GiB; nothing where it is as short as it is. */
+export function inUnits(name, value) {
+  if (!/^\d+$/.test(value ?? "")) return "";
+  if (Number(value) > 9e18) return "without limit";
+  if (name.endsWith(".ms") && value >= 1000) return duration(Number(value));
+  return name.endsWith(".bytes") && value >= 1024 ? bytes(Number(value)) : "";
 }
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;

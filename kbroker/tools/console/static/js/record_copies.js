@@ -100,7 +100,7 @@ function keep(copy, before) {
   if (before && isOver(copy) && !isOver(before)) toast(`The ${copy.kind} is ${copy.state}.`);
 }
 
-function takeCopy(copy) {
+export function takeCopy(copy) {
   newer.add(copy.id);
   keep(copy, copies.get(copy.id));
   draw();

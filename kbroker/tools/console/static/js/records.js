@@ -1,13 +1,14 @@
 // The records of a topic: looked up, filtered, followed live, exported, produced.
 
-import { get, post, query, session } from "./api.js";
+import { get, query, session } from "./api.js";
 import { openDialog, openForm } from "./dialog.js";
-import { field, fill, h, link, problem, select, tick, toast } from "./dom.js";
+import { copyText, field, fill, h, link, menu, problem, select, tick, toast } from "./dom.js";
 import { number, plural, withZone } from "./format.js";
 import { LiveTail } from "./live_tail.js";
-import { importRecords, replayRecords } from "./record_copies.js";
+import { replayRecords } from "./record_copies.js";
 import { RecordList } from "./record_list.js";
 import { href } from "./router.js";
+import { recall, remember } from "./store.js";
 
 const NOT_JSON = "value is not json";
 
@@ -20,17 +21,23 @@ const FILTER_HELP = [
   ["partition = 3, offset > 100", "also timestamp (ms) and size (bytes)"],
   ["value is null", "also: is not null"],
   [NOT_JSON, "cannot be read as JSON; also: is json"],
+  ["$.amount is not number", "also: text, boolean, object, array, missing, null"],
+  ["key matches ^order-[0-9]+$", "a regular expression (RE2); in quotes: \"(?i)time ?out\", (?i) of any case"],
   ["a and (b or not c)", "and binds closer than or"],
 ];
 
 export async function showRecords(body, topic, scope, params) {
   const begin = select(
-    [["latest", "newest first"], ["earliest", "the beginning"], ["offset", "offset"], ["time", "time"]],
+    [["latest", "newest first"], ["earliest", "oldest first"], ["offset", "offset"]],
     params.from ?? (params.at ? "offset" : "latest"),
   );
   const at = h("input", { type: "text", inputmode: "numeric", pattern: "[0-9]*", placeholder: "0" });
   at.value = params.at ?? "";
-  const time = h("input", { type: "datetime-local", step: "1" });
+  const range = select(
+    [["", "any time"], ["-5m", "last 5 minutes"], ["-1h", "last hour"], ["today", "today"], ["-7d", "last 7 days"], ["times", "between …"]],
+    "",
+  );
+  const since = h("input", { type: "datetime-local", step: "1" });
   const until = h("input", { type: "datetime-local", step: "1" });
   const partitions = h("input", { type: "text", placeholder: "all", size: 6, pattern: "[0-9,\\s\\-]*" });
   partitions.value = params.partitions ?? "";
@@ -45,10 +52,11 @@ export async function showRecords(body, topic, scope, params) {
   const status = h("div", { class: "status", role: "status" });
   const liveBar = h("div", { class: "live-bar", hidden: true });
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(true) }, "More");
-  const list = new RecordList(topic.name, scope);
-  const spark = h("button", { type: "button", disabled: true }, "Code for Spark");
+  const list = new RecordList(topic, scope);
+  const spark = h("button", { type: "button", disabled: true, onclick: () => showSpark(page.spark) }, "Code for Spark");
   const atField = field("At offset", at);
-  const timeField = field("At time", time);
+  const sinceField = field("Since", since);
+  const untilField = field("Until", until);
   let tail = null;
   let page = null;
   let opened = false; // the record that a link has led to
@@ -58,11 +66,16 @@ export async function showRecords(body, topic, scope, params) {
     tail?.end();
   });
 
+  const limits = () => {
+    if (range.value === "today") return { since: new Date(new Date().setHours(0, 0, 0, 0)).toISOString() };
+    if (range.value !== "times") return { since: range.value };
+    return { since: since.value && withZone(since.value), until: until.value && withZone(until.value) };
+  };
   const asked = () => ({
     topic: topic.name,
     from: begin.value,
-    at: begin.value === "offset" ? at.value : begin.value === "time" ? withZone(time.value) : "",
-    until: until.value ? withZone(until.value) : "",
+    at: begin.value === "offset" ? at.value : "",
+    ...limits(),
     partitions: partitions.value.replace(/\s/g, ""),
     filter: filter.value,
     latest_per_key: perKey.input.checked,
@@ -70,9 +83,9 @@ export async function showRecords(body, topic, scope, params) {
   });
   const adjust = () => {
     atField.hidden = begin.value !== "offset";
-    timeField.hidden = begin.value !== "time";
+    sinceField.hidden = untilField.hidden = range.value !== "times";
   };
-  begin.addEventListener("change", adjust);
+  for (const choice of [begin, range]) choice.addEventListener("change", adjust);
   adjust();
 
   const load = async (goOn) => {
@@ -86,6 +99,7 @@ export async function showRecords(body, topic, scope, params) {
     try {
       const told = await get("records", { ...asked(), goon: goOn ? page.goon : "", seen: goOn ? page.seen : "" }, abort.signal);
       page = told;
+      list.masked = told.masked;
       if (goOn) list.append(told.rows);
       else list.show(told.rows);
       more.hidden = told.finished;
@@ -111,13 +125,13 @@ export async function showRecords(body, topic, scope, params) {
   const elsewhere = () => {
     const parts = [
       asked().partitions ? "in other partitions" : "",
-      ["offset", "time"].includes(begin.value) ? "before that place" : "",
-      until.value ? "after that time" : "",
+      begin.value === "offset" ? "before that place" : "",
+      range.value ? "at another time" : "",
     ].filter(Boolean);
     if (!parts.length) return null;
     const everywhere = () => {
       begin.value = "earliest";
-      partitions.value = until.value = "";
+      partitions.value = range.value = "";
       adjust();
       load(false);
     };
@@ -155,7 +169,7 @@ export async function showRecords(body, topic, scope, params) {
     tail.start();
   };
 
-  spark.addEventListener("click", () => showSpark(page.spark));
+  topic.reload = () => load(false); // for what is done to the topic from elsewhere in the page
   const exportLink = (format, text) =>
     h(
       "button",
@@ -178,48 +192,43 @@ export async function showRecords(body, topic, scope, params) {
       },
       text,
     );
-  fill(
-    body,
-    h(
-      "form",
-      {
-        class: "records-form card",
-        onsubmit: (event) => {
-          event.preventDefault();
-          if (tail) startLive();
-          else load(false);
-        },
+  const fold = h("button", { type: "button", class: "fold plain", onclick: () => form.classList.toggle("open") }, "From, range …");
+  const form = h(
+    "form",
+    {
+      class: "records-form card bar fields",
+      onsubmit: (event) => {
+        event.preventDefault();
+        if (tail) startLive();
+        else load(false);
       },
-      h(
-        "div",
-        { class: "bar fields" },
-        field("From", begin),
-        atField,
-        timeField,
-        field("Until time", until),
-        field("Partitions", partitions),
-        h("div", { class: "field grow" }, filterLabel(filter, help), filter),
-        h("div", { class: "buttons" }, read, live),
-      ),
-      h(
-        "div",
-        { class: "bar" },
-        perKey.element,
-        uncommitted.element,
-        h("div", { class: "spacer" }),
-        spark,
+    },
+    field("From", begin),
+    atField,
+    field("Range", range),
+    sinceField,
+    untilField,
+    field("Partitions", partitions),
+    h("div", { class: "field grow" }, filterLabel(filter, help, savedFilters(filter), fold), filter),
+    h(
+      "div",
+      { class: "buttons" },
+      read,
+      live,
+      menu("View", perKey.element, uncommitted.element, h("button", { type: "button", onclick: () => list.chooseColumns() }, "Columns")),
+      menu(
+        "Export",
         exportLink("json", "Export JSON lines"),
         exportLink("csv", "Export CSV"),
         exportLink("parquet", "Export Parquet"),
-        session.writes
-          ? [
-              h("button", { type: "button", onclick: () => replayRecords(topic.name, asked()) }, "Replay"),
-              h("button", { type: "button", onclick: () => importRecords(topic.name, () => load(false)) }, "Import"),
-              h("button", { type: "button", onclick: () => produce(topic, () => load(false)) }, "Produce"),
-            ]
-          : null,
+        spark,
+        session.writes ? h("button", { type: "button", onclick: () => replayRecords(topic.name, asked()) }, "Replay") : null,
       ),
     ),
+  );
+  fill(
+    body,
+    form,
     liveBar,
     status,
     list.element,
@@ -244,9 +253,9 @@ function watchExport(name, scope) {
   scope.onEnd(() => clearInterval(timer));
 }
 
-function filterLabel(filter, help) {
+function filterLabel(filter, ...buttons) {
   filter.id = "record-filter";
-  return h("div", { class: "label-row" }, h("label", { for: filter.id }, "Filter"), help);
+  return h("div", { class: "label-row" }, h("label", { for: filter.id }, "Filter"), buttons);
 }
 
 function describe(told, count, filtered) {
@@ -267,6 +276,39 @@ function heldNote(name, held) {
     link("See which one", href("topic", { name, tab: "groups" })),
     ", or tick “also uncommitted” to read them.",
   );
+}
+
+/** Filters that have names in this browser: taken, saved, forgotten. */
+function savedFilters(filter) {
+  const list = h("div");
+  const draw = () => {
+    const saved = recall("filters", {});
+    const change = (changed) => {
+      remember("filters", changed);
+      draw();
+    };
+    const line = ([name, text]) => [
+      h("button", { type: "button", title: text, onclick: () => ((filter.value = text), filter.form.requestSubmit()) }, name),
+      h("button", { type: "button", class: "plain", "aria-label": `Forget ${name}`, onclick: () => change({ ...saved, [name]: undefined }) }, "✕"),
+    ];
+    const save = () => {
+      const name = h("input", { type: "text", required: true, maxlength: 60 });
+      openForm("Save the filter", {
+        action: "Save",
+        fields: [h("pre", { class: "code", tabindex: "0" }, filter.value), field("Name", name)],
+        send: async () => change({ ...saved, [name.value.trim()]: filter.value }),
+      });
+    };
+    const entries = Object.entries(saved);
+    fill(
+      list,
+      h("div", { class: "saved" }, entries.map(line)),
+      filter.value.trim() ? h("button", { type: "button", onclick: save }, "Save this filter") : entries.length ? null : h("p", { class: "quiet small" }, "No filter is saved. Write one first."),
+    );
+  };
+  const made = menu("Saved", list);
+  made.addEventListener("beforetoggle", draw, { capture: true });
+  return made;
 }
 
 /** The examples; one that is chosen is put into the field. */
@@ -297,7 +339,7 @@ function showSpark(code) {
           {
             type: "button",
             class: "primary",
-            onclick: () => navigator.clipboard.writeText(code).then(() => toast("copied"), () => toast("it cannot be copied", "bad")),
+            onclick: () => copyText(code),
           },
           "Copy",
         ),
@@ -305,43 +347,4 @@ function showSpark(code) {
     ],
     { wide: true },
   );
-}
-
-function produce(topic, done) {
-  const key = h("input", { type: "text", spellcheck: "false" });
-  const value = h("textarea", { rows: 6, spellcheck: "false" });
-  const noKey = tick("no key", true);
-  const noValue = tick("null: a tombstone", false);
-  const headers = h("textarea", { rows: 2, spellcheck: "false", placeholder: "name=value" });
-  const partition = select(
-    [["", "by its key"], ...topic.partitions.map((each) => [String(each.partition), String(each.partition)])],
-    "",
-  );
-  key.addEventListener("input", () => (noKey.input.checked = !key.value));
-  openForm("Produce a record", {
-    wide: true,
-    action: "Produce",
-    fields: [
-      field("Key", key),
-      noKey.element,
-      field("Value", value),
-      noValue.element,
-      field("Headers", headers, "A line each: name=value"),
-      field("Partition", partition),
-    ],
-    send: async () => {
-      const { pairs } = await import("./pages/topics.js");
-      const told = await post("records/produce", {
-        topic: topic.name,
-        key: key.value,
-        key_null: noKey.input.checked,
-        value: value.value,
-        value_null: noValue.input.checked,
-        headers: pairs(headers.value),
-        partition: partition.value,
-      });
-      toast(told.done);
-      done();
-    },
-  });
 }

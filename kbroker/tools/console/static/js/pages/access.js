@@ -1,8 +1,9 @@
-// Access: may somebody do something, and by which rule; all rules; users and quotas. Nothing is changed here.
+// Access: may somebody do something, and by which rule; all rules; users and quotas.
 
-import { get, getWanted } from "../api.js";
+import { get, getWanted, session } from "../api.js";
 import { badge, field, fill, h, problem, select, table } from "../dom.js";
 import { number } from "../format.js";
+import { addRule, entityText, removeButton, removeRule, removeUser, setPassword, setQuota, words } from "./access_changes.js";
 
 export async function show(main, params, scope) {
   const operations = await get("acls/operations", null, scope.signal);
@@ -19,7 +20,7 @@ export async function show(main, params, scope) {
       people,
     ),
   );
-  await Promise.all([drawRules(rules, scope), drawPeople(people, scope)]);
+  await Promise.all([drawRules(rules, operations, scope), drawPeople(people, scope)]);
 }
 
 function checkForm(operations, scope) {
@@ -69,9 +70,11 @@ function checkForm(operations, scope) {
   );
 }
 
-const words = (name) => name.toLowerCase().replaceAll("_", " ");
+/** The last column, for those who may change something. */
+const changes = (cell) => (session.writes ? [{ title: "Change", cell }] : []);
+const opens = (text, action) => (session.writes ? h("button", { type: "button", onclick: action }, text) : null);
 
-async function drawRules(box, scope) {
+async function drawRules(box, operations, scope) {
   const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rules" });
   filter.dataset.filter = "";
   const body = h("div");
@@ -83,11 +86,11 @@ async function drawRules(box, scope) {
         body,
         table(
           "Rules",
-          titles.map((title, index) => ({
+          [...titles.map((title, index) => ({
             title,
             class: index === 0 || index > 4 ? "mono" : "",
             cell: (row) => (index === 1 ? badge(words(row[1]), row[1] === "DENY" ? "bad" : "good") : index > 1 && index < 5 ? words(row[index]) : row[index]),
-          })),
+          })), ...changes((row) => removeButton(`the rule of ${row[0]} for ${row[2]} on ${row[5]}`, () => removeRule(row, load)))],
           told.rows,
           { empty: filter.value ? "No rule fits." : "There are no rules." },
         ),
@@ -105,12 +108,13 @@ async function drawRules(box, scope) {
     timer = setTimeout(load, 150);
   });
   scope.onEnd(() => clearTimeout(timer));
-  fill(box, h("div", { class: "bar" }, filter), body);
+  fill(box, h("div", { class: "bar" }, filter, h("div", { class: "spacer" }), opens("Add a rule", () => addRule(operations, load))), body);
   await load();
 }
 
 async function drawPeople(box, scope) {
   const told = await get("users", null, scope.signal);
+  const again = () => drawPeople(box, scope);
   const hidden = (text) => h("p", { class: "quiet" }, `They cannot be seen: ${text}`);
   fill(
     box,
@@ -121,6 +125,7 @@ async function drawPeople(box, scope) {
         "section",
         { class: "card" },
         h("h2", null, "Users who log in by SCRAM"),
+        told.users_problem ? null : h("div", { class: "bar" }, opens("Set a password", () => setPassword(told.users, again))),
         told.users_problem
           ? hidden(told.users_problem)
           : table(
@@ -129,6 +134,7 @@ async function drawPeople(box, scope) {
                 { title: "User", class: "name mono", cell: (u) => u.user },
                 { title: "Mechanism", cell: (u) => u.mechanism },
                 { title: "Iterations", number: true, cell: (u) => number(u.iterations) },
+                ...changes((u) => removeButton(`${u.mechanism} of ${u.user}`, () => removeUser(u, told.users, again))),
               ],
               told.users,
               { empty: "There are no such users." },
@@ -138,6 +144,7 @@ async function drawPeople(box, scope) {
         "section",
         { class: "card" },
         h("h2", null, "Quotas"),
+        told.quotas_problem ? null : h("div", { class: "bar" }, opens("Set a quota", () => setQuota(told.quotas, again))),
         told.quotas_problem
           ? hidden(told.quotas_problem)
           : table(
@@ -146,13 +153,14 @@ async function drawPeople(box, scope) {
                 {
                   title: "Of",
                   class: "mono",
-                  cell: (q) => Object.entries(q.entity).map(([kind, name]) => `${kind} ${name ?? "(all others)"}`).join(", "),
+                  cell: (q) => entityText(q.entity),
                 },
                 {
                   title: "Limits",
                   class: "mono",
                   cell: (q) => Object.entries(q.values).map(([key, value]) => h("div", null, `${key} = ${number(value)}`)),
                 },
+                ...changes((q) => h("button", { type: "button", class: "plain", "aria-label": `Change the quotas of ${entityText(q.entity)}`, onclick: () => setQuota(told.quotas, again, q) }, "Change")),
               ],
               told.quotas,
               { empty: "There are no quotas." },

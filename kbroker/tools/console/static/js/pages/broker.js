@@ -1,8 +1,8 @@
 // One broker: what it leads, its log directories, and its configs with where each value comes from.
 
-import { get } from "../api.js";
-import { configTable } from "../configs.js";
-import { badge, fill, h, link, table } from "../dom.js";
+import { get, post, session } from "../api.js";
+import { changeConfig, configTable } from "../configs.js";
+import { badge, field, fill, h, link, select, table, toast } from "../dom.js";
 import { bytes, moment, number, plural } from "../format.js";
 import { href } from "../router.js";
 
@@ -58,9 +58,23 @@ export async function show(main, params, scope) {
       h("h2", null, "Configs"),
       told.configs_problem
         ? h("p", { class: "quiet" }, `They cannot be seen: ${told.configs_problem}`)
-        : configTable(told.configs),
+        : configTable(told.configs, session.writes ? (entry) => change(entry, told.id, () => show(main, params, scope)) : null),
     ),
   );
+}
+
+/** Change a config while the broker runs, of this one or of all. */
+function change(entry, id, again) {
+  const isCommon = entry.source === "DYNAMIC_DEFAULT_BROKER_CONFIG";
+  const where = select([[String(id), `broker ${id} alone`], ["", "all brokers"]], isCommon ? "" : String(id));
+  changeConfig(entry, {
+    own: isCommon || entry.source === "DYNAMIC_BROKER_CONFIG",
+    fields: [field("For", where, "Of one that holds for all brokers, some may have a value of their own.")],
+    send: async (value, operation) => {
+      toast((await post("broker/config", { broker: where.value, config: entry.name, value, operation })).done);
+      await again();
+    },
+  });
 }
 
 /** Numbers in order as people write them: 0–3, 7. */

@@ -285,6 +285,8 @@ function reset(told, again) {
   const value = h("input", { type: "number" });
   const time = h("input", { type: "datetime-local", step: "1", required: true });
   time.value = localTime(told.now - HOUR_MS);
+  const partitions = h("input", { type: "text", placeholder: "all", pattern: "[0-9,\\s\\-]*" });
+  const partitionsField = field("Partitions", partitions, "Such as 0 or 0,3-5");
   const valueField = field("Number", value, "Negative goes back");
   const timeField = field("Time", time, `An hour ago to begin with; in this browser's time zone (${zone()})`);
   const preview = h("div", { class: "preview", role: "status" });
@@ -293,6 +295,7 @@ function reset(told, again) {
   const asked = () => ({
     group: told.group,
     topic: topic.value,
+    partitions: topic.value ? partitions.value.replace(/\s/g, "") : "",
     to: to.value,
     offset: to.value === "offset" ? value.value : "",
     by: to.value === "shift" ? value.value : "",
@@ -303,12 +306,13 @@ function reset(told, again) {
   const adjust = () => {
     valueField.hidden = !["offset", "shift"].includes(to.value);
     timeField.hidden = to.value !== "time";
+    partitionsField.hidden = !topic.value;
     time.disabled = timeField.hidden; // or an empty field that is not seen refuses the form
     apply.disabled = true;
     fill(preview);
     fill(trouble);
   };
-  for (const input of [topic, to, value, time]) input.addEventListener("input", adjust);
+  for (const input of [topic, partitions, to, value, time]) input.addEventListener("input", adjust);
   adjust();
   openDialog(
     `Reset offsets of ${told.group}`,
@@ -348,7 +352,7 @@ function reset(told, again) {
         told.members.length
           ? h("p", { class: "note" }, `${plural(told.members.length, "member is", "members are")} in the group: stop them first. A preview can be had all the same.`)
           : null,
-        h("div", { class: "columns" }, field("Topic", topic), field("To", to), valueField, timeField),
+        h("div", { class: "columns" }, field("Topic", topic), partitionsField, field("To", to), valueField, timeField),
         preview,
         trouble,
         h("div", { class: "actions" }, h("button", { type: "button", onclick: close }, "Cancel"), h("button", { type: "submit" }, "Preview"), apply),

@@ -2,14 +2,17 @@
 
 import { get, post, session } from "../api.js";
 import { trend } from "../charts.js";
-import { configTable } from "../configs.js";
+import { changeConfig, configTable } from "../configs.js";
 import { confirmByName, openForm } from "../dialog.js";
-import { badge, field, fill, h, link, problem, refill, table, toast } from "../dom.js";
+import { badge, field, fill, h, link, menu, problem, refill, table, tick, toast } from "../dom.js";
 import { bytes, bytesRate, duration, moment, number, plural, rate as perSecond } from "../format.js";
 import { go, href } from "../router.js";
 import { showLog } from "../log.js";
 import { movePartitions, movesUnderWay } from "../moves.js";
+import { produceRecord } from "../produce.js";
+import { importRecords, takeCopy } from "../record_copies.js";
 import { showRecords } from "../records.js";
+import { topicName } from "./topics.js";
 
 const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
 const STATES = { ok: ["in sync", "good"], "under-replicated": ["under-replicated", "warn"], offline: ["no leader", "bad"] };
@@ -60,31 +63,72 @@ function summary(topic) {
 }
 
 function actions(topic, scope) {
+  const button = (text, action, kind) => h("button", { type: "button", class: kind, onclick: action }, text);
+  const reload = () => topic.reload?.();
   return h(
     "div",
     { class: "buttons" },
-    h("button", { type: "button", onclick: () => addPartitions(topic) }, "Add partitions"),
-    h("button", { type: "button", onclick: () => movePartitions(topic, scope) }, "Move partitions"),
-    h(
-      "button",
-      {
-        type: "button",
-        class: "danger",
-        onclick: () =>
-          confirmByName(
-            "Delete the topic",
-            topic.name,
-            "Its records are gone for good, for everybody.",
-            "Delete",
-            async (typed) => {
-              toast((await post("topic/delete", { name: topic.name, confirm: typed })).done);
-              go("topics");
-            },
-          ),
-      },
-      "Delete",
+    button("Produce", () => produceRecord(topic, reload), "primary"),
+    menu(
+      "Actions",
+      button("Import", () => importRecords(topic.name, reload)),
+      button("Add partitions", () => addPartitions(topic)),
+      button("Move partitions", () => movePartitions(topic, scope)),
+      button("Copy", () => copyTopic(topic)),
+      button("Empty", () => empty(topic), "danger"),
+      button("Recreate", () => recreate(topic), "danger"),
+      button("Delete", () => remove(topic), "danger"),
     ),
   );
+}
+
+function remove(topic) {
+  confirmByName("Delete the topic", topic.name, "Its records are gone for good, for everybody.", "Delete", async (typed) => {
+    toast((await post("topic/delete", { name: topic.name, confirm: typed })).done);
+    go("topics");
+  });
+}
+
+const drawAnew = () => window.dispatchEvent(new HashChangeEvent("hashchange"));
+
+function empty(topic) {
+  const warning = "All records that are in it now are gone for good. The topic, its configs and its offsets stay: the next record comes at the end.";
+  confirmByName("Empty the topic", topic.name, warning, "Empty", async (typed) => {
+    toast((await post("topic/empty", { name: topic.name, confirm: typed })).done);
+    drawAnew();
+  });
+}
+
+function recreate(topic) {
+  const warning =
+    "It is deleted with all records, and created with the same partitions, replicas and configs. Offsets begin at 0: groups that have committed others may need a reset.";
+  confirmByName("Recreate the topic", topic.name, warning, "Recreate", async (typed) => {
+    toast((await post("topic/recreate", { name: topic.name, confirm: typed })).done);
+    drawAnew();
+  });
+}
+
+/** Another topic like this one, perhaps with its records. */
+function copyTopic(topic) {
+  const name = topicName();
+  name.value = `${topic.name}-copy`;
+  const records = tick("with the records that are there now", false);
+  openForm(`Copy ${topic.name}`, {
+    action: "Copy",
+    fields: [
+      h("p", null, `The new topic gets ${plural(topic.partitions.length, "partition")}, ${plural(topic.replicas, "replica")} and the configs that are set here.`),
+      field("Name", name),
+      records.element,
+    ],
+    send: async () => {
+      const entries = await get("topic/configs", { name: topic.name });
+      const own = entries.filter((each) => each.source === "DYNAMIC_TOPIC_CONFIG").map((each) => [each.name, each.value]);
+      await post("topic/create", { name: name.value, partitions: topic.partitions.length, replicas: topic.replicas, configs: Object.fromEntries(own) });
+      if (records.input.checked) takeCopy(await post("copies/replay", { topic: topic.name, to: name.value, from: "earliest", keep_partitions: true }));
+      toast(`topic ${name.value} is created`);
+      go("topic", { name: name.value });
+    },
+  });
 }
 
 function addPartitions(topic) {
@@ -98,7 +142,7 @@ function addPartitions(topic) {
     ],
     send: async () => {
       toast((await post("topic/partitions", { name: topic.name, total: total.value })).done);
-      window.dispatchEvent(new HashChangeEvent("hashchange"));
+      drawAnew();
     },
   });
 }
@@ -184,42 +228,15 @@ function replicas(partition) {
 
 async function configs(body, topic, scope) {
   const told = await get("topic/configs", { name: topic.name }, scope.signal);
-  const change = session.writes
-    ? (entry) =>
-        entry.read_only
-          ? null
-          : h(
-              "button",
-              { type: "button", class: "plain", "aria-label": `Change ${entry.name}`, onclick: () => edit(entry) },
-              "Change",
-            )
-    : null;
-  const edit = (entry) => {
-    const value = h("input", { type: "text", spellcheck: "false" });
-    value.value = entry.value ?? "";
-    const send = async (operation) => {
-      const body = { name: topic.name, config: entry.name, value: value.value, operation };
-      toast((await post("topic/config", body)).done);
-      await again();
-    };
-    const dialog = openForm(`Change ${entry.name}`, {
-      action: "Set",
-      fields: [field("Value", value, `of type ${entry.type}`)],
-      send: () => send("set"),
-      extra: entry.source.startsWith("DYNAMIC_TOPIC")
-        ? h(
-            "button",
-            {
-              type: "button",
-              onclick: () => send("delete").then(() => dialog.close(), (error) => toast(error.message, "bad")),
-            },
-            "Back to its default",
-          )
-        : null,
+  const change = (entry) =>
+    changeConfig(entry, {
+      own: entry.source.startsWith("DYNAMIC_TOPIC"),
+      send: async (value, operation) => {
+        toast((await post("topic/config", { name: topic.name, config: entry.name, value, operation })).done);
+        await configs(body, topic, scope);
+      },
     });
-  };
-  const again = () => configs(body, topic, scope);
-  fill(body, h("div", { class: "card" }, configTable(told, change)));
+  fill(body, h("div", { class: "card" }, configTable(told, session.writes ? change : null)));
 }
 
 async function groups(body, topic, scope) {
@@ -311,7 +328,7 @@ function abortHeld(name, row) {
     send: async () => {
       const body = { topic: name, partition: row.partition, start: row.start };
       toast((await post("topic/abort-hanging", body)).done);
-      window.dispatchEvent(new HashChangeEvent("hashchange"));
+      drawAnew();
     },
   });
 }

@@ -2,7 +2,7 @@
 
 import { get, getWanted, post, session } from "../api.js";
 import { openForm } from "../dialog.js";
-import { badge, field, fill, h, link, problem, tick, toast } from "../dom.js";
+import { badge, field, fill, h, link, problem, select, tick, toast } from "../dom.js";
 import { bytes, bytesRate, clock, duration, moment, number, plural, rate } from "../format.js";
 import { PagedTable } from "../paged_table.js";
 import { go, href, note } from "../router.js";
@@ -231,24 +231,45 @@ class TopicTree {
   }
 }
 
+/** A field for the name of a topic that is new. */
+export const topicName = () =>
+  h("input", { type: "text", required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", spellcheck: "false", autocomplete: "off" });
+
+const BY_BROKERS = "as the brokers have it";
+
 function newTopic() {
-  const name = h("input", { type: "text", required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", spellcheck: "false" });
-  const partitions = h("input", { type: "number", min: 1, placeholder: "as the brokers have it" });
-  const replicas = h("input", { type: "number", min: 1, placeholder: "as the brokers have it" });
-  const configs = h("textarea", { rows: 3, spellcheck: "false", placeholder: "retention.ms=86400000" });
+  const name = topicName();
+  const count = () => h("input", { type: "number", min: 1, placeholder: BY_BROKERS });
+  const text = () => h("input", { type: "text", placeholder: BY_BROKERS, spellcheck: "false" });
+  const [partitions, replicas, inSync, retention, size] = [count(), count(), count(), text(), text()];
+  const policy = select(
+    [["", BY_BROKERS], ["delete", "delete old records"], ["compact", "compact: keep the last of each key"], ["compact,delete", "compact, and delete old ones"]],
+    "",
+  );
+  const configs = h("textarea", { rows: 3, spellcheck: "false", placeholder: "segment.bytes=64MiB" });
+  const named = () => ({ "cleanup.policy": policy.value, "retention.ms": retention.value, "retention.bytes": size.value, "min.insync.replicas": inSync.value });
   openForm("New topic", {
+    wide: true,
     action: "Create",
     fields: [
       field("Name", name, "Letters, digits, dots, dashes and underscores"),
-      h("div", { class: "columns" }, field("Partitions", partitions), field("Replicas", replicas)),
-      field("Configs", configs, "A line each: name=value"),
+      h("div", { class: "columns" }, field("Partitions", partitions), field("Replicas", replicas), field("Min. in-sync replicas", inSync)),
+      h(
+        "div",
+        { class: "columns" },
+        field("Cleanup policy", policy),
+        field("Retention time", retention, "Such as 12h or 7d; -1 keeps all"),
+        field("Retention size", size, "Of a partition, such as 10GiB"),
+      ),
+      field("Other configs", configs, "A line each: name=value"),
     ],
     send: async () => {
+      const given = Object.fromEntries(Object.entries(named()).filter(([, value]) => value.trim()));
       const told = await post("topic/create", {
         name: name.value,
         partitions: partitions.value,
         replicas: replicas.value,
-        configs: pairs(configs.value),
+        configs: { ...given, ...pairs(configs.value) },
       });
       toast(told.done);
       go("topic", { name: name.value });

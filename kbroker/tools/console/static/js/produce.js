@@ -1,0 +1,64 @@
+// A record that is written by hand: a new one, or one of the topic once more with changes.
+
+import { post } from "./api.js";
+import { openForm } from "./dialog.js";
+import { field, h, select, tick, toast } from "./dom.js";
+import { pairs } from "./pages/topics.js";
+
+/** A part of a record is changed as text: bytes, what is cut and what a schema has decoded stay as they are. */
+const isText = (part) => !part || part.kind === "null" || (["text", "json"].includes(part.kind) && !part.cut && !part.schema);
+const AS_IT_IS = "no text: it is sent as it is";
+
+/** Produce a record; `again` is one to begin with, of which all that is not changed is sent byte by byte. */
+export function produceRecord(topic, done, again) {
+  const key = h("input", { type: "text", spellcheck: "false", disabled: !isText(again?.key) });
+  const value = h("textarea", { rows: 8, spellcheck: "false", disabled: !isText(again?.value) });
+  const noKey = tick("no key", !again || again.key.kind === "null", { disabled: key.disabled });
+  const noValue = tick("null: a tombstone", again?.value.kind === "null", { disabled: value.disabled });
+  const lines = again?.headers.map(([name, part]) => `${name}=${part.text}`) ?? [];
+  const plain = !again || (again.headers.every(([name, part]) => part.kind === "text" && !part.cut && !/[=\n]/.test(name) && !/\n|^\s|\s$/.test(part.text))
+    && new Set(again.headers.map(([name]) => name)).size === lines.length && !again.more_headers);
+  const headers = h("textarea", { rows: 2, spellcheck: "false", placeholder: "name=value", disabled: !plain });
+  const partition = select(
+    [["", "by its key"], ...topic.partitions.map((each) => [String(each.partition), String(each.partition)])],
+    again ? String(again.partition) : "",
+  );
+  if (again) {
+    key.value = key.disabled ? AS_IT_IS : again.key.text;
+    value.value = value.disabled ? AS_IT_IS : again.value.text;
+    headers.value = headers.disabled ? AS_IT_IS : lines.join("\n");
+  }
+  key.addEventListener("input", () => (noKey.input.checked = !key.value));
+  value.addEventListener("input", () => (noValue.input.checked = false));
+  const parts = () => ({ key: [key.value, noKey.input.checked], value: [value.value, noValue.input.checked], headers: [headers.value] });
+  const before = parts();
+  openForm(again ? "Send again with changes" : "Produce a record", {
+    wide: true,
+    action: again ? "Send" : "Produce",
+    fields: [
+      again ? h("p", { class: "quiet" }, "A new record at the end of the topic. What is not changed is sent byte by byte.") : null,
+      field("Key", key),
+      noKey.element,
+      field("Value", value),
+      noValue.element,
+      field("Headers", headers, "A line each: name=value"),
+      field("Partition", partition),
+    ],
+    send: async () => {
+      const now = parts();
+      const kept = again ? Object.keys(now).filter((part) => String(now[part]) === String(before[part])) : [];
+      const told = await post("records/produce", {
+        topic: topic.name,
+        key: key.value,
+        key_null: noKey.input.checked,
+        value: value.value,
+        value_null: noValue.input.checked,
+        headers: kept.includes("headers") ? {} : pairs(headers.value),
+        partition: partition.value,
+        ...(kept.length ? { kept: kept.join(","), of_partition: again.partition, of_offset: again.offset } : {}),
+      });
+      toast(told.done);
+      done?.();
+    },
+  });
+}
