@@ -483,7 +483,8 @@ def _match(api: str | int | None, given: Matching, timestamp: int | None) -> tup
         timestamp,
     )
     if match.followers and (description is None or description.name not in FOLLOWERS_APIS):
-        raise ValueError(f"followers send {', '.join(FOLLOWERS_APIS)}, and nothing else")
+        wrong = "no other" if description is None else f"no {description.name}"
+        raise ValueError(f"followers send {', '.join(FOLLOWERS_APIS)}, and {wrong}")
     if not 0.0 <= match.probability <= 1.0:
         raise ValueError("a probability is between 0 and 1")
     return match, given.get("seed", 0)
