@@ -1,4 +1,4 @@
-"""Whether data of one Avro schema can be read by another: the schema resolution of Avro's specification. Pure.
+"""Tells whether data of one Avro schema can be read by another: the schema resolution of Avro's specification. Pure.
 
 Schemas are as fastavro parses them: names are full, and a type that has a name is written out once, and named from then
 on. Names of records, enums and fixed match without their namespaces, as the specification has it.
@@ -87,7 +87,7 @@ class _Comparison:
         return self._known > before
 
     def of(self, reader: Any, writer: Any, path: str) -> Iterator[Misfit]:
-        """Why a type cannot read another."""
+        """Returns why a type cannot read another."""
         reader, writer = self._reader.resolved(reader), self._writer.resolved(writer)
         if isinstance(writer, list):
             for branch in writer:

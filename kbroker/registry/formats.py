@@ -116,7 +116,7 @@ def _plain(schema: Any) -> Any:
 
 
 def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
-    """What fastavro lets through."""
+    """Tells what is wrong and fastavro lets through."""
     if isinstance(schema, list):
         kinds = []
         for branch in schema:

@@ -59,7 +59,7 @@ class Candidate(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What is the same for the same schema, whatever its text looks like."""
+    """The text that is equal for equal schemas, however each is laid out."""
 
     text: str
 
@@ -320,7 +320,7 @@ class Registry:
     def _misfits(
         self, state: State, subject: str, candidate: Candidate, level: str, versions: Sequence[Version]
     ) -> list[str]:
-        """Why a schema does not go with versions of its subject, by a level."""
+        """Returns why a schema does not go with versions of its subject, by a level."""
         if level == NONE:
             return []
         found: list[str] = []

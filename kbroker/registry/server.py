@@ -106,7 +106,7 @@ def _shaped(error: Exception) -> Problem:
         return Problem(
             50002 if isinstance(error, RequestTimedOut) else 50001, f"Error in the backend data store: {text}"
         )
-    logger.error("registry: a request failed", exc_info=error)
+    logger.error("%s: a request failed", "registry", exc_info=error)
     return Problem(50001, f"{type(error).__name__}: {text}")
 
 
@@ -142,7 +142,7 @@ class _Query:
 
 
 def _call_of(registry: Registry, method: str, target: str, body: bytes) -> Callable[[], Any]:
-    """What a request asks for, with all its arguments; ``Problem`` if it is none."""
+    """Returns what a request asks for, with all its arguments; ``Problem`` if it is none."""
     path, _, text = target.partition("?")
     try:
         parts = [unquote_to_bytes(each).decode() for each in path.strip("/").split("/")]

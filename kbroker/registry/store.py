@@ -59,7 +59,7 @@ _NOOP: Final[Change] = (b'{"keytype":"NOOP","magic":0}', None)
 
 
 class Store:
-    """What the topic says, and the way to say more. Threads may share it; ``ClientError`` if nobody can be asked."""
+    """Reads what the topic says, and says more. Threads may share it; ``ClientError`` if nobody can be asked."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

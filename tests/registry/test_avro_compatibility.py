@@ -1,4 +1,4 @@
-"""Which Avro schemas read what others have written: the specification's rules, as a table."""
+"""Avro schemas that read what others have written, and that do not: the specification, as a table."""
 
 from __future__ import annotations
 

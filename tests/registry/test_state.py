@@ -1,4 +1,4 @@
-"""What the records of ``_schemas`` say, those of other registries as well."""
+"""Records of ``_schemas`` and what they say, those of other registries as well."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def add_registry_arguments(parser: argparse.ArgumentParser, *, of_one_node: bool
 
 
 class Target(Protocol):
-    """What tells a test where the registry is."""
+    """Tells a test where the registry is."""
 
     registry: RegistryServer | None
 
