@@ -146,6 +146,33 @@ def test_requests_wait_for_a_decision(place: Place) -> None:
     assert done == ["pass", "answer", "close", "pass"]
 
 
+def test_a_request_waits_at_a_node_that_dies(three: Place) -> None:
+    three.do("POST", "/reset")
+    three.create("orders")
+    number = three.do("POST", "/faults/intercept", api="Produce", topic="orders", client_id="^shop$")["number"]
+    told: list[object] = []
+    writer = threading.Thread(target=lambda: told.extend(three.write("orders", "a", **{"client.id": "shop"})))
+    writer.start()
+    [first] = three.do("POST", f"/faults/{number}/take", timeout=LONG)["requests"]
+    three.do("POST", f"/nodes/{first['node']}/kill")
+    three.do("POST", f"/faults/{number}/decide", request=first["number"], action="pass")  # to nobody
+    [again] = three.do("POST", f"/faults/{number}/take", timeout=LONG)["requests"]
+    assert again["node"] != first["node"] and again["number"] == first["number"] + 1
+    three.do("POST", f"/nodes/{first['node']}/start")
+    three.do("POST", f"/faults/{number}/decide", request=again["number"], action="pass")
+    writer.join()
+    assert told == [None]
+    assert three.do("POST", "/wait/end", topic="orders", offset=1)["offset"] == 1
+    three.do("POST", "/topics/orders/move-leader", to=first["node"])
+    writer = threading.Thread(target=lambda: told.extend(three.write("orders", "b", **{"client.id": "shop"})))
+    writer.start()
+    [there] = three.do("POST", f"/faults/{number}/take", timeout=LONG)["requests"]  # it has the fault in its next life
+    assert there["node"] == first["node"]
+    three.do("DELETE", "/faults")
+    writer.join()
+    assert told == [None, None]
+
+
 def test_all_requests_wait_until_who_decides_has_gone(place: Place) -> None:
     place.create("orders")
     number = place.do("POST", "/faults/intercept", client_id="^shop$", patience=1)["number"]

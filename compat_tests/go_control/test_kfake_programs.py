@@ -59,7 +59,7 @@ SUITES = [
         "OpenTelemetry's Kafka exporter",
         f"{CONTRIB}/exporter/kafkaexporter",
         "v0.165.1",
-        "internal/kafkaclient",
+        "...",
         helpers=(f"{CONTRIB}/internal/kafka",),
     ),
 ]
