@@ -496,10 +496,10 @@ def _version(state: State, subject: str, version: str, *, deleted: bool = False)
         raise Problem(42202, f'{text} Allowed values are between [1, 2^31-1] and the string "latest"')
     if not versions:
         raise _no_subject(subject)
-    for found in reversed(versions):
-        if is_latest or found.version == int(version):
-            return found
-    raise Problem(40402, f"Version {version} not found.")
+    chosen = versions[-1:] if is_latest else [each for each in versions if each.version == int(version)]
+    if not chosen:
+        raise Problem(40402, f"Version {version} not found.")
+    return chosen[0]
 
 
 def _may_change(state: State, subject: str | None) -> None:

@@ -193,7 +193,8 @@ def test_levels(ask: Asked, subject: str) -> None:
     assert ask("GET", f"/config/{subject}") == {"compatibilityLevel": "FULL"}
     assert ask("DELETE", f"/config/{subject}") == {"compatibilityLevel": "FULL"}
     assert ask.error("DELETE", f"/config/{subject}")[:2] == (404, 40401)
-    for wrong in ({"compatibility": "WIDE"}, {}, {"compatibility": "FULL", "alias": "x"}, {"normalize": 3}, []):
+    wrongs: list[Any] = [{"compatibility": "WIDE"}, {}, {"compatibility": "FULL", "alias": "x"}, {"normalize": 3}, []]
+    for wrong in wrongs:
         assert ask.error("PUT", f"/config/{subject}", wrong)[:2] == (422, 42203)
     assert ask("PUT", "/config", {"compatibility": "FULL"}) and ask("GET", "/config")["compatibilityLevel"] == "FULL"
     ask("DELETE", "/config")

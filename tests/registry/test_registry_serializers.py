@@ -83,7 +83,7 @@ def test_an_id_in_a_header(kafka_broker: RunningBroker, kafka_topic: str, regist
 
     in_header = {"schema.id.serializer": schema_registry.header_schema_id_serializer}
     serializer = AvroSerializer(registry, CUSTOMER, conf=in_header)
-    headers: dict[str, bytes] = {}
+    headers: dict[str, str | bytes | None] = {}
     context = SerializationContext(kafka_topic, MessageField.VALUE, headers)
     value = serializer({"name": "Annabel"}, context)
     assert list(headers) == ["__value_schema_id"]
