@@ -256,7 +256,7 @@ def test_a_group_that_a_transaction_blocks_from_the_first_record_on_is_stuck(
     assert described["reasons"][0]["text"] == row["reasons"][0]["text"]
     [seen] = [each for each in kb("top", "--once", "--json").json["groups"] if each["group"] == "blocked"]
     assert (seen["lag"], seen["progress"], seen["reasons"][0]["text"]) == (1, "stuck", row["reasons"][0]["text"])
-    found = kb("doctor", "--json", "--look-again", "0", code=1).json["findings"]
+    found = kb("doctor", "--json", "--look-again", "1", code=1).json["findings"]
     assert row["reasons"][0]["text"] in [each["text"] for each in found if each["check"] == "consumer-stuck"]
     holder.abort_transaction(LONG)
     eventually(lambda: lag_of(console, "blocked")["kind"] == "caught-up", "nothing is left to wait for")

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from kbroker.base.rates import Sample
 from kbroker.client.groups import GroupListing
+from kbroker.tools.diagnosis.group_watch import Judged
+from kbroker.tools.diagnosis.stuck_groups import LaggingPartition, Member, Progress, Stall
 from kbroker.tools.top.facts import RequestTimes, Scrape
 from kbroker.tools.top.history import MAX_TIMES, Age, GroupLag, age_by_history, first
 from kbroker.types import TopicPartition
@@ -36,6 +38,17 @@ def test_a_log_that_shrinks_keeps_its_rate_and_goes_on_from_there() -> None:
     history = history.after(look(2.0, {("t", 0): 0}, sizes={T0: 100}))
     assert history.log_growth == {T0: 500.0} and history.sizes[T0].value == 100
     assert history.after(look(3.0, {("t", 0): 0}, sizes={T0: 107})).log_growth == {T0: 7.0}
+
+
+def test_a_member_that_has_committed_nothing_has_all_that_the_log_has_as_lag() -> None:
+    waiting = LaggingPartition(T1, None, 4, 10, Stall(0), member=Member("m", "c", "h"))
+    judged = {"g": Judged((waiting,), (), Progress("never-committed"))}
+    history = first(look(0.0, {("t", 0): 9, ("t", 1): 10}, committed={"g": {("t", 0): 7}}, judged=judged))
+    lag = history.lags["g"]
+    assert (lag.records, lag.partitions) == (2 + 6, 2)
+    left = [GroupListing("g", "Consumer", "consumer", "Empty")]
+    history = history.after(look(1.0, {("t", 0): 9, ("t", 1): 10}, committed={"g": {("t", 0): 7}}, groups=left))
+    assert history.lags["g"].records == 2 and not history.judged
 
 
 def test_what_is_gone_is_forgotten() -> None:

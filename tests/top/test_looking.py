@@ -12,6 +12,11 @@ from kbroker.client import Client, ConnectionFailed
 from kbroker.tools.top.history import first
 from kbroker.tools.top.looking import GROUPS, PARTITIONS, REQUESTS, REQUESTS_A_NODE, Observer, Rotation
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
 from kbroker.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -132,6 +137,9 @@ def broker() -> Iterator[FakeBroker]:
             DescribeShareGroupOffsetsRequest: share_offsets,
             FetchRequest: lambda request, version: FetchResponse(),
             ListTransactionsRequest: lambda request, version: ListTransactionsResponse(),
+            ConsumerGroupDescribeRequest: lambda request, version: ConsumerGroupDescribeResponse(
+                groups=[DescribedGroup(group_id=name, group_state="Stable", members=[]) for name in request.group_ids]
+            ),
         }
         yield fake
 

@@ -103,7 +103,7 @@ class GroupState(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How a group is in a word, for lists, and since when in ms where that is known.
+    """The state of a group in a word, for lists, and since when in ms where that is known.
 
     ``kind``: ``caught-up``; ``lagging`` (it advances), ``unknown`` (it was not looked at for long enough to tell),
     ``no-member`` (records wait, and nobody is there); ``never-committed``, ``stuck-in-part``, ``stuck``.
@@ -129,7 +129,7 @@ def progress(
     *,
     stuck_ms: int = STUCK_MS,
 ) -> Progress:
-    """Returns how a group is, by the reasons why it does not have all records."""
+    """Returns the state of a group, by the reasons why it does not have all records."""
     if not group.members:
         return Progress("no-member" if any(each.committed is not None for each in lagging) else "caught-up")
     since = min((each.stall.since for each in lagging if each.stall.is_stuck(now_ms, stuck_ms)), default=None)

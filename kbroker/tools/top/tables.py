@@ -183,7 +183,7 @@ def _part_note(history: ClusterHistory) -> str:
 
 
 def _progress(judged: Judged | None) -> Cell:
-    """How a group with members is, by the rules of the console and the doctor."""
+    """The state of a group with members, by the rules of the console and the doctor."""
     if judged is None or judged.progress.kind == "unknown":
         return text(None)
     kind = judged.progress.kind
