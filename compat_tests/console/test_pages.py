@@ -78,7 +78,7 @@ def test_the_list_tells_cleanup_the_last_write_and_the_lag_of_groups(open_page: 
 def test_traffic_is_drawn(open_page: OpenPage, world: World) -> None:
     """On the overview and beside a topic's partitions, from the second look on."""
     page = open_page("#/overview")
-    chart = page.get_by_role("img", name=re.compile("Bytes / s, .* at most"))
+    chart = page.get_by_role("img", name=re.compile("Bytes . s, .* at most"))
     expect(chart).to_be_visible()
     page.goto(f"{page.url.split('#')[0]}#/topic?name={world.orders}&tab=partitions")
     expect(chart).to_be_visible()
