@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.console.accessibility import violations
 from compat_tests.console.conftest import NO_PLAYWRIGHT, OpenPage, RunningConsole, choose
 from compat_tests.console.world import World, make_topics
 from kbroker.client import Client
@@ -59,6 +60,7 @@ def test_columns_are_chosen_and_made_wider_and_kept(open_page: OpenPage, world: 
     dialog.get_by_label("Partition", exact=True).uncheck()
     dialog.get_by_label("Another").fill("$.state")
     dialog.get_by_role("button", name="Show").click()
+    assert violations(page) == []
     assert heads(page)[1:] == ["Offset", "Key", "$.customer.id", "header.trace", "$.state", "Value"]
     row = page.locator(ROW, has_text="order-19").first
     assert row.locator("td").nth(3).inner_text() == "19" and row.locator("td").nth(5).inner_text() == '"sent"'
@@ -130,6 +132,7 @@ def test_a_record_is_skipped_for_one_group(open_page: OpenPage, world: World, co
     page.get_by_role("button", name="Skip for a group").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("status")).to_contain_text(f"{group} goes on at offset 51 instead of 50")
+    assert violations(page) == []
     dialog.get_by_role("button", name="Skip", exact=True).click()
     expect(page.locator(".toast")).to_contain_text(f"1 offset of group {group} is reset")
     with Client(world.bootstrap) as client:
@@ -150,7 +153,9 @@ def test_filters_are_saved_by_name_and_ask_for_types(open_page: OpenPage, world:
     page.get_by_role("dialog").get_by_label("Name").fill("no number")
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
     page.reload()
-    choose(page, "Saved", "no number")
+    page.get_by_role("button", name="Saved").click()
+    assert violations(page) == []
+    page.locator(".menu").get_by_role("button", name="no number", exact=True).click()
     expect(page.locator(".status")).to_contain_text("2 records shown")
     text.fill("key matches ^order-1[0-3]$ and value is json")
     page.keyboard.press("Enter")

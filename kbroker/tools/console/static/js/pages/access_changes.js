@@ -10,9 +10,9 @@ export const words = (name) => name.toLowerCase().replaceAll("_", " ");
 const button = (text, action, attributes) => h("button", { type: "button", onclick: action, ...attributes }, text);
 export const removeButton = (label, action) => button("Remove", action, { class: "plain", "aria-label": `Remove ${label}` });
 
-const gainsTable = (rows) =>
+const gainsTable = (rows, label = "Who gains or loses what") =>
   table(
-    "Who gains or loses what",
+    label,
     [
       { title: "Who", class: "mono", cell: (r) => r.principal },
       { title: "Then", cell: (r) => badge(r.gains ? "gains" : "loses", r.gains ? "good" : "bad") },
@@ -39,7 +39,7 @@ function drawPreview(box, { rows, open, note }) {
   fill(
     box,
     note ? h("p", { class: "note" }, note) : gainsTable(together(rows)),
-    open ? [h("p", { class: "note" }, "Where the brokers have allow.everyone.if.no.acl.found=true, which they tell nobody:"), gainsTable(together(open))] : null,
+    open ? [h("p", { class: "note" }, "Where the brokers have allow.everyone.if.no.acl.found=true, which they tell nobody:"), gainsTable(together(open), "Who gains or loses what there")] : null,
   );
 }
 
@@ -193,7 +193,7 @@ export function setQuota(known, done, begin) {
           { title: `Of ${entityText(entity())}`, cell: (r) => r.key },
           { title: "Now", number: true, cell: (r) => (r.now === undefined ? "no limit" : number(r.now)) },
           { title: "Then", number: true, cell: (r) => h("span", { class: "strong" }, r.then ? (Number.isNaN(Number(r.then)) ? r.then : number(Number(r.then))) : "no limit") },
-          { title: "", cell: (r) => (Number(r.then || Infinity) > (r.now ?? Infinity) ? badge("gains", "good") : badge("loses", "bad")) },
+          { title: "Effect", cell: (r) => (Number(r.then || Infinity) > (r.now ?? Infinity) ? badge("gains", "good") : badge("loses", "bad")) },
         ], rows)
       : h("p", { class: "quiet" }, "Nothing would change."));
   };
