@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 import time
 import uuid
@@ -13,8 +15,12 @@ from kbroker.client import Client, ConnectionFailed
 from kbroker.client.topics import delete_topics, describe_topics
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import RunningBroker, broker_actions, running_broker
+from kbroker.testing.intercepted import Intercepted
+from kbroker.testing.seen import NotThere
 from kbroker.tools.cli.port_claims import OWN, listening_ports
+from kbroker.wire.compiler import encode
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kbroker.wire.messages.groups import ListGroupsRequest
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kbroker.wire.messages.log_dirs import (
@@ -25,6 +31,7 @@ from kbroker.wire.messages.log_dirs import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kbroker.wire.record_batch import Record, build_batch
 from tests.first_requests import EarlyClients
 from tests.patience import LONG
 
@@ -254,6 +261,54 @@ def test_replies_before_a_dropped_request_still_come(broker: RunningBroker, topi
         assert connection.receive(deadline).topics[0].partitions[0].offset == 5
         with pytest.raises(ConnectionFailed, match="closed the connection"):
             connection.receive(deadline)
+
+
+def test_the_test_answers_a_fetch_with_records_of_its_own(broker: RunningBroker, topic: str) -> None:
+    number = itertools.count()
+
+    def answer(asked: Intercepted) -> None:
+        request = asked.message
+        if not request.topics or next(number):
+            fault.intercepted.decide(asked.number, "pass")
+            return
+        [wanted] = request.topics
+        made = build_batch([Record(4, 0, None, b"made up")], base_offset=4)
+        data = PartitionData(
+            partition_index=0, high_watermark=6, last_stable_offset=6, log_start_offset=0, records=made
+        )
+        found = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[data])
+        body = encode(FetchResponse(responses=[found]), asked.api_version)
+        fault.intercepted.decide(asked.number, "answer", body)
+
+    def decide() -> None:
+        with contextlib.suppress(NotThere):  # once it is undone
+            while True:
+                for asked in fault.intercepted.take():
+                    answer(asked)
+
+    with broker.faults.intercept("Fetch") as fault:
+        decider = threading.Thread(target=decide)
+        decider.start()
+        found = read(broker, topic, first=4)
+    decider.join()
+    assert found == [(4, "made up")]
+    assert len(read(broker, topic)) == 5
+
+
+def test_what_nobody_decides_about_in_time_is_passed_on() -> None:
+    with running_broker() as own, own.faults.intercept("Produce", patience=3600) as fault:
+        create(own, "late", 1)
+        written: list[str | None] = []
+        writer = threading.Thread(target=lambda: written.extend(produce(own, "late", ["a"])))
+        writer.start()
+        [asked] = fault.intercepted.take(LONG)
+        assert [each.name for each in asked.message.topic_data] in (["late"], [""])
+        own.advance(3601)
+        writer.join()
+        assert written == [None]
+        assert [each.detail for each in fault.injections] == ["pass, as nobody has decided in time"]
+        fault.intercepted.decide(asked.number, "close")  # which comes too late
+        assert own.is_running
 
 
 def test_wrong_arguments_are_refused(broker: RunningBroker) -> None:

@@ -31,7 +31,7 @@ def test_the_document_is_what_is_served(words: tuple[str, ...], tmp_path: Path, 
     except ProgramError as error:
         pytest.skip(f"Schemathesis cannot be had: {error}")
     with command(*words, "--port", "0", "--control", "0", cwd=tmp_path) as (_, url, _):
-        asked = [python.with_name("st"), "--no-color", "--config-file", FOLDER / "schemathesis.toml"]
+        asked = [str(python.with_name("st")), "--no-color", "--config-file", str(FOLDER / "schemathesis.toml")]
         asked += ["run", f"{url}/openapi.json", "--phases", "fuzzing", "--request-timeout", "120"]
         asked += ["--max-examples", str(EXAMPLES)]
         environment = os.environ | {"SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(FOLDER)}
