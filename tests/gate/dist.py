@@ -24,7 +24,7 @@ from tests.gate.steps import ROOT
 
 CLIENTS = ("kafka-python", "confluent-kafka", "pytest")
 """Packages that README's recipes need besides kbroker and its extra `all`."""
-_ABOUT = "import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2])"
+_ABOUT = "import sys, venv, ensurepip; print(sys.implementation.name, *sys.version_info[:2], sys.executable)"
 _FILES = """
 import importlib.metadata
 for path in importlib.metadata.files("kbroker"):
@@ -41,9 +41,9 @@ def pythons() -> dict[tuple[int, int], str]:
         for path in (place / name for name in ("python3", *(f"python3.{minor}" for minor in range(11, 30)))):
             if (place / "../pyvenv.cfg").exists() or not os.access(path, os.X_OK):
                 continue
-            about = subprocess.run([path, "-c", _ABOUT], capture_output=True, text=True).stdout.split()
+            about = subprocess.run([path, "-c", _ABOUT], capture_output=True, text=True).stdout.split(maxsplit=3)
             if about[:1] == ["cpython"] and (version := (int(about[1]), int(about[2]))) >= (3, 11):
-                found.setdefault(version, str(path))
+                found.setdefault(version, about[3].strip())
     return dict(sorted(found.items()))
 
 
