@@ -74,7 +74,7 @@ def test_a_range_of_time_ends_before_until(console: ConsoleProcess) -> None:
     times = sorted(row["timestamp"] for row in console.get("records", **asked).json["rows"])
     for begin in ({"from": "earliest"}, {"from": "latest"}, {"from": "latest", "since": f"@{times[2] / 1000:.3f}"}):
         told = console.get("records", **{**asked, **begin, "until": f"@{times[6] / 1000:.3f}"}).json
-        expected = times[2:6] if "at" in begin else times[:6]
+        expected = times[2:6] if "since" in begin else times[:6]
         assert sorted(row["timestamp"] for row in told["rows"]) == expected and told["finished"]
     until = f"@{times[6] / 1000:.3f}"
     told = console.get("records", **asked, latest_per_key=1, until=until).json
