@@ -120,9 +120,8 @@ class Store:
                 self._topic_id = topic.topic_id
             start = known(list_offsets(self._client, {_PARTITION: EARLIEST}))[_PARTITION].offset
             end = known(list_offsets(self._client, {_PARTITION: LATEST}, read_committed=True))[_PARTITION].offset
-            if (
-                start != self._start or end < self._position
-            ):  # records have been deleted, which compaction never does so
+            # Records have been deleted, which compaction never does so.
+            if start != self._start or end < self._position:
                 self._forget()
                 self._topic_id, self._start, self._position = topic.topic_id, start, start
             self._read_to(end)
@@ -133,7 +132,11 @@ class Store:
     def _check(self, partitions: int) -> None:
         if partitions > 1:
             raise ClientError(f"topic {TOPIC} has {partitions} partitions; that of a registry has one")
-        [policy] = describe_configs(self._client, ResourceType.TOPIC, TOPIC, keys=["cleanup.policy"])
+        # Of a topic that was just made the broker that is asked may not have heard.
+        [policy] = self._client.retrying(
+            lambda: describe_configs(self._client, ResourceType.TOPIC, TOPIC, keys=["cleanup.policy"]),
+            self._client.deadline(),
+        )
         if policy.value != "compact":
             raise ClientError(
                 f"topic {TOPIC} has cleanup.policy={policy.value}, which would delete schemas: set compact"
@@ -215,11 +218,14 @@ class Store:
                 for each in topic.partition_responses
             ]
 
-        answer = ask_leaders(self._client, {_PARTITION: None}, lambda _: request, read, highest=_NAMES_UP_TO)[
-            _PARTITION
-        ]
-        if not isinstance(answer, ResponseError):
-            return answer.base_offset
-        if answer.code in _LOST:
-            return None
-        raise answer
+        def ask() -> PartitionProduceResponse | ResponseError:
+            [answer] = ask_leaders(
+                self._client, {_PARTITION: None}, lambda _: request, read, highest=_NAMES_UP_TO
+            ).values()
+            if isinstance(answer, ResponseError) and answer.code not in _LOST:
+                raise answer
+            return answer
+
+        # The broker that is asked for the leader may not have heard of a topic that was just made.
+        answer = self._client.retrying(ask, self._client.deadline())
+        return None if isinstance(answer, ResponseError) else answer.base_offset
