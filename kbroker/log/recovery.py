@@ -126,7 +126,7 @@ class _Recovery:
         self._segments = segments
         self._segment_at = segment_at
         self._index_interval = config.index_interval_bytes
-        self._compacts = config.compact
+        self._compacts = config.compact or known.clean_offset > 0
         self._known = known
         self._now_ms = now_ms
         self._replaced = replaced
@@ -163,6 +163,8 @@ class _Recovery:
     def _note(self, header: BatchHeader) -> None:
         """Take in the next batch."""
         epoch = header.partition_leader_epoch
+        if self._gap and not covers(self._damage, self._gap.start, self._gap.stop):
+            self._compacts = True  # more than this is not known of a log's configuration when a node opens it
         self._gap, self._read_end = range(self._read_end, header.base_offset), header.next_offset
         if epoch >= 0:
             self._latest_epoch = epoch

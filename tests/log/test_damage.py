@@ -131,6 +131,22 @@ def test_a_last_batch_that_is_too_far_ahead_is_doubted_and_stays(clean: bool, cl
     assert log.log_end_offset == ahead + 1
 
 
+def test_the_last_batch_of_a_log_with_other_gaps_is_not_doubted() -> None:
+    """A follower that copies a compacted log is killed: a node opens logs before it knows how they are configured."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log = manager.create_log(TP, ID, CONFIG)
+    for offset in (3, 8, 11, 30):
+        data = batch([b"%d" % offset])
+        data[:8] = offset.to_bytes(8, "big")
+        log.append_as_follower(data, now_ms=NOW)
+    manager.release()
+    disk.kill()
+    log = log_of(start(disk))
+    assert read_all(log) == [(offset, b"%d" % offset) for offset in (3, 8, 11, 30)]
+    assert missing(log) == set() and log.cuts == []
+
+
 @pytest.mark.parametrize("what", ["a flipped bit", "a sector of zeros", "its length", "its offset", "its leader epoch"])
 @pytest.mark.parametrize("leaves_holes", [True, False], ids=["hole", "cut"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
