@@ -97,11 +97,12 @@ class Store:
                 changes, answer = decide(self._state)
                 if not changes:
                     return answer
-                self._have_topic()
-                if self._append(changes):
+                if self._topic_id is None:
+                    self._make_topic()
+                elif self._append(changes):
                     return answer
                 if time.monotonic() >= deadline:
-                    raise RequestTimedOut(f"other registries have written to {TOPIC} all the time")
+                    raise RequestTimedOut(f"{TOPIC} is not known to all brokers, or others have written all the time")
 
     # --- reading
 
@@ -168,13 +169,15 @@ class Store:
 
     # --- writing
 
-    def _have_topic(self) -> None:
-        if self._topic_id is not None:
-            return
+    def _make_topic(self) -> None:
+        """Make the topic, which is read before anything is written: a broker that has just started may not know of it,
+        and what is there must not be numbered again."""
         replicas = min(_REPLICAS, len(self._client.all_nodes()))
         made = create_topics(self._client, [NewTopic(TOPIC, 1, replicas, {"cleanup.policy": "compact"})])[TOPIC]
-        if isinstance(made, ResponseError) and made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise made
+        if isinstance(made, ResponseError):
+            if made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise made
+            self._client.back_off()
 
     def _append(self, changes: Sequence[Change]) -> bool:
         """Append records if nobody else has since the topic was read; whether they are there."""
