@@ -79,7 +79,10 @@ def _json(text: str) -> Any:
 
 
 def _compact(document: Any, *, ordered: bool = False) -> str:
-    return json.dumps(document, separators=(",", ":"), sort_keys=ordered, ensure_ascii=False)
+    """The text of a document; ``ValueError`` for what no other program would read: 1e400, half of a character."""
+    text = json.dumps(document, separators=(",", ":"), sort_keys=ordered, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    return text
 
 
 # --- Avro
@@ -134,6 +137,9 @@ def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
         if schema["type"] == "fixed" and not (type(schema["size"]) is int and schema["size"] >= 0):
             yield f"{schema['size']!r} is no size"
         fields = schema.get("fields", ())
+        lists = [each.get("aliases", []) for each in (schema, *fields)] + [schema.get("symbols", [])]
+        if not all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in lists):
+            yield f"{schema.get('name')}: aliases and symbols are lists of names"
         names = [each["name"] for each in fields]
         if len(set(names)) < len(names):
             yield f"{schema['name']} has a field twice"

@@ -257,7 +257,7 @@ class Registry:
                 raise Problem(42201, f"Invalid schema: {each!r} is neither an id nor a version")
         try:
             references = references_of(document.get("references"))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise Problem(42201, "Invalid schema: a reference has a name, a subject and a version") from None
         try:
             parsed = self._parse(state, kind, document["schema"], references)
@@ -266,6 +266,8 @@ class Registry:
         if (normalize or state.normalizes(subject)) and kind != PROTOBUF:
             parsed = parsed._replace(text=parsed.canonical)
         extras = {name: document[name] for name in ("metadata", "ruleSet") if document.get(name)}
+        if not all(isinstance(each, dict) for each in extras.values()):
+            raise Problem(42201, "Invalid schema: metadata and ruleSet are objects of JSON")
         given = [each if each is not None and each > 0 else None for each in (number, version)]
         return Candidate(kind, parsed, references, extras, *given)
 
@@ -274,6 +276,8 @@ class Registry:
             needed = tuple(state.texts_of(references))
         except KeyError as error:
             raise InvalidSchema(f"a reference leads nowhere: there is no {error.args[0]}") from None
+        except RecursionError:  # no registry takes such schemas, but anybody may write to a topic
+            raise InvalidSchema("its references lead in a circle, or too far") from None
         key = (kind, text, needed)
         return self._parsed.get(key) or self._parsed.put(key, parse(kind, text, needed))
 
@@ -491,7 +495,7 @@ def _version(state: State, subject: str, version: str, *, deleted: bool = False)
     """A version by its number, or the last that is not deleted."""
     versions = state.versions(subject, deleted=deleted)
     is_latest = version in _LATEST
-    if not is_latest and not (version.isascii() and version.isdigit() and 0 < int(version) <= _MAX_ID):
+    if not is_latest and not (version.isascii() and version.isdigit() and 0 < int(version[:11]) <= _MAX_ID):
         text = f"The specified version '{version}' is not a valid version id."
         raise Problem(42202, f'{text} Allowed values are between [1, 2^31-1] and the string "latest"')
     if not versions:

@@ -282,6 +282,9 @@ def _number(text: str) -> int:
 
 def _document(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        document = json.loads(body)
+        # NaN and halves of characters would be in the topic, where no other registry can read them.
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise Problem(42201, "Unrecognized request: the body is no JSON") from None
+    return document

@@ -67,7 +67,7 @@ class Version(NamedTuple):
             references = references_of(value.get("references"))
             place = (str(value["subject"]), int(value["version"]), int(value["id"]), str(value["schema"]))
             kind, deleted = str(value.get("schemaType") or AVRO), bool(value.get("deleted", False))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:  # 1e400 is JSON, and no whole number
             raise Unreadable(f"the schema has no {error}") from None
         return cls(*place, kind, references, deleted, value)
 
@@ -77,7 +77,7 @@ class Version(NamedTuple):
 
 
 def references_of(given: Any) -> tuple[Reference, ...]:
-    """References as documents have them. ``KeyError``, ``TypeError`` or ``ValueError`` if they are none."""
+    """References as documents have them; ``KeyError``, ``TypeError``, ``ValueError``, ``OverflowError`` for others."""
     return tuple(Reference(str(each["name"]), str(each["subject"]), int(each["version"])) for each in given or ())
 
 

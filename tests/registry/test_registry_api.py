@@ -265,11 +265,25 @@ WRONG: dict[str, dict[str, Any]] = {
     "no JSON Schema": schema_body({"type": "objec"}, "JSON"),
     "a reference into nothing": schema_body({"$ref": "#/definitions/x"}, "JSON"),
     "no Protobuf": schema_body(base64.b64encode(b"what?").decode(), "PROTOBUF"),
+    "a number that no JSON has": schema_body(
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1e400}]}'
+    ),
+    "half of a character": schema_body(r'{"type":"record","name":"R","doc":"\ud800","fields":[]}'),
+    "half of a character as it is": schema_body('{"type":"record","name":"R","doc":"\ud800","fields":[]}'),
+    "aliases that are none": schema_body(record("R") | {"aliases": 5}),
+    "a field's aliases that are none": schema_body(
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "aliases": [[1]]}]}
+    ),
+    "symbols in a text": schema_body({"type": "enum", "name": "E", "symbols": "ABC"}),
     "a type of schema": schema_body("x", "XML"),
     "no schema": {"schemaType": "AVRO"},
     "a number": {"schema": 3},
     "a field nobody knows": schema_body('"int"') | {"schemaTyp": "AVRO"},
     "a reference without a version": schema_body('"int"') | {"references": [{"name": "a", "subject": "b"}]},
+    "a reference to a version without end": schema_body('"int"')
+    | {"references": [{"name": "a", "subject": "b", "version": float("inf")}]},
+    "metadata that are none": schema_body('"int"') | {"metadata": "mine"},
+    "metadata that no JSON has": schema_body('"int"') | {"metadata": {"properties": {"a": float("nan")}}},
     "another version than the next": schema_body('"int"') | {"version": 5},
 }
 
@@ -286,6 +300,7 @@ def test_schemas_that_are_none(ask: Asked, subject: str, wrong: str) -> None:
     [
         ("GET", "/subjects/none/versions/x", 422, 42202),
         ("GET", "/subjects/none/versions/0", 422, 42202),
+        ("GET", f"/subjects/none/versions/{'9' * 5000}", 422, 42202),
         ("GET", "/subjects/none/versions/1", 404, 40401),
         ("GET", "/schemas/ids/999999", 404, 40403),
         ("GET", "/schemas/ids/x", 404, 404),

@@ -77,6 +77,7 @@ def test_records_that_mean_nothing_here_change_nothing() -> None:
         ((key("SCHEMA", "b", 1), b"what"), "its value is no JSON"),
         ((key("SCHEMA", "b", 1), b'{"subject":"b"}'), "no 'version'"),
         ((key("SCHEMA", "b", 2), schema("b", 1, 2)[1]), "its key names another"),
+        ((key("SCHEMA", "b", 1), b'{"subject":"b","version":1,"id":1e400,"schema":"x"}'), "no cannot convert"),
         (schema("b", 1, 1, '"string"'), "id 1 is that of another schema"),
         ((key("CONFIG"), b'{"compatibilityLevel":"WIDE"}'), "no level WIDE"),
         ((key("MODE"), b'{"mode":"ODD"}'), "no mode ODD"),

@@ -13,6 +13,7 @@ import pytest
 from kbroker.client import Client
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
+from kbroker.errors import ErrorCode
 from kbroker.registry.registry import Registry
 from kbroker.registry.store import TOPIC, Store
 from kbroker.testing import RunningCluster, running_broker
@@ -157,6 +158,33 @@ def test_what_other_registries_have_written(caplog: pytest.LogCaptureFixture) ->
                     kept += [(each.key, each.value) for each in chunk.records]
         assert kept[:5] == records
         assert kept[-1] == (encoded(key), json.dumps({**value, "deleted": True}, separators=(",", ":")).encode())
+
+
+def test_references_of_others_that_lead_in_a_circle_stop_nobody() -> None:
+    with running_broker() as broker:
+        with broker.client() as client:
+            producer = Producer(client, TOPIC, [0], on_refused=print)
+            Store(client.another()).change(lambda state: ([state.record("MODE", None, {"mode": "READWRITE"})], None))
+            for number, (subject, other) in enumerate([("a", "b"), ("b", "a")], 1):
+                place = {"subject": subject, "version": 1}
+                reference = {"name": other, "subject": other, "version": 1}
+                value = {**place, "id": number, "schema": json.dumps(record(subject)), "references": [reference]}
+                key = {"keytype": "SCHEMA", **place, "magic": 1}
+                producer.send(Record(0, 1, json.dumps(key).encode(), json.dumps(value).encode()), number, 0)
+            producer.flush()
+        registry = registry_of(broker.bootstrap_servers)
+        assert register(registry, "new") == 3 and registry.schema(1)["schema"] == json.dumps(record("a"))
+
+
+def test_a_topic_that_was_not_seen_is_read_before_anything_is_written() -> None:
+    """A broker that has just started may not know of the topic: what is there must not be numbered again."""
+    with running_broker() as broker:
+        register(registry_of(broker.bootstrap_servers), "old")
+        late = registry_of(broker.bootstrap_servers)
+        broker.advance(2 * 86_400)  # a broker forgets the number of a producer that has written nothing for a day
+        broker.faults.error("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=TOPIC, times=1)
+        assert register(late, "new") == 2
+        assert sorted(seen_by(registry_of(broker.bootstrap_servers))) == ["subject-new 1", "subject-old 1"]
 
 
 @pytest.mark.slow
