@@ -17,6 +17,7 @@ from kbroker.client.configs import (
 )
 from kbroker.client.records_io.json_types import Json
 from kbroker.config.absent import ALL_BROKER_CONFIGS
+from kbroker.config.secret_names import is_secret_property
 from kbroker.config.topic import TOPIC_CONFIGS
 from kbroker.tools.console.call import Call, RequestRefused
 
@@ -75,11 +76,8 @@ async def _change(call: Call, kind: ResourceType, name: str, told: str) -> Json:
     change = ConfigChange(config, Operation.DELETE)
     if call.choice("operation", ("set", "delete"), "set") == "set":
         change = ConfigChange(config, Operation.SET, in_kafkas_units(config, call.text("value", "")))
-    # A secret is in no log.
-    secret = (
-        kind is ResourceType.BROKER and ALL_BROKER_CONFIGS[config].sensitive if config in ALL_BROKER_CONFIGS else False
-    )
-    details: Json = {"config": config, "value": "hidden" if secret else change.value}
+    # A secret is in no log, nor what may be one: that of a listener, or a config that nobody knows here.
+    details: Json = {"config": config, "value": "hidden" if is_secret_property(config) else change.value}
 
     def alter(client: Client) -> None:
         alter_configs(client, kind, name, [change])
