@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +13,13 @@ import pytest
 
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.producer import Producer
+from kbroker.client.reassignments import list_reassignments
 from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
 from kbroker.testing import RunningCluster, running_cluster
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Run, command_for
 from tests.every_node import await_topics
-from tests.patience import LONG
+from tests.patience import LONG, eventually
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +34,10 @@ def kb(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 @contextmanager
-def load(cluster: RunningCluster, topic: str, replicas: list[list[int]]) -> Iterator[None]:
+def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **configs: str) -> Iterator[None]:
     """All partitions of a new topic are written, as fast as they are acknowledged."""
     with cluster.client() as client:
-        create_topics(client, [NewTopic(topic, assignment=replicas)])
+        create_topics(client, [NewTopic(topic, configs=configs, assignment=replicas)])
     await_topics(cluster, topic)
     begun, ended = threading.Event(), threading.Event()
 
@@ -92,3 +96,37 @@ def test_replicas_move_to_a_broker_with_nothing_and_no_throttle_stays(cluster: R
 
 def test_an_idle_cluster_stays_as_it_is(cluster: RunningCluster, kb: Run) -> None:
     assert "nothing to move" in kb("balance", "--seconds", "1", "--execute", "--yes").out
+
+
+def throttled(cluster: RunningCluster, brokers: list[int]) -> set[str]:
+    """The brokers, and perhaps the topic "slow", that are throttled."""
+    places = [(ResourceType.BROKER, str(each), "leader.replication.throttled.rate") for each in brokers]
+    places.append((ResourceType.TOPIC, "slow", "leader.replication.throttled.replicas"))
+    with cluster.client() as client:
+        return {
+            name
+            for kind, name, key in places
+            for each in describe_configs(client, kind, name, keys=[key])
+            if not each.is_default
+        }
+
+
+def test_no_throttle_stays_when_it_is_told_to_stop_and_a_broker_is_gone() -> None:
+    with running_cluster(3) as cluster:
+        words = ["balance", "-b", cluster.bootstrap_servers, "--seconds", "1", "--moves", "1", "--yes"]
+        words += ["--execute", "--throttle", "1000"]
+        with load(cluster, "slow", [[2], [2]], **{"min.insync.replicas": "1"}):
+            command = subprocess.Popen([sys.executable, "-m", "kbroker", *words], stderr=subprocess.PIPE, text=True)
+            try:
+                with cluster.client() as client:
+                    [moved] = eventually(lambda: list_reassignments(client), "it moves").values()
+            except BaseException:
+                command.kill()
+                raise
+        [target] = moved.adding
+        assert throttled(cluster, [2, target]) == {"2", str(target), "slow"}
+        cluster.node(target).kill()
+        command.send_signal(signal.SIGTERM)
+        told = command.communicate(timeout=LONG)[1]
+        assert throttled(cluster, [each for each in (1, 2, 3) if each != target]) == set()
+        assert f"broker {target} stays throttled" in told and "Traceback" not in told

@@ -137,7 +137,9 @@ def test_each_change_is_carried_out_and_audited(filled: RunningBroker) -> None:
         assert [row["state"] for row in console.get("transactions").json["rows"]] != ["Ongoing"]
 
 
-@pytest.mark.parametrize("config", ["ssl.keystore.password", "listener.name.plaintext.ssl.keystore.password", "my.token"])
+@pytest.mark.parametrize(
+    "config", ["ssl.keystore.password", "listener.name.plaintext.ssl.keystore.password", "my.token"]
+)
 def test_no_secret_is_in_the_audit_log(filled: RunningBroker, config: str) -> None:
     with console_process("-b", filled.bootstrap_servers, "--writes") as console:
         console.post("broker/config", {"broker": "1", "config": config, "value": "hunter2"})

@@ -17,6 +17,7 @@ from kbroker.tools.cli.common import (
     confirm_change,
     positive,
     report_failures,
+    told_to_stop,
 )
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.progress import progress
@@ -169,6 +170,7 @@ def _execute(client: Client, moves: Sequence[Move], throttle: int | None) -> lis
 def _throttled(client: Client, moves: Sequence[Move], rate: int | None) -> Iterator[None]:
     """Have the brokers and topics of moves that copy something throttled meanwhile (KIP-73)."""
     from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs, describe_configs
+    from kbroker.client.errors import ClientError
 
     copying = [move for move in moves if move.copied] if rate is not None else []
     brokers = {str(broker) for move in copying for broker in (*move.replicas, *move.before.replicas)}
@@ -180,11 +182,15 @@ def _throttled(client: Client, moves: Sequence[Move], rate: int | None) -> Itera
         if any(not entry.is_default for entry in describe_configs(client, kind, name, keys=keys)):
             raise FatalError(f"{kind.name.lower()} {name} is throttled already: do without --throttle, or wait")
     done: list[tuple[ResourceType, str, tuple[str, str]]] = []
-    try:
-        for kind, name, keys, value in places:
-            done.append((kind, name, keys))
-            alter_configs(client, kind, name, [ConfigChange(key, Operation.SET, value) for key in keys])
-        yield
-    finally:
-        for kind, name, keys in done:
-            alter_configs(client, kind, name, [ConfigChange(key, Operation.DELETE) for key in keys])
+    with told_to_stop():
+        try:
+            for kind, name, keys, value in places:
+                done.append((kind, name, keys))
+                alter_configs(client, kind, name, [ConfigChange(key, Operation.SET, value) for key in keys])
+            yield
+        finally:
+            for kind, name, keys in done:
+                try:
+                    alter_configs(client, kind, name, [ConfigChange(key, Operation.DELETE) for key in keys])
+                except ClientError as error:  # a broker that is down, and the others are not to stay throttled for it
+                    complain(f"{kind.name.lower()} {name} stays throttled until {' and '.join(keys)} go: {error}")
