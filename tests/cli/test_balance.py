@@ -114,7 +114,7 @@ def throttled(cluster: RunningCluster, brokers: list[int]) -> set[str]:
 def test_no_throttle_stays_when_it_is_told_to_stop_and_a_broker_is_gone() -> None:
     with running_cluster(3) as cluster:
         words = ["balance", "-b", cluster.bootstrap_servers, "--seconds", "1", "--moves", "1", "--yes"]
-        words += ["--execute", "--throttle", "1000"]
+        words += ["--execute", "--throttle", "1000", "--timeout", "5"]
         with load(cluster, "slow", [[2], [2]], **{"min.insync.replicas": "1"}):
             command = subprocess.Popen([sys.executable, "-m", "kbroker", *words], stderr=subprocess.PIPE, text=True)
             try:
