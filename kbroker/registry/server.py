@@ -6,7 +6,7 @@ import base64
 import hmac
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -50,19 +50,22 @@ class RegistryServer(HttpThread):
         self._token = token
         self._store = Store(Client(bootstrap, client_id="kbroker-registry", timeout=timeout, security=security))
         self._registry = Registry(self._store)
-        manners = Manners(_METHODS, MOST_BODY, _problem, keeps_connections=False, most_connections=MOST_CONNECTIONS)
+        manners = Manners(_METHODS, MOST_BODY, _problem, False, MOST_CONNECTIONS, self._is_known)
         super().__init__("registry", HttpServer("registry", address, self._answer, manners))
 
     def stop(self) -> None:
         super().stop()
         self._store.close()
 
+    def _is_known(self, headers: Mapping[str, str]) -> bool:
+        return self._token is None or _shows(headers.get("authorization", ""), self._token)
+
     async def _answer(self, exchange: Exchange, target: str) -> None:
         exchange.has_no_end()  # a cluster may take long
         try:
             if not may_ask(exchange.headers, self._host):
                 raise Problem(403, "this address is not for pages of other sites, nor under other names")
-            if self._token is not None and not _shows(exchange.headers.get("authorization", ""), self._token):
+            if not self._is_known(exchange.headers):
                 raise Problem(401, "Unauthorized: this registry needs the token of --registry-token-file")
             call = _call_of(self._registry, exchange.method, target, exchange.body)
             answer = await trio.to_thread.run_sync(call, abandon_on_cancel=True)

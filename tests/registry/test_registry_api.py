@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import socket
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from kbroker.registry.server import RegistryServer
 from kbroker.testing import RunningBroker
+from tests.patience import LONG
 from tests.registry.registry_client import Asked, record, schema_body
 
 for package in ("fastavro", "h11", "google.protobuf", "jsonschema"):
@@ -348,3 +351,14 @@ def test_a_token_protects_it(kafka_broker: RunningBroker) -> None:
         for right in ("Bearer s3cret", f"Basic {basic}"):
             assert isinstance(Asked(server.url, {"Authorization": right})("GET", "/subjects"), list)
         assert Asked(server.url, {"Origin": "http://elsewhere"}).error("GET", "/subjects")[0] == 403
+
+
+def test_the_body_of_a_stranger_is_not_awaited(kafka_broker: RunningBroker) -> None:
+    """Hundreds of them, of megabytes each, would fill the memory of a node."""
+    with RegistryServer(kafka_broker.bootstrap_servers, token="s3cret") as server:
+        address = urlsplit(server.url)
+        with socket.create_connection((address.hostname, address.port), LONG) as stranger:
+            stranger.sendall(
+                b"POST /subjects/s/versions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n{"
+            )
+            assert stranger.recv(100).startswith(b"HTTP/1.1 401 ")

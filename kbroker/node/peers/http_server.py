@@ -55,6 +55,8 @@ class Manners(NamedTuple):
     """Whether a connection serves more than one request. A client may send one just when an idle one is closed, and
     cannot tell whether it was done."""
     most_connections: int = MAX_CONNECTIONS
+    may_send: Callable[[Mapping[str, str]], bool] = lambda headers: True
+    """Whether the body of a request with these headers is read before it is answered: strangers fill no memory."""
 
 
 READ_ONLY: Final = Manners()
@@ -162,6 +164,8 @@ class Exchange:
                 or self._http.our_state is not h11.DONE
                 or self._http.their_state is not h11.DONE
             ):
+                if self._http.their_state is h11.SEND_BODY and not self._scope.cancelled_caught:
+                    await self._pass_over()
                 return
             self._http.start_next_cycle()
 
@@ -179,7 +183,8 @@ class Exchange:
                 self._http.receive_data(await self._stream.receive_some(MAX_HEAD))
             elif isinstance(event, h11.Request):
                 request = event
-                if request.method.decode() not in self._manners.methods:
+                self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
+                if request.method.decode() not in self._manners.methods or not self._manners.may_send(self.headers):
                     return request  # whatever comes with it is not read
                 if self._http.they_are_waiting_for_100_continue:
                     await self._write(h11.InformationalResponse(status_code=100, headers=[]))
@@ -206,7 +211,6 @@ class Exchange:
     async def _answer_request(self, request: h11.Request) -> None:
         self.method = request.method.decode()
         self._is_head = self.method == "HEAD"
-        self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers}
         methods = self._manners.methods
         if self.method not in methods:
             await self.refuse(405, f"only {' and '.join(methods)} are served", allow=methods)

@@ -51,10 +51,14 @@ class ControlServer(HttpThread):
         self._target = target
         self._host = address[0]
         self._token = None if token is None else f"Bearer {token}".encode()
-        manners = Manners(_METHODS, MOST_BODY, _problem, keeps_connections=False)
+        manners = Manners(_METHODS, MOST_BODY, _problem, keeps_connections=False, may_send=self._is_known)
         super().__init__("control", HttpServer("control", address, self._answer, manners))
 
     # --- one request
+
+    def _is_known(self, headers: Mapping[str, str]) -> bool:
+        given = headers.get("authorization", "").encode("latin-1")
+        return self._token is None or hmac.compare_digest(given, self._token)
 
     async def _answer(self, exchange: Exchange, target: str) -> None:
         exchange.has_no_end()  # a wait may take long
@@ -71,8 +75,7 @@ class ControlServer(HttpThread):
     async def _document(self, exchange: Exchange, target: str) -> Any:
         if not may_ask(exchange.headers, self._host):
             raise Refused(403, "this address is not for pages of other sites, nor under other names")
-        given = exchange.headers.get("authorization", "").encode("latin-1")
-        if self._token is not None and not hmac.compare_digest(given, self._token):
+        if not self._is_known(exchange.headers):
             raise Refused(401, "this needs the token of --control-token-file: Authorization: Bearer TOKEN")
         path, _, query = target.partition("?")
         if path == "/openapi.json" and exchange.method in ("GET", "HEAD"):
