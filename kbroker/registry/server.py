@@ -63,7 +63,7 @@ class RegistryServer(HttpThread):
     async def _answer(self, exchange: Exchange, target: str) -> None:
         exchange.has_no_end()  # a cluster may take long
         try:
-            if not may_ask(exchange.headers, self._host):
+            if not may_ask(exchange.headers, self._host, has_token=self._token is not None):
                 raise Problem(403, "this address is not for pages of other sites, nor under other names")
             if not self._is_known(exchange.headers):
                 raise Problem(401, "Unauthorized: this registry needs the token of --registry-token-file")

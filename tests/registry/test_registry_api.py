@@ -353,6 +353,18 @@ def test_a_token_protects_it(kafka_broker: RunningBroker) -> None:
         assert Asked(server.url, {"Origin": "http://elsewhere"}).error("GET", "/subjects")[0] == 403
 
 
+def test_clients_with_the_token_come_by_any_name(kafka_broker: RunningBroker) -> None:
+    """In a network of containers, say, where it listens on all interfaces."""
+    named = {"Host": "registry.example:8081"}
+    with RegistryServer(kafka_broker.bootstrap_servers, token="s3cret") as server:
+        right = named | {"Authorization": "Bearer s3cret"}
+        assert isinstance(Asked(server.url, right)("GET", "/subjects"), list)
+        assert Asked(server.url, right | {"Origin": "http://elsewhere"}).error("GET", "/subjects")[0] == 403
+        assert Asked(server.url, named).error("GET", "/subjects")[0] == 401
+    with RegistryServer(kafka_broker.bootstrap_servers) as server:
+        assert Asked(server.url, named).error("GET", "/subjects")[0] == 403
+
+
 def test_the_body_of_a_stranger_is_not_awaited(kafka_broker: RunningBroker) -> None:
     """Hundreds of them, of megabytes each, would fill the memory of a node."""
     with RegistryServer(kafka_broker.bootstrap_servers, token="s3cret") as server:

@@ -279,11 +279,12 @@ class Exchange:
             await trio.lowlevel.checkpoint()
 
 
-def may_ask(headers: Mapping[str, str], own_host: str) -> bool:
+def may_ask(headers: Mapping[str, str], own_host: str, *, has_token: bool = False) -> bool:
     """Whether a request comes from no page of another site; names of ``headers`` are in lower case.
 
     A browser that is made to take a foreign name for this address tells that name (DNS rebinding). A page of another
     origin tells its own. Where neither is told, as for an image, the browser says whose page asks (``Sec-Fetch-Site``).
+    ``has_token``: who asks shows a token, which no browser does under a foreign name: the address may have any.
     """
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False
@@ -295,7 +296,7 @@ def may_ask(headers: Mapping[str, str], own_host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    return name == "localhost" or _is_address(name) or (bool(own_host) and name == own_host.lower())
+    return has_token or name == "localhost" or _is_address(name) or (bool(own_host) and name == own_host.lower())
 
 
 def _is_address(name: str) -> bool:

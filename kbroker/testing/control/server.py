@@ -73,7 +73,7 @@ class ControlServer(HttpThread):
             await exchange.answer(200, json.dumps(document), JSON)
 
     async def _document(self, exchange: Exchange, target: str) -> Any:
-        if not may_ask(exchange.headers, self._host):
+        if not may_ask(exchange.headers, self._host, has_token=self._token is not None):
             raise Refused(403, "this address is not for pages of other sites, nor under other names")
         if not self._is_known(exchange.headers):
             raise Refused(401, "this needs the token of --control-token-file: Authorization: Bearer TOKEN")
