@@ -372,7 +372,8 @@ class Registry:
                 _check_references(state, each)
             numbers = [each.version for each in chosen]
             if permanent:
-                return [state.record("SCHEMA", subject, None, each) for each in numbers], numbers
+                gone = [state.record("SCHEMA", subject, None, each) for each in numbers]
+                return [state.highest_record(), *gone], numbers
             records = [state.record("DELETE_SUBJECT", subject, {"subject": subject, "version": numbers[-1]})]
             records += [state.record("MODE", subject, None)] if subject in state.modes else []
             records += [state.record("CONFIG", subject, None)] if subject in state.levels else []
@@ -393,7 +394,8 @@ class Registry:
                 raise Problem(40406, f"{named} was soft deleted. Set permanent=true to delete permanently")
             _check_references(state, found)
             value = None if permanent else found.change(deleted=True)
-            return [state.record("SCHEMA", subject, value, found.version)], found.version
+            first = [state.highest_record()] if permanent else []
+            return [*first, state.record("SCHEMA", subject, value, found.version)], found.version
 
         return self._store.change(decide)
 

@@ -114,6 +114,9 @@ class State:
             if content is not None and content.get("mode") not in MODES:
                 raise Unreadable(f"there is no mode {content.get('mode')}")
             _put(self.modes, subject, None if content is None else content["mode"])
+        elif content is not None and kind == "NOOP":
+            highest = content.get("highestId")
+            self.highest_id = max(self.highest_id, highest if type(highest) is int else 0)
         elif content is not None and kind in ("DELETE_SUBJECT", "CLEAR_SUBJECT"):
             self._delete(str(content.get("subject")), content.get("version"), for_good=kind == "CLEAR_SUBJECT")
         self._keys[str(kind), subject, names.get("version")] = key or b""
@@ -164,6 +167,13 @@ class State:
             named = {"keytype": kind, "subject": subject, **numbered, "magic": _MAGIC.get(kind, 0)}
             key = _bytes(named)
         return key, None if value is None else _bytes(value)
+
+    def highest_record(self) -> Change:
+        """Returns the record that keeps the highest id when its schema's are compacted away: to others it is nothing.
+
+        Records in other topics may have that id still, and no other schema is to get it.
+        """
+        return b'{"keytype":"NOOP","magic":0}', _bytes({"highestId": self.highest_id})
 
     # --- what is there
 

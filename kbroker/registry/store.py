@@ -55,7 +55,6 @@ _LOST: Final = frozenset(
 )
 """Answers to a batch whose number is not the next one."""
 _MAX_SEQUENCE: Final = 2**31 - 1
-_NOOP: Final[Change] = (b'{"keytype":"NOOP","magic":0}', None)
 
 
 class Store:
@@ -194,11 +193,11 @@ class Store:
     def _begin_anew(self) -> None:
         """Count from 0 again, in a new epoch: the records that said how far the numbers are have been deleted.
 
-        The record itself says nothing. So it may come after one that this registry has not read yet.
+        The record itself tells no schema. So it may come after one that this registry has not read yet.
         """
         producers = describe_producers(self._client, _PARTITION)
         epochs = [each.producer_epoch for each in producers if each.producer_id == PRODUCER_ID]
-        self._produce([_NOOP], max(epochs, default=-1) + 1, 0)
+        self._produce([self._state.highest_record()], max(epochs, default=-1) + 1, 0)
 
     def _produce(self, changes: Sequence[Change], epoch: int, sequence: int) -> int | None:
         """The offset of the batch that has this number, perhaps another one; None if it cannot be the next one."""

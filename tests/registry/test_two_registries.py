@@ -116,6 +116,17 @@ def test_after_compaction() -> None:
         assert [register(late, "b"), register(one, "c"), register(two, "d")] == [2, 3, 4]
 
 
+def test_the_id_of_a_schema_that_was_deleted_for_good_is_not_given_again() -> None:
+    """Records have it still, and would be read by another schema."""
+    with running_broker() as broker:
+        registry = registry_of(broker.bootstrap_servers)
+        assert [register(registry, "a"), register(registry, "b")] == [1, 2]
+        for permanent in (False, True):
+            registry.delete_subject("subject-b", permanent=permanent)
+        broker.faults.compact(TOPIC)
+        assert register(registry_of(broker.bootstrap_servers), "c") == 3
+
+
 def test_what_other_registries_have_written(caplog: pytest.LogCaptureFixture) -> None:
     """Their records stay, also those that cannot be read, and are written anew with all that was in them."""
 
