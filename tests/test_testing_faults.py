@@ -317,7 +317,7 @@ def test_wrong_arguments_are_refused(broker: RunningBroker) -> None:
         faults.delay("Fetsch", 1)
     with pytest.raises(ValueError, match="Vote is not served to clients"):
         faults.drop("Vote")
-    with pytest.raises(ValueError, match="followers send Fetch, ListOffsets, OffsetForLeaderEpoch, and nothing else"):
+    with pytest.raises(ValueError, match="followers send Fetch, ListOffsets, OffsetForLeaderEpoch, and no Produce"):
         faults.drop("Produce", followers=True)
     with pytest.raises(ValueError, match="before"):
         faults.drop("Fetch", when="during")  # type: ignore[arg-type]

@@ -57,6 +57,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "doctor": ("--look-again", "0"),
     "bundle": ("--look-again", "0"),
     "scrub": ("--status",),
+    "balance": ("--seconds", "1"),
 }
 """Commands that look at a cluster, and what else they are told."""
 

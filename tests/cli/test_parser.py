@@ -196,7 +196,10 @@ def test_starting_a_node_imports_nothing_of_the_other_commands() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": ROOT}
     )
-    own = [f"kbroker.tools.cli.{name}" for name in ("parser", "control_options", "node_per_core", "start")]
+    own = [
+        f"kbroker.tools.cli.{name}"
+        for name in ("parser", "control_options", "log_output", "node_per_core", "registry_beside", "start")
+    ]
     assert done.stdout.strip() == str(own)
 
 

@@ -55,7 +55,8 @@ def read(log: PartitionLog) -> Values:
             data = log.read_bytes(offset, 400)
         except ApiError as error:
             assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            make_holes(log)
+            if log.has_damaged_bytes:  # or it was the marker of a transaction, which is right again
+                make_holes(log)
             continue
         if not data:
             return found

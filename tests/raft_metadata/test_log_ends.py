@@ -228,3 +228,17 @@ def test_what_was_said_before_damage_was_found_decides_nothing() -> None:
     assert asking.leader == NO_LEADER
     asking.says(2, LogEnd(4, 0, 780))
     assert asking.leader in (1, 2)
+
+
+def test_the_last_leader_is_asked_though_its_directory_comes_back_after_all_others_have_answered() -> None:
+    asking = Asking()
+    for broker in (1, 2, 3):
+        asking.says(broker, LogEnd(4, 0, 780))
+    [home] = asking.controller.image.brokers[3].log_dirs
+    asking.apply(assign_replicas(asking.view, 3, asking.epochs[3], [ReplicaDirectory(*asking.key, DIR_LOST, True)]))
+    asking.says(1, LogEnd(4, 0, 780))
+    asking.says(2, LogEnd(4, 0, 780))
+    asking.apply(assign_replicas(asking.view, 3, asking.epochs[3], [ReplicaDirectory(*asking.key, home)]))
+    assert asking.leader == NO_LEADER
+    asking.says(3, LogEnd(4, 0, 780, missing=90))
+    assert asking.leader in (1, 2)

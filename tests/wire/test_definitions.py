@@ -143,10 +143,12 @@ def test_fields_of_its_own_are_tagged_far_from_those_of_kafka(definitions: dict[
         "is_damaged",
         "is_doubted",
         "is_last",
+        "load",
         "log_ends",
         "scrub",
         "wants_damage",
         "wants_in_flight",
+        "wants_load",
         "wants_scrub",
     ]
     assert all(not field.default for field in own)

@@ -165,8 +165,17 @@ class LogEnds:
                 found[broker_id] = ends[key]
         return found
 
-    def awaited(self, key: Key, partition: PartitionImage, known: Mapping[int, LogEnd] | None = None) -> list[int]:
-        """Returns the brokers that may still say what they have of a partition, beside those that are ``known``."""
+    def awaited(
+        self,
+        key: Key,
+        partition: PartitionImage,
+        known: Mapping[int, LogEnd] | None = None,
+        candidates: Collection[int] = (),
+    ) -> list[int]:
+        """Returns the brokers that may still say what they have of a partition, beside those that are ``known``.
+
+        One of the ``candidates`` is awaited also if the image has its directory still for lost.
+        """
         since, result = self._since.get(key, self._now_ms), []
         if known is None:
             known = self.of(key, partition.replicas)
@@ -181,7 +190,7 @@ class LogEnds:
                 broker is not None
                 and broker_id not in known
                 and self._mute.get(broker_id) != broker.epoch
-                and broker.has_online_dir(partition.directory(broker_id))
+                and (broker_id in candidates or broker.has_online_dir(partition.directory(broker_id)))
                 and self._now_ms < max(since, self._recovering.get(broker_id, since)) + limit
             ):
                 result.append(broker_id)
