@@ -44,6 +44,7 @@ def problems_of(place: Place, method: str, path: str, body: bytes | None) -> int
     [
         ("GET", "/nowhere", None, 404),
         ("GET", "/faults/0", None, 405),
+        ("POST", "/faults/dorp", b"{}", 404),
         ("PUT", "/faults", b"{}", 405),
         ("DELETE", "/faults/-1", None, 400),
         ("DELETE", "/faults/x", None, 400),

@@ -115,7 +115,11 @@ def plan_balance(
     while len(plan.moves) < most:
         loads = plan.after
         hottest = max(loads, key=lambda broker: (loads[broker], broker), default=None)
-        if hottest is None or loads[hottest] <= max(TOLERANCE * mean, IDLE):
+        if hottest is None or loads[hottest] <= TOLERANCE * mean:
+            break
+        if loads[hottest] <= IDLE:
+            if not plan.moves:
+                plan.notes.append(f"no broker has more load than {IDLE:.1%} of a core: nothing to move")
             break
         best: tuple[float, Move, dict[int, float]] | None = None
         for partition, each in now.items():
@@ -132,7 +136,7 @@ def plan_balance(
             heavy = max(now, key=lambda each: now[each].load.lead * (now[each].leader == hottest))
             plan.notes.append(
                 f"broker {hottest} has more than its share, and no move helps; its heaviest partition is {heavy} with"
-                f" {now[heavy].load.lead:.0%} of a core: more partitions can be spread"
+                f" {now[heavy].load.lead:.1%} of a core: more partitions can be spread"
             )
             break
         _, move, plan.after = best

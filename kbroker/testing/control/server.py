@@ -118,11 +118,26 @@ def _asked(method: str, path: str, query: str, body: bytes) -> tuple[Verb, dict[
                 raise Wrong(f"{inside[0]} is in the address already")
             given |= fields
         return verb, arguments_of(verb.parameters, given)
-    if here:
-        allowed = [verb.method for verb, _ in here]
+    if allowed := [verb.method for verb, found in here if _is_place_of(verb, found)]:
         heads = ["HEAD"] if "GET" in allowed else []
         raise Refused(405, f"{path[:100]} is for {' and '.join(allowed)}", (*allowed, *heads))
-    raise Refused(404, f"there is no {path[:100]} here; /openapi.json tells what there is")
+    start, _, _ = path.rpartition("/")
+    near = [verb.path for verb in verbs() if verb.method == method and verb.path.rpartition("/")[0] == start]
+    there = ", ".join(each for each in near if "{" not in each) if start else ""
+    raise Refused(404, f"there is no {path[:100]} here; there is {there or 'what /openapi.json tells'}")
+
+
+def _is_place_of(verb: Verb, found: dict[str, str]) -> bool:
+    """Whether what an address has in the place of a verb's arguments can be those arguments."""
+    from kbroker.testing.parameters import Wrong, from_text
+
+    try:
+        for each in verb.parameters:
+            if each.name in found:
+                from_text(each, found[each.name])
+    except Wrong:
+        return False
+    return True
 
 
 def _object(body: bytes) -> dict[str, Any]:
