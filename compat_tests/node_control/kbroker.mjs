@@ -14,6 +14,7 @@ export class Problem extends Error {
    */
   constructor(status, answer) {
     super(answer.error)
+    this.name = 'Problem'
     this.status = status
     this.code = answer.code
     this.seen = answer.seen

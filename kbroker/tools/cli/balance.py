@@ -60,19 +60,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.throttle and not (arguments.execute or arguments.watch):
         raise UsageError("--throttle is for --execute or --watch")
     rested: dict[TopicPartition, int] = {}
-    number = 0
+    number, is_agreed = 0, False
     with cluster(arguments) as client:
         while True:
             number += 1
             plan = _measure(client, arguments, [each for each, until in rested.items() if until > number])
-            _show(plan, arguments)
+            if plan.moves or number == 1:
+                _show(plan, arguments)
             if not plan.moves or not (arguments.execute or arguments.watch):
                 if not arguments.watch:
                     return 0
                 continue
-            if number == 1 and not confirm_change(_question(plan, arguments), client, arguments):
+            if not is_agreed and not confirm_change(_question(plan, arguments), client, arguments):
                 complain("nothing moved")
                 return 1
+            is_agreed = True
             failures = _execute(client, plan.moves, arguments.throttle)
             rested |= dict.fromkeys((move.partition for move in plan.moves), number + REST_ROUNDS)
             if not arguments.watch:
