@@ -18,7 +18,10 @@ COMMANDS = {
     "start": Command("kbroker.tools.cli.start", "start a node"),
     "up": Command("kbroker.tools.cli.up", "start a cluster of several nodes on this machine"),
     "container": Command("kbroker.tools.cli.container", "start the node that KAFKA_* environment variables describe"),
-    "faults": Command("kbroker.testing.command", "start a node, or several, whose requests go wrong as told; or stand before any cluster"),
+    "faults": Command(
+        "kbroker.testing.command",
+        "start a node, or several, whose requests go wrong as told; or stand before any cluster",
+    ),
     "console": Command("kbroker.tools.cli.console", "serve a page about a cluster, for the browser"),
     "topic": Command("kbroker.tools.cli.topic", "list, describe, create, change and delete topics", actions=True),
     "produce": Command("kbroker.tools.cli.produce", "send lines, CSV or JSON from a file or standard input to a topic"),
