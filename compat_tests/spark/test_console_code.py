@@ -35,7 +35,7 @@ def moment(second: int) -> str:
 
 RANGES: dict[str, dict[str, object]] = {
     "offsets": {"from": "offset", "at": 60, "partitions": "0,2"},
-    "times": {"from": "time", "at": moment(100), "until": moment(130)},
+    "times": {"from": "earliest", "since": moment(100), "until": moment(130)},
     "the newest": {"from": "latest", "limit": 30},
 }
 
