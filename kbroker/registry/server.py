@@ -14,8 +14,7 @@ import trio
 
 from kbroker.client.cluster import Client
 from kbroker.client.errors import ClientError, RequestTimedOut
-from kbroker.node.peers.http_server import Exchange, HttpServer, Manners, may_ask
-from kbroker.node.peers.http_thread import HttpThread
+from kbroker.node.peers.http_server import Exchange, HttpServer, HttpThread, Manners, may_ask
 from kbroker.registry.formats import KINDS, InvalidSchema
 from kbroker.registry.registry import Problem, Registry
 from kbroker.registry.store import Store

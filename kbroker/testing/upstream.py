@@ -6,12 +6,10 @@ leaders, topics) is asked of its brokers, past all faults; what only a broker ca
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import trio
 
@@ -20,6 +18,7 @@ from kbroker.client.configs import ConfigSource, ResourceType, describe_configs
 from kbroker.client.errors import known
 from kbroker.client.topics import TopicDescription, delete_records, delete_topics, describe_topics
 from kbroker.errors import ErrorCode
+from kbroker.runtime.serving_thread import ServingThread
 from kbroker.testing.asking import create_topic
 from kbroker.testing.faults import Arguments, Fault, Faults
 from kbroker.testing.intercepted import Decision
@@ -33,18 +32,14 @@ from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from kbroker.client.security import ClientSecurity
-
-logger = logging.getLogger(__name__)
 
 _METADATA_VERSION: Final = 12
 _STATUS_SECONDS: Final = 5.0
 _OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.name
 
 
-class UpstreamCluster(Verbs):
+class UpstreamCluster(ServingThread, Verbs):
     """A foreign cluster, and the doors to its brokers; a context manager.
 
     ``bootstrap`` is where it is, ``port`` that of the door to the first broker, the others' follow (0: free ones);
@@ -60,14 +55,11 @@ class UpstreamCluster(Verbs):
         self._faults = Faults(_Doors(self, None))
         self._faults_of: dict[int, Faults] = {}
         self._gate: Gate | None = None
-        self._loop: tuple[trio.lowlevel.TrioToken, trio.CancelScope] | None = None
-        self._ready = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="kbroker-upstream", daemon=True)
+        super().__init__("upstream")
 
     # --- its life
 
-    def start(self) -> UpstreamCluster:
+    def start(self) -> Self:
         """Serve, with a door for each broker that is there now. ``ClientError``: nobody answers."""
         with self.client() as client:
             client.all_nodes()
@@ -75,49 +67,14 @@ class UpstreamCluster(Verbs):
                 MetadataRequest, _METADATA_VERSION
             )
             self._first = {broker.id: (broker.host, broker.port) for broker in client.brokers.values()}
-        self._thread.start()
-        self._ready.wait()
-        if self._error is not None:
-            raise self._error
-        return self
+        return super().start()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it serves."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End all connections."""
-        if self._loop is not None:
-            token, scope = self._loop
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(scope.cancel)
-            self._thread.join()
-
-    def __enter__(self) -> UpstreamCluster:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _run(self) -> None:
-        try:
-            trio.run(self._serve)
-        except* BaseException as errors:
-            self._error = errors.exceptions[0]
-            if self._ready.is_set():
-                logger.exception("nothing passes to the cluster any more")
-        self._ready.set()
-
-    async def _serve(self) -> None:
+    async def _serve(self, on_ready: Callable[[], None]) -> None:
         async with trio.open_nursery() as nursery:
             self._gate = Gate(nursery, self._metadata_version, self._prepare)
             for number, (node, address) in enumerate(sorted(self._first.items())):
                 await self._gate.door_to(node, address, self._port and self._port + number)
-            self._loop = trio.lowlevel.current_trio_token(), nursery.cancel_scope
-            self._ready.set()
+            on_ready()
             await trio.sleep_forever()
 
     def _prepare(self, door: Door) -> None:

@@ -17,6 +17,7 @@ import trio
 
 from kbroker.errors import FatalError
 from kbroker.runtime.bound_ports import addresses_of, bind_all, cannot_listen, listen
+from kbroker.runtime.serving_thread import ServingThread
 from kbroker.version import __version__
 
 try:
@@ -305,3 +306,21 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+class HttpThread(ServingThread):
+    """An HTTP server with a thread of its own. ``FatalError`` at the start if the address cannot be had."""
+
+    def __init__(self, subject: str, server: HttpServer) -> None:
+        super().__init__(subject)
+        self._server = server
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._server.url
+
+    async def _serve(self, on_ready: Callable[[], None]) -> None:
+        await self._server.bind()
+        on_ready()
+        await self._server.serve()

@@ -17,8 +17,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError, name_of
-from kbroker.node.peers.http_server import Exchange, HttpServer, Manners, may_ask
-from kbroker.node.peers.http_thread import HttpThread
+from kbroker.node.peers.http_server import Exchange, HttpServer, HttpThread, Manners, may_ask
 from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:

@@ -1,35 +1,36 @@
-"""An HTTP server with a thread and an event loop of its own: a node's loop may be busy, its clock may stand or jump."""
+"""A server with a thread and an event loop of its own: a node's loop may be busy, its clock may stand or jump."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 import trio
 
-from kbroker.node.peers.http_server import HttpServer
-
 logger = logging.getLogger(__name__)
 
 
-class HttpThread:
-    """Serves an address until ``stop``. ``FatalError`` at the start if the address cannot be had."""
+class ServingThread:
+    """Serves until ``stop``, what ``_serve`` of a subclass does. An error before it is ready is raised at the start."""
 
-    def __init__(self, subject: str, server: HttpServer) -> None:
+    def __init__(self, subject: str) -> None:
         self._subject = subject
-        self._server = server
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._loop: tuple[trio.lowlevel.TrioToken, trio.CancelScope] | None = None
         self._thread = threading.Thread(target=self._run, name=f"kbroker-{subject}", daemon=True)
 
+    async def _serve(self, on_ready: Callable[[], None]) -> None:
+        raise NotImplementedError
+
     @property
-    def url(self) -> str:
-        """Where it is."""
-        return self._server.url
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self._thread.is_alive()
 
     def start(self) -> Self:
         """Serve from now on."""
@@ -57,16 +58,16 @@ class HttpThread:
 
     def _run(self) -> None:
         try:
-            trio.run(self._serve)
+            trio.run(self._serve_in_scope)
         except BaseException as error:
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
             self._error = error
             if self._ready.is_set():
-                logger.exception("the %s has ended; the node goes on without it", self._subject)
+                logger.exception("the %s has ended; all else goes on without it", self._subject)
         self._ready.set()
 
-    async def _serve(self) -> None:
-        await self._server.bind()
+    async def _serve_in_scope(self) -> None:
         with trio.CancelScope() as scope:
             self._loop = trio.lowlevel.current_trio_token(), scope
-            self._ready.set()
-            await self._server.serve()
+            await self._serve(self._ready.set)
