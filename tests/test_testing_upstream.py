@@ -298,6 +298,20 @@ def test_the_command(tmp_path: Path) -> None:
             assert process.poll() is None
 
 
+@pytest.mark.slow
+def test_the_console_beside_it_changes_nothing(tmp_path: Path) -> None:
+    with running_broker() as broker:
+        words = ["faults", "--upstream", broker.bootstrap_servers, "--port", "0", "--console", "0"]
+        line = [sys.executable, "-m", "kbroker", *words]
+        with subprocess.Popen(line, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                told = [process.stdout.readline() for _ in range(2)]
+            finally:
+                process.terminate()
+        assert "(read-only)" in told[1], told
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

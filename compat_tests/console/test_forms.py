@@ -37,7 +37,7 @@ def ruled(broker: Broker) -> Iterator[RunningConsole]:
 
 
 def test_a_topic_with_the_right_retention_is_made(open_page: OpenPage, world: World) -> None:
-    """As a stranger does it: no name of a config is typed."""
+    """A stranger's way: no name of a config is typed."""
     name = f"kept-{world.run[::-1]}"
     page = open_page("#/topics")
     page.get_by_role("button", name="New topic").click()

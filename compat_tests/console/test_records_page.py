@@ -122,7 +122,7 @@ def test_a_record_is_sent_again_with_changes(open_page: OpenPage, world: World) 
 
 
 def test_a_record_is_skipped_for_one_group(open_page: OpenPage, world: World, console: RunningConsole) -> None:
-    """As a stranger does it: from the group's page to the record, and there."""
+    """A stranger's way: from the group's page to the record, and there."""
     group, topic = f"skips-{world.run[::-1]}", world.orders
     with Client(world.bootstrap) as client:
         assert not commit_offsets(client, group, {TopicPartition(topic, number): 50 for number in range(3)})

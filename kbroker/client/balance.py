@@ -7,7 +7,7 @@ leader by requests and by bytes in and out, and each follower by the bytes that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -224,6 +224,12 @@ def place(client: Client, before: Counts, after: Counts, seconds: float) -> dict
                 partition in moving or leader < 0 or set(each.isr) != set(each.replicas),
             )
     return placed
+
+
+def still_free(client: Client, moves: Sequence[Move]) -> list[Move]:
+    """Returns the moves of partitions that nobody else has begun to move since they were planned."""
+    moving = list_reassignments(client)
+    return [each for each in moves if each.partition not in moving]
 
 
 def open_brokers(client: Client) -> dict[int, str | None]:

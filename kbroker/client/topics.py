@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kbroker.client.cluster import Client, refuse
-from kbroker.client.errors import ClientError, ResponseError
+from kbroker.client.configs import ConfigSource, ResourceType, describe_configs
+from kbroker.client.errors import ClientError, ResponseError, known
 from kbroker.client.leaders import ask_leaders
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
@@ -360,6 +362,31 @@ def delete_topics(client: Client, names: Sequence[str]) -> dict[str, ResponseErr
         else None
         for result in response.responses
     }
+
+
+def recreate_topic(client: Client, name: str, partitions: int | None = None) -> Uuid:
+    """Delete a topic and create it with its own configs, replication factor and partitions (or so many); its old id.
+
+    What could not be created is not deleted. A topic of the name that somebody else has made in between stays:
+    ``ResponseError`` TOPIC_ALREADY_EXISTS then.
+    """
+    before = known(describe_topics(client, [name]))[name]
+    entries = describe_configs(client, ResourceType.TOPIC, name)
+    own = {each.name: each.value or "" for each in entries if each.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.name}
+    anew = NewTopic(name, partitions or len(before.partitions), before.replication_factor, own)
+    known(create_topics(client, [replace(anew, name=f"{name[:240]}-anew")], validate_only=True))
+    if (refused := delete_topics(client, [name])[name]) is not None:
+        raise refused
+    deadline = client.deadline()
+    while True:
+        created = create_topics(client, [anew])[name]
+        if not isinstance(created, ResponseError):
+            return before.topic_id
+        there = describe_topics(client, [name])[name]
+        is_another = not isinstance(there, ResponseError) and there.topic_id != before.topic_id
+        if created.code != ErrorCode.TOPIC_ALREADY_EXISTS or is_another or time.monotonic() > deadline:
+            raise ResponseError(created.code, f"topic {name} is deleted, and was not created again", created.message)
+        client.back_off()  # brokers before KRaft delete it a moment later
 
 
 def create_partitions(

@@ -63,7 +63,6 @@ class Store:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._checked = False
         self._forget()
 
     def _forget(self) -> None:

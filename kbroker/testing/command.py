@@ -58,7 +58,8 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="8080",
         metavar="PORT",
-        help="serve the console on the loopback interface, and have its page switch faults (port 8080; 0: a free one)",
+        help="serve the console on the loopback interface, and have its page switch faults (port 8080; 0: a free one);"
+        " with --upstream the page only shows",
     )
     parser.add_argument(
         "--upstream",
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         target = RunningBroker(properties, port=arguments.port, data_dir=arguments.data_dir)
     try:
         with told_to_stop(), target:
-            _serve(target, arguments.lines, arguments.console, options)
+            _serve(target, arguments.lines, arguments.console, options, is_own=arguments.upstream is None)
     except KeyboardInterrupt:  # while it started
         pass
     except ClientError as error:
@@ -127,7 +128,9 @@ def _upstream(arguments: argparse.Namespace) -> UpstreamCluster:
     return UpstreamCluster(arguments.upstream, port=arguments.port, security=security)
 
 
-def _serve(target: _Target, first: Sequence[str], console: str | None, options: ControlOptions) -> None:
+def _serve(
+    target: _Target, first: Sequence[str], console: str | None, options: ControlOptions, *, is_own: bool
+) -> None:
     script = FaultScript(target)
     turn = threading.Lock()
     script.faults.on_injection = _say
@@ -160,7 +163,7 @@ def _serve(target: _Target, first: Sequence[str], console: str | None, options: 
                 from kbroker.testing.console import console_for
 
                 listen = f"127.0.0.1:{console}"
-                _say(stack.enter_context(console_for(script, target.bootstrap_servers, listen, run)))
+                _say(stack.enter_context(console_for(script, target.bootstrap_servers, listen, run, writes=is_own)))
             for line in _lines(target):
                 could, told = run(line)
                 _say(told if could else f"error: {told}")

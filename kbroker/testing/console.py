@@ -26,12 +26,15 @@ _STOP_SECONDS: Final = 3.0
 
 @contextmanager
 def console_for(
-    script: FaultScript, bootstrap: str, listen: str, run: Callable[[str], tuple[bool, str]]
+    script: FaultScript, bootstrap: str, listen: str, run: Callable[[str], tuple[bool, str]], *, writes: bool
 ) -> Iterator[str]:
-    """A console until the block ends; the line that says where it is. ``run`` does a line: (whether it could, text)."""
+    """A console until the block ends; the line that says where it is. ``run`` does a line: (whether it could, text).
+
+    Without ``writes`` its page changes nothing: lines may delete topics, too.
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        words = ["console", "-b", bootstrap, "--listen", listen, "--writes", "--until-eof"]
+        words = ["console", "-b", bootstrap, "--listen", listen, *(["--writes"] if writes else []), "--until-eof"]
         handed_on = theirs.fileno()
         with running_kbroker(
             *words, "--faults-fd", str(handed_on), stop_seconds=_STOP_SECONDS, pass_fds=[handed_on]

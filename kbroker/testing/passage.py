@@ -253,7 +253,7 @@ class _Pending(NamedTuple):
 
 
 class Passage:
-    """One connection of a client, and the one to the broker that it is passed on by; to faults, its connection."""
+    """A client's connection, and the one to the broker that it is passed on by; to faults, a connection of a node."""
 
     is_controller = False
     principal = ""

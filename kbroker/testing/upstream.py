@@ -6,20 +6,16 @@ leaders, topics) is asked of its brokers, past all faults; what only a broker ca
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import trio
 
-from kbroker.client import Client, ClientError, ResponseError
-from kbroker.client.configs import ConfigSource, ResourceType, describe_configs
+from kbroker.client import Client, ClientError
 from kbroker.client.errors import known
-from kbroker.client.topics import TopicDescription, delete_records, delete_topics, describe_topics
-from kbroker.errors import ErrorCode
+from kbroker.client.topics import TopicDescription, delete_records, delete_topics, describe_topics, recreate_topic
 from kbroker.runtime.serving_thread import ServingThread
-from kbroker.testing.asking import create_topic
 from kbroker.testing.faults import Arguments, Fault, Faults
 from kbroker.testing.intercepted import Decision
 from kbroker.testing.link import OWN_CLIENT_ID
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
 
 _METADATA_VERSION: Final = 12
 _STATUS_SECONDS: Final = 5.0
-_OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.name
 
 
 class UpstreamCluster(ServingThread, Verbs):
@@ -216,26 +211,17 @@ class UpstreamCluster(ServingThread, Verbs):
     def delete_topic(self, topic: str, partition: None) -> dict[int, int]:
         """Delete a topic; all brokers know of it then."""
         with self.client(WAIT_SECONDS) as client:
-            _delete(client, topic)
+            for error in delete_topics(client, [topic]).values():
+                if error is not None:
+                    raise error
         self._await_topic(topic, lambda found: found == {ZERO_UUID})
         return {}
 
     def recreate_topic(self, topic: str, partition: None, count: int | None) -> dict[int, int]:
         """Delete a topic and create it as it was; all brokers know the new one then."""
         with self.client(WAIT_SECONDS) as client:
-            before = _described(client, topic)
-            entries = describe_configs(client, ResourceType.TOPIC, topic)
-            own = {each.name: each.value or "" for each in entries if each.source == _OF_TOPIC}
-            deadline = client.deadline()
-            while True:
-                _delete(client, topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                try:
-                    create_topic(client, topic, count or len(before.partitions), before.replication_factor, own)
-                    break
-                except ResponseError as error:  # a client's Metadata request was faster: again
-                    if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
-                        raise
-        self._await_topic(topic, lambda found: len(found) == 1 and found.isdisjoint({ZERO_UUID, before.topic_id}))
+            before = recreate_topic(client, topic, count)
+        self._await_topic(topic, lambda found: len(found) == 1 and found.isdisjoint({ZERO_UUID, before}))
         return {}
 
 
@@ -245,13 +231,6 @@ def _not_ours(what: str, instead: str = "") -> CannotNow:
 
 def _described(client: Client, topic: str) -> TopicDescription:
     return known(describe_topics(client, [topic]))[topic]
-
-
-def _delete(client: Client, topic: str, passes: ErrorCode = ErrorCode.NONE) -> None:
-    """Delete a topic; ``ResponseError`` but for an error that ``passes``."""
-    [error] = delete_topics(client, [topic]).values()
-    if error is not None and error.code != passes:
-        raise error
 
 
 def _add(door: Door, fault: Fault) -> None:

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from kbroker.client.balance import Load, Move, Placed, still_free
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.producer import Producer
-from kbroker.client.reassignments import list_reassignments
+from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
 from kbroker.testing import RunningCluster, running_cluster
+from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 from tests.cli_command import Run, command_for
 from tests.every_node import await_topics
@@ -130,3 +132,17 @@ def test_no_throttle_stays_when_it_is_told_to_stop_and_a_broker_is_gone() -> Non
         told = command.communicate(timeout=LONG)[1]
         assert throttled(cluster, [each for each in (1, 2, 3) if each != target]) == set()
         assert f"broker {target} stays throttled" in told and "Traceback" not in told
+
+
+def test_what_somebody_else_moves_is_left_to_them(cluster: RunningCluster) -> None:
+    with cluster.client() as client:
+        create_topics(client, [NewTopic("theirs", assignment=[[1, 2], [1, 2]])])
+        await_topics(cluster, "theirs")
+        first, second = (TopicPartition("theirs", number) for number in (0, 1))
+        placed = Placed((1, 2), 1, frozenset((1, 2)), 0, Load(0.1, 0.0))
+        moves = [Move(each, placed, (2, 1)) for each in (first, second)]
+        assert still_free(client, moves) == moves
+        with cluster.faults.hold("Fetch", topic="theirs", followers=True):
+            alter_reassignments(client, {first: (2, 3)})
+            assert [each.partition for each in still_free(client, moves)] == [second]
+            alter_reassignments(client, {first: None})

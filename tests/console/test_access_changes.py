@@ -66,6 +66,7 @@ def test_passwords_are_set_and_taken_away_and_are_in_no_log(ruled: ConsoleProces
     eventually(lambda: ("bob", "SCRAM-SHA-256") in users(), "the user is there")
     gone = {"user": "bob", "mechanism": "SCRAM-SHA-256", "confirm": "bob"}
     assert ruled.post("user/delete", {**gone, "confirm": "bo"}).status == 400
+    assert ruled.post("user/delete", {**gone, "mechanism": "SCRAM-SHA-512"}).status == 404
     assert ruled.post("user/delete", gone).status == 200
     eventually(lambda: users() == [], "the user is gone")
     assert "very-secret" not in "".join(ruled.log)

@@ -205,7 +205,7 @@ class HeldMarkers:
         self.forget()
 
     def forget(self) -> None:
-        """As a process that ends does."""
+        """A process that ends does the same."""
         self._holds = False
         self.held.clear()
 

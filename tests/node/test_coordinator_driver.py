@@ -195,7 +195,7 @@ def heartbeat(epoch: int, group: str = "modern") -> ConsumerGroupHeartbeatReques
 async def test_nothing_is_told_of_what_is_not_committed(
     tmp_path: Path, question: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a follower in the ISR that has fetched nothing since: another leader may have to do without it."""
+    """A follower in the ISR has fetched nothing since: another leader may have to do without it."""
     options = {"offsets_topic_num_partitions": "1"}
     async with running_node(tmp_path, **options) as node:
         groups = await ready(node)

@@ -158,14 +158,17 @@ def _show(plan: Plan, arguments: argparse.Namespace) -> None:
 
 def _execute(client: Client, moves: Sequence[Move], throttle: int | None) -> list[object]:
     """Carry moves out and wait for their end: replicas first, leaders then. Returns what failed."""
+    from kbroker.client.balance import still_free
     from kbroker.client.reassignments import alter_reassignments, elect_leaders
 
-    with _throttled(client, moves, throttle):
-        results = alter_reassignments(client, {move.partition: move.replicas for move in moves})
+    free = still_free(client, moves)
+    problems: list[object] = [f"{each.partition} is moved by somebody else" for each in moves if each not in free]
+    with _throttled(client, free, throttle):
+        results = alter_reassignments(client, {each.partition: each.replicas for each in free}) if free else {}
         begun = [partition for partition, error in results.items() if error is None]
         wait_for_moves(client, begun)
     elected = elect_leaders(client, begun) if begun else {}
-    return [error for error in (*results.values(), *elected.values()) if error is not None]
+    return problems + [error for error in (*results.values(), *elected.values()) if error is not None]
 
 
 @contextmanager

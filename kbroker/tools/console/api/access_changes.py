@@ -136,7 +136,10 @@ async def delete_user(call: Call) -> Json:
         raise RequestRefused(400, "type the user's name to delete the credential")
 
     def delete(client: Client) -> None:
-        remove_credentials(client, [each for each in describe_users(client, [user]) if each.mechanism is mechanism])
+        there = [each for each in describe_users(client, [user]) if each.mechanism is mechanism]
+        if not there:
+            raise RequestRefused(404, f"{user} has no credential of {mechanism.mechanism_name}")
+        remove_credentials(client, there)
 
     await call.write("delete-credential", user, {"mechanism": mechanism.mechanism_name}, delete)
     return {"done": f"{user} can log in by {mechanism.mechanism_name} no more"}

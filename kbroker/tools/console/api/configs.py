@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from kbroker.client import Client
 from kbroker.client.config_units import in_kafkas_units
 from kbroker.client.configs import (
@@ -20,8 +18,6 @@ from kbroker.config.absent import ALL_BROKER_CONFIGS
 from kbroker.config.secret_names import is_secret_property
 from kbroker.config.topic import TOPIC_CONFIGS
 from kbroker.tools.console.call import Call, RequestRefused
-
-OWN_SOURCE: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.name
 
 
 async def describe_topic_configs(call: Call) -> Json:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
 from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.config_units import in_kafkas_units
-from kbroker.client.configs import ResourceType, describe_configs, describe_many
+from kbroker.client.configs import ResourceType, describe_many
 from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, list_groups
 from kbroker.client.patience import patience
@@ -32,8 +31,8 @@ from kbroker.client.topics import (
     list_offsets,
     list_ranges,
 )
+from kbroker.client.topics import recreate_topic as make_anew
 from kbroker.errors import ErrorCode
-from kbroker.tools.console.api.configs import OWN_SOURCE
 from kbroker.tools.console.api.overview import partition_state
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.sizes import Sizes, ask_sizes
@@ -44,9 +43,6 @@ MAX_PAGE: Final = 500
 _MAX_GROUPS: Final = 200
 _ALL: Final = -1
 """For DeleteRecords: up to the high watermark."""
-
-_GONE_SECONDS: Final = 10.0
-"""A topic that is deleted is in the way of one of its name for a moment."""
 
 _COUNT_SECONDS: Final = 3.0
 _MAX_TIMES: Final = 2000
@@ -335,23 +331,8 @@ async def recreate_topic(call: Call) -> Json:
         raise RequestRefused(400, "type the topic's name to recreate it")
 
     def recreate(client: Client) -> None:
-        topic = find_topic(client, name)
-        entries = describe_configs(client, ResourceType.TOPIC, name)
-        configs = {each.name: each.value or "" for each in entries if each.source == OWN_SOURCE}
-        anew = NewTopic(name, len(topic.partitions), topic.replication_factor, configs)
-        known(
-            create_topics(client, [replace(anew, name=f"{name[:240]}-anew")], validate_only=True)
-        )  # or nothing is deleted
-        if (error := delete_topics(client, [name]).get(name)) is not None:
-            raise error
-        until = time.monotonic() + _GONE_SECONDS
-        while True:
-            created = create_topics(client, [anew])[name]
-            if not isinstance(created, ResponseError):
-                return
-            if created.code != ErrorCode.TOPIC_ALREADY_EXISTS or time.monotonic() > until:
-                raise RequestRefused(409, f"topic {name} is deleted, and was not created again: {created}")
-            time.sleep(_ASK_AGAIN_SECONDS)
+        find_topic(client, name)
+        make_anew(client, name)
 
     await call.write("recreate-topic", name, None, recreate)
     await call.ask(lambda client: await_heard(client, name))
