@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from kbroker.testing import RunningBroker, running_broker
 
@@ -91,6 +93,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+
+
+class _FilesOrTests(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives a worker a file at a time; of files whose tests share nothing and are long, a test."""
+
+    APART = ("tests/test_how_to_pages.py", "tests/sim/test_cluster_simulation.py", "tests/sim/test_raft_simulation.py")
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(self.APART) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Let no worker be left alone with a long file when the others have nothing more to do."""
+    return _FilesOrTests(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
