@@ -48,7 +48,7 @@ def parse_kinds(text: bytes) -> Kinds:
 def _check(kind: Json, where: str, taken: set[str]) -> None:
     if isinstance(kind, dict) and kind:
         for name, inner in kind.items():
-            _check_name(name, where, taken)
+            check_name(name, where, taken)
             taken.add(name.lower())
             _check(inner, f"{where}.{name}" if where else name, set())
     elif isinstance(kind, list) and len(kind) == 1:
@@ -57,7 +57,8 @@ def _check(kind: Json, where: str, taken: set[str]) -> None:
         raise ValueError(f"{where} is none of {', '.join(NAMES)}, a list of one of them, or an object of fields")
 
 
-def _check_name(name: str, where: str, taken: Iterable[str]) -> None:
+def check_name(name: str, where: str, taken: Iterable[str]) -> None:
+    """``Unfit`` for the name of a field that no column can have, or that one of ``taken`` has."""
     if not name or _UNFIT_NAME.search(name):
         raise Unfit(f"{_in(where, name)}: a column cannot have this name")
     if name.lower() in taken:
@@ -184,7 +185,7 @@ def _fit_fields(
         inner_kind, inner = _fit(known, each, f"{where}.{name}" if where else name, promote, depth + 1)
         if inner_kind is not known:
             if known is None:
-                _check_name(name, where, {*map(str.lower, wider), *(() if depth else RESERVED)})
+                check_name(name, where, {*map(str.lower, wider), *(() if depth else RESERVED)})
             wider = {**wider, name: inner_kind}
         if inner_kind is not None:
             fitted[name] = inner
