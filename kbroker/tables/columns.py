@@ -133,6 +133,8 @@ def put(array: pyarrow.Array, kind: pyarrow.DataType, where: str = "") -> pyarro
         return pyarrow.nulls(len(array), kind)
     if types.is_struct(found) and types.is_struct(kind):
         inner = dict(zip((each.name for each in found), array.flatten(), strict=True))
+        if not kind.num_fields:
+            return pyarrow.array([{}] * len(array), kind)
         missing = [name for name, each in inner.items() if kind.get_field_index(name) < 0 and each.null_count < len(each)]
         if missing and any(not _is_bare(inner[name].type) for name in missing):
             raise Unfit(f"{_within(where, missing[0])}: the table has no such column")
@@ -168,6 +170,8 @@ def _within(where: str, name: str) -> str:
 
 def _put_leaf(array: pyarrow.Array, kind: pyarrow.DataType, where: str) -> pyarrow.Array:
     found = array.type
+    if types.is_time(found):
+        array = _in_range(array.cast(pyarrow.time64("us")), where)
     if found == kind:
         return array
     if found == _UUID and types.is_string(kind):
