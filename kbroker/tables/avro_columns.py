@@ -90,8 +90,8 @@ def _union(branches: list[Any], named: Mapping[str, Any], where: str, above: tup
         return _type(left[0], named, where, above)
     if not left:
         return pyarrow.null()
-    numbers = {each if isinstance(each, str) else "" for each in left}
+    numbers = frozenset(each if isinstance(each, str) else "" for each in left)
     if numbers in _WIDER:
-        return _PRIMITIVE[_WIDER[frozenset(numbers)]]
+        return _PRIMITIVE[_WIDER[numbers]]
     told = [each if isinstance(each, str) else each.get("name") or each["type"] for each in left]
     raise Unfit(f"{where or 'the value'}: a union of {' and '.join(told)}, for which there is no column")
