@@ -88,7 +88,9 @@ def _widen(
             inner = f"{where}.{each.name}" if where else each.name
             if each.name not in fields:
                 check_name(each.name, where, {*map(str.lower, fields), *taken})
-                fields[each.name] = _widen(_EMPTY, each.type, traits, inner) if types.is_struct(each.type) else each.type
+                fields[each.name] = (
+                    _widen(_EMPTY, each.type, traits, inner) if types.is_struct(each.type) else each.type
+                )
             else:
                 fields[each.name] = _widen(fields[each.name], each.type, traits, inner)
         return pyarrow.struct(list(fields.items()))
@@ -135,7 +137,9 @@ def put(array: pyarrow.Array, kind: pyarrow.DataType, where: str = "") -> pyarro
         inner = dict(zip((each.name for each in found), array.flatten(), strict=True))
         if not kind.num_fields:
             return pyarrow.array([{}] * len(array), kind)
-        missing = [name for name, each in inner.items() if kind.get_field_index(name) < 0 and each.null_count < len(each)]
+        missing = [
+            name for name, each in inner.items() if kind.get_field_index(name) < 0 and each.null_count < len(each)
+        ]
         if missing and any(not _is_bare(inner[name].type) for name in missing):
             raise Unfit(f"{_within(where, missing[0])}: the table has no such column")
         columns = [
@@ -161,7 +165,11 @@ def put(array: pyarrow.Array, kind: pyarrow.DataType, where: str = "") -> pyarro
 
 def _is_bare(kind: pyarrow.DataType) -> bool:
     """Whether a type has nothing that a column could have."""
-    return bool(types.is_null(kind) or kind.num_fields and all(_is_bare(kind.field(i).type) for i in range(kind.num_fields)) or kind == _EMPTY)
+    return bool(
+        types.is_null(kind)
+        or (kind.num_fields and all(_is_bare(kind.field(i).type) for i in range(kind.num_fields)))
+        or kind == _EMPTY
+    )
 
 
 def _within(where: str, name: str) -> str:
@@ -192,9 +200,7 @@ def _put_leaf(array: pyarrow.Array, kind: pyarrow.DataType, where: str) -> pyarr
                 pyarrow.compute.binary_join_element_wise(text, "T00:00", ""),
                 text,
             )
-            text = pyarrow.compute.if_else(
-                zoned, text, pyarrow.compute.binary_join_element_wise(whole, "Z", "")
-            )
+            text = pyarrow.compute.if_else(zoned, text, pyarrow.compute.binary_join_element_wise(whole, "Z", ""))
         return text.cast(kind)
     if not _holds(found, kind):
         raise Unfit(f"{where}: {told_type(found)} where the table has {told_type(kind)}")
@@ -262,16 +268,11 @@ def flat_type(kind: pyarrow.DataType) -> pyarrow.DataType:
     return flattened(pyarrow.array([], kind)).type
 
 
-
-
 def rows_in_order(parts: Sequence[tuple[Sequence[int], pyarrow.Array]], count: int, kind: pyarrow.DataType) -> Any:
     """One array of ``count`` values out of parts that say where each of their values belongs; null elsewhere."""
     places: list[int | None] = [None] * count
-    place = 0
-    for indexes, _ in parts:
-        for place, index in enumerate(indexes, place):
-            places[index] = place
-        place += bool(indexes)
+    for place, index in enumerate(index for indexes, _ in parts for index in indexes):
+        places[index] = place
     if not parts:
         return pyarrow.nulls(count, kind)
     whole = pyarrow.concat_arrays([array for _, array in parts])

@@ -75,7 +75,9 @@ class JsonSchemaValues(JsonValues):
             try:
                 schema = self._registry.schema(schema_id)
                 if schema.kind != JSON:
-                    raise UndecodableRecord(f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}")
+                    raise UndecodableRecord(
+                        f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}"
+                    )
                 needed = self._registry.references(schema)
                 root = load_json(schema.text.encode())
                 others = {name: load_json(each.text.encode()) for name, each in needed}

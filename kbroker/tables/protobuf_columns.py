@@ -21,7 +21,8 @@ _TIMESTAMP: Final = f"{_PACKAGE}Timestamp"
 _DOCUMENTS: Final = (f"{_PACKAGE}Struct", f"{_PACKAGE}Value", f"{_PACKAGE}ListValue")
 """They may have anything, and are JSON as text."""
 _WRAPPERS: Final = tuple(
-    f"{_PACKAGE}{each}Value" for each in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+    f"{_PACKAGE}{each}Value"
+    for each in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
 _SCALARS: Final = {
     "bool": pyarrow.bool_(),
@@ -142,7 +143,9 @@ def _column(messages: Sequence[Any], field: FieldDescriptor) -> pyarrow.Array:
     if _is_map(field):
         key, value = _entry(field)
         keys = _values([inner for each in found for inner in each], key)
-        return pyarrow.MapArray.from_arrays(ends, keys, _values([each[inner] for each in found for inner in each], value))
+        return pyarrow.MapArray.from_arrays(
+            ends, keys, _values([each[inner] for each in found for inner in each], value)
+        )
     return pyarrow.ListArray.from_arrays(ends, _values([inner for each in found for inner in each], field))
 
 
@@ -156,7 +159,9 @@ def _values(values: Sequence[Any], field: FieldDescriptor) -> pyarrow.Array:
             values = [None if each is None else names.get(each) or str(each) for each in values]
         return pyarrow.array(values, _SCALARS[_scalar(field)])
     if message.full_name == _TIMESTAMP:
-        return pyarrow.array([None if each is None else each.seconds * 1_000_000 + each.nanos // 1000 for each in values], TIME)
+        return pyarrow.array(
+            [None if each is None else each.seconds * 1_000_000 + each.nanos // 1000 for each in values], TIME
+        )
     if message.full_name in _DOCUMENTS:
         from google.protobuf import json_format
 

@@ -99,7 +99,9 @@ class SchemaValues:
             needed = self._registry.references(schema)
             try:
                 if schema.kind != KINDS[self.name]:
-                    raise UndecodableRecord(f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}")
+                    raise UndecodableRecord(
+                        f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}"
+                    )
                 if schema.kind == AVRO:
                     found = _avro(schema.text, [each.text for _, each in needed])
                 else:

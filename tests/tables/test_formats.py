@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
-fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("fastavro")
+
+import fastavro
 
 from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.client.schemas.settings import registry_settings
@@ -73,7 +75,10 @@ EVERYTHING = record(
     ("maybe", ["null", "string"]),
     ("tags", {"type": "array", "items": ["null", "string"]}),
     ("counts", {"type": "map", "values": "long"}),
-    ("address", record(("city", "string"), ("lines", {"type": "array", "items": record(("t", "string"), name="L")}), name="A")),
+    (
+        "address",
+        record(("city", "string"), ("lines", {"type": "array", "items": record(("t", "string"), name="L")}), name="A"),
+    ),
     ("colour", {"type": "enum", "name": "C", "symbols": ["RED", "BLUE"]}),
     ("raw", {"type": "fixed", "name": "F", "size": 2}),
     ("day", {"type": "int", "logicalType": "date"}),
@@ -106,7 +111,12 @@ VALUE = {
 def test_avro_has_all_its_types(tmp_path: Path, registry: Registry, kind: str) -> None:
     topic, path = ModelTopic(), tmp_path / kind
     topic.append(0, *avro(registry, EVERYTHING, VALUE), None, b"plain", b"\0\0\0\x99\0" + b"x")
-    topic.append(0, *avro(registry, {"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, {"u": 1}))
+    topic.append(
+        0,
+        *avro(
+            registry, {"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, {"u": 1}
+        ),
+    )
     follow(topic, path, Settings("avro", registry=asking(registry)))
     check_once(topic, path)
     first, tombstone = fields_in(path)
@@ -126,7 +136,9 @@ def test_a_later_schema_widens_the_table(tmp_path: Path, registry: Registry, kin
     topic, path = ModelTopic(), tmp_path / kind
     inner = record(("x", "int"), name="I")
     wider = record(("x", "int"), ("y", ["null", "string"]), name="I")
-    topic.append(0, *avro(registry, record(("a", "int"), ("f", "float"), ("s", inner)), {"a": 1, "f": 0.5, "s": {"x": 1}}))
+    topic.append(
+        0, *avro(registry, record(("a", "int"), ("f", "float"), ("s", inner)), {"a": 1, "f": 0.5, "s": {"x": 1}})
+    )
     new = record(("f", "double"), ("s", wider), ("a", "long"), ("t", "string"))
     topic.append(0, *avro(registry, new, {"a": 2, "f": 1.5, "s": {"x": 2, "y": "y"}, "t": "t"}))
     topic.append(0, *avro(registry, new, {"a": 1 << 40, "f": 0.1, "s": {"x": 2, "y": None}, "t": "t"}))
@@ -200,11 +212,22 @@ def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None
     topic, path = ModelTopic(), tmp_path / kind
     good = [
         ('{"id": 1, "at": "2026-11-30T12:00:00Z", "price": 12.5}', datetime(2026, 11, 30, 12, tzinfo=UTC), "12.50"),
-        ('{"id": 2, "at": "2026-11-30 12:00:00.1234567", "price": "7"}', datetime(2026, 11, 30, 12, 0, 0, 123456, UTC), "7.00"),
+        (
+            '{"id": 2, "at": "2026-11-30 12:00:00.1234567", "price": "7"}',
+            datetime(2026, 11, 30, 12, 0, 0, 123456, UTC),
+            "7.00",
+        ),
         ('{"id": 3, "at": "2026-11-30", "price": 1e1}', datetime(2026, 11, 30, tzinfo=UTC), "10.00"),
         ('{"id": 4, "day": "2026-11-30", "in": {"days": ["2026-11-30", null]}, "price": 9999.990}', None, "9999.99"),
     ]
-    bad = ['{"at": "yesterday"}', '{"at": 5}', '{"day": "2026-13-01"}', '{"price": 0.001}', '{"price": 10000}', '{"price": true}']
+    bad = [
+        '{"at": "yesterday"}',
+        '{"at": 5}',
+        '{"day": "2026-13-01"}',
+        '{"price": 0.001}',
+        '{"price": 10000}',
+        '{"price": true}',
+    ]
     topic.append(0, *(text.encode() for text, _, _ in good), *map(str.encode, bad))
     for batch in (1, 100):
         each = path.with_name(f"{path.name}{batch}")
@@ -217,7 +240,7 @@ def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None
 
 
 def test_flat_json_and_a_collision(tmp_path: Path) -> None:
-    """The columns are those of the nested fields, also for a follower that comes later, and whole numbers fit a double."""
+    """The columns are those of the nested fields, also for a later follower, and whole numbers fit a double."""
     topic, path = ModelTopic(), tmp_path / "t"
     flat = Settings("json", layout=Layout(flatten=True))
     topic.append(0, b'{"a": {"b": {"c": 1.5}, "d": "x"}}', b'{"a": {"d": "y"}, "a_d": "z"}', b'{"e": 1}')
@@ -233,7 +256,9 @@ def test_flat_json_and_a_collision(tmp_path: Path) -> None:
     [dead] = dead_in(path)
     assert dead["reason"] == "a_d: two fields have this name when they are flat"
     with pytest.raises(Refused, match="--flatten: a_d: two fields"):
-        follow(topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True)))
+        follow(
+            topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True))
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -250,7 +275,10 @@ def test_partitions_by_a_field_of_the_first_values(tmp_path: Path, kind: str) ->
     check_once(topic, path)
     files = [str(each.parent.name) for each in tmp_path.rglob("*.parquet") if "customer=" in str(each)]
     assert {"customer=ann", "customer=bob"} <= {*files}
-    for other, told in (("_partition", "is partitioned by customer"), ("day(_timestamp)", "is partitioned by customer")):
+    for other, told in (
+        ("_partition", "is partitioned by customer"),
+        ("day(_timestamp)", "is partitioned by customer"),
+    ):
         with pytest.raises(Refused, match=f"{told}: leave out --partition-by"):
             follow(topic, path, Settings(layout=Layout(False, other)))
     with pytest.raises(Refused, match="has nested values: leave out --flatten"):

@@ -128,14 +128,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--partition-by",
         type=checked(_partition, "fields, or day(_timestamp)"),
-        default="",
         metavar="FIELDS",
         help="keep rows with the same customer or day(_timestamp) together; also hour(FIELD), month(FIELD)",
     )
     what.add_argument(
         "--cluster-by",
         type=checked(_cluster, "fields"),
-        default="",
         metavar="FIELDS",
         help="keep near values of fields in the same files: of a Delta table when it is maintained",
     )
@@ -205,7 +203,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         max_bytes=arguments.memory,
         accept_loss=arguments.accept_loss,
         new_topic=arguments.new_topic,
-        layout=Layout(arguments.flatten, arguments.partition_by, arguments.cluster_by),
+        layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
     )
 
 
