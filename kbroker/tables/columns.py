@@ -88,9 +88,7 @@ def _widen(
             inner = f"{where}.{each.name}" if where else each.name
             if each.name not in fields:
                 check_name(each.name, where, {*map(str.lower, fields), *taken})
-                fields[each.name] = (
-                    _widen(_EMPTY, each.type, traits, inner) if types.is_struct(each.type) else each.type
-                )
+                fields[each.name] = _widen(_bare(each.type), each.type, traits, inner)
             else:
                 fields[each.name] = _widen(fields[each.name], each.type, traits, inner)
         return pyarrow.struct(list(fields.items()))
@@ -102,6 +100,15 @@ def _widen(
 
 
 _EMPTY: Final = pyarrow.struct([])
+
+
+def _bare(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """A type without the fields of its structures, whose names are to be looked at."""
+    if types.is_struct(kind):
+        return _EMPTY
+    if types.is_list(kind):
+        return pyarrow.list_(_bare(kind.value_type))
+    return pyarrow.map_(kind.key_type, _bare(kind.item_type)) if types.is_map(kind) else kind
 
 
 def _is_promotion(known: pyarrow.DataType, new: pyarrow.DataType) -> bool:

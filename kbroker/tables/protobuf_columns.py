@@ -42,18 +42,18 @@ class ProtobufShapes:
     """The columns of each type of message in one schema."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Shape | Unfit] = {}
+        self._known: dict[type[Message], Shape | Unfit] = {}
 
     def of(self, message: Message) -> Shape:
         """The columns of a message's type; ``Unfit`` if it has what no column has."""
-        kind = message.DESCRIPTOR
-        if kind.full_name not in self._known:
+        found = self._known.get(type(message))
+        if found is None:
+            kind = message.DESCRIPTOR
             try:
-                columns = _struct_type(kind, "", ())
-                self._known[kind.full_name] = Shape(columns, lambda messages: _structs(messages, kind))
+                found = Shape(_struct_type(kind, "", ()), lambda messages: _structs(messages, kind))
             except Unfit as error:
-                self._known[kind.full_name] = error
-        found = self._known[kind.full_name]
+                found = error
+            self._known[type(message)] = found
         if isinstance(found, Unfit):
             raise found
         return found

@@ -59,6 +59,8 @@ class SchemaValues:
         """Returns the columns. ``RegistryError`` if a schema cannot be had, and the values have to wait."""
         bad: dict[int, str] = {}
         groups: dict[int, tuple[Shape, list[int], list[Any]]] = {}
+        known: _Reader | None = None
+        known_id: SchemaId | None = None
         for index, value in enumerate(values):
             if value is None:
                 continue
@@ -66,15 +68,18 @@ class SchemaValues:
             try:
                 if framed is None:
                     raise UndecodableRecord(UNNAMED)
-                reader = self._reader(framed.schema_id)
-                content = reader.read(framed.rest)
-                shape = reader.shape_of(content)
+                if known is None or framed.schema_id != known_id:
+                    known, known_id = self._reader(framed.schema_id), framed.schema_id
+                content = known.read(framed.rest)
+                shape = known.shape_of(content)
             except (UndecodableRecord, Unfit) as error:
                 bad[index] = str(error)
                 continue
-            _, indexes, contents = groups.setdefault(id(shape), (shape, [], []))
-            indexes.append(index)
-            contents.append(content)
+            group = groups.get(id(shape))
+            if group is None:
+                group = groups[id(shape)] = (shape, [], [])
+            group[1].append(index)
+            group[2].append(content)
         for key, (shape, indexes, _) in list(groups.items()):
             try:
                 kind = flat_type(shape.type) if self._flat else shape.type

@@ -24,7 +24,7 @@ import fastavro
 
 from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.client.schemas.settings import registry_settings
-from kbroker.client.schemas.wire_format import RegistryAway
+from kbroker.client.schemas.wire_format import RegistryAway, RegistryError
 from kbroker.tables.follower import Settings
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import NotYet, Refused
@@ -164,6 +164,10 @@ def test_a_registry_that_is_away_is_waited_for(tmp_path: Path, registry: Registr
         registry.fails_with = status
         with pytest.raises(RegistryAway, match=str(status)):
             follow(topic, path, Settings("avro", registry=asking(registry)))
+    registry.fails_with = 401
+    with pytest.raises(RegistryError, match=r"401 \(who asks is said by basic.auth.user.info") as refused:
+        follow(topic, path, Settings("avro", registry=asking(registry)))
+    assert not isinstance(refused.value, RegistryAway)
     registry.fails_with = None
     follow(topic, path, Settings(registry=asking(registry)))
     assert fields_in(path) == [{"a": 1}] and not dead_in(path)
