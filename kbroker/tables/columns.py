@@ -15,6 +15,7 @@ import pyarrow.compute
 
 from kbroker.tables.json_kinds import MAX_FIELDS, RESERVED, Unfit, check_name
 from kbroker.tables.target import Traits
+from kbroker.value_types import NamedTuple
 
 T = TypeVar("T")
 
@@ -35,6 +36,13 @@ _ZONED: Final = r"(Z|[+-]\d\d:?\d\d)$"
 _FINER: Final = r"(\.\d{6})\d+"
 
 types: Final = pyarrow.types
+
+
+class Shape(NamedTuple):
+    """Columns as one struct, and what makes it of many values."""
+
+    type: pyarrow.DataType
+    build: Callable[[Sequence[Any]], pyarrow.Array]
 
 
 def told_type(kind: pyarrow.DataType) -> str:

@@ -48,7 +48,7 @@ class Settings:
     new_topic: bool = False
     layout: Layout = field(default_factory=Layout)
     registry: SchemaRegistry | None = None
-    """What is asked for the schemas of values."""
+    """The registry that has the schemas of values."""
 
 
 @dataclass(slots=True)

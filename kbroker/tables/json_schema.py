@@ -45,7 +45,7 @@ class JsonSchemaValues(JsonValues):
         super().__init__(kinds, flat=flat)
         self._registry = registry
         self._seen: BoundedCache[SchemaId, str] = BoundedCache(KEPT_SCHEMAS)
-        """Why the values of a schema are bad; empty for a schema that is known."""
+        """Schema -> the reason for which its values are bad; empty if they are good."""
 
     def learn(self, values: Any) -> None:
         """There is nothing to learn before the schemas are known."""

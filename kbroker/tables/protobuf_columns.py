@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow
 
-from kbroker.tables.columns import TIME
+from kbroker.tables.columns import TIME, Shape
 from kbroker.tables.json_kinds import Unfit
-from kbroker.tables.schema_values import Shape
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor

@@ -9,7 +9,7 @@ import pyarrow
 
 from kbroker.client.schemas.registry import AVRO, KEPT_SCHEMAS, PROTOBUF, BoundedCache, SchemaRegistry
 from kbroker.client.schemas.wire_format import VALUE_HEADER, Headers, SchemaId, UndecodableRecord, frame_of
-from kbroker.tables.columns import column_type, converted, flat_type, flattened, rows_in_order, widen
+from kbroker.tables.columns import Shape, column_type, converted, flat_type, flattened, rows_in_order, widen
 from kbroker.tables.json_kinds import Unfit
 from kbroker.tables.target import Traits
 from kbroker.value_types import NamedTuple
@@ -17,14 +17,7 @@ from kbroker.value_types import NamedTuple
 KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
 """The name of a format -> the registry's name of its schemas."""
 UNNAMED: Final = "it names no schema of a registry"
-"""Why a value is bad that is not in the form of a registry's serializers."""
-
-
-class Shape(NamedTuple):
-    """Columns as one struct, and what makes it of many values."""
-
-    type: pyarrow.DataType
-    build: Callable[[Sequence[Any]], pyarrow.Array]
+"""The reason for a value that is not in the form of a registry's serializers."""
 
 
 class _Reader(NamedTuple):

@@ -7,7 +7,7 @@ import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -304,7 +304,7 @@ def test_partitions_by_time(tmp_path: Path, kind: str) -> None:
         follow(topic, path, Settings("json", declared, layout=layout))
         topic.append(0, b'{"id": 5}')
     rows = rows_in(path)
-    assert len(rows) == 5 and {row["id"] for row in rows} == {0, 1, 2, 5, 9} - ({5} if len(rows) < 5 else set())
+    assert [row["id"] for row in rows] == [0, 1, 2, 9, 5]
     if kind == "delta":
         assert rows[1]["_timestamp_day"] == date(2023, 11, 14) and rows[1]["day_month"] == date(2026, 11, 1)
         assert rows[1]["at_hour"] == datetime(2026, 11, 30, 1, tzinfo=UTC)
@@ -363,10 +363,12 @@ def same(wanted: Any, found: Any) -> bool:
     return bool(wanted == found or (wanted == {} and found is None))
 
 
-@settings(max_examples=30, deadline=timedelta(minutes=2))
-@given(SCHEMAS, st.data(), st.sampled_from(KINDS))
-def test_any_schemas(schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str) -> None:
-    with running_registry() as registry, tempfile.TemporaryDirectory() as directory:
+@settings(max_examples=20)
+@given(schemas=SCHEMAS, data=st.data(), kind=st.sampled_from(KINDS))
+def test_any_schemas(
+    registry: Registry, schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
         topic, path, written = ModelTopic(), Path(directory) / kind, []
         topic.append(0)
         for fields, nested in schemas:

@@ -196,6 +196,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             parse_kinds(declared.encode())
         except ValueError as error:
             raise FatalError(f"{arguments.schema}: {error}") from None
+    if arguments.registry is not None and arguments.value not in (None, *_REGISTERED):
+        raise UsageError(f"--registry is of values that are {', '.join(_REGISTERED)}: give one of them as --value")
     return Settings(
         value_format=arguments.value,
         declared=declared,
