@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow
 
 from kbroker.client.schemas.avro import AVRO_DECIMAL, PLAIN_LOGICAL, AvroReader
-from kbroker.tables.columns import Shape
+from kbroker.tables.columns import Shape, Walk
 from kbroker.tables.json_kinds import Unfit
 
 _PRIMITIVE: Final = {
@@ -40,7 +40,7 @@ _MAX_DIGITS: Final = 38
 
 def avro_shape(reader: AvroReader[Any]) -> Shape:
     """The columns of a schema: its fields if it is a record, else ``value``; ``Unfit`` if it has what no column has."""
-    kind = _type(reader.schema, reader.named, "", ())
+    kind = _type(reader.schema, reader.named, "", Walk())
     if pyarrow.types.is_struct(kind):
         return Shape(kind, lambda values: pyarrow.array(values, kind))
 
@@ -50,21 +50,19 @@ def avro_shape(reader: AvroReader[Any]) -> Shape:
     return Shape(pyarrow.struct([("value", kind)]), build)
 
 
-def _type(schema: Any, named: Mapping[str, Any], where: str, above: tuple[str, ...]) -> pyarrow.DataType:
+def _type(schema: Any, named: Mapping[str, Any], where: str, above: Walk) -> pyarrow.DataType:
     if isinstance(schema, list):
         return _union(schema, named, where, above)
     if isinstance(schema, str):
         return _PRIMITIVE[schema] if schema in _PRIMITIVE else _type(named[schema], named, where, above)
     kind, logical = schema["type"], schema.get(PLAIN_LOGICAL)
     if schema.get("logicalType") == AVRO_DECIMAL:
-        if schema["precision"] > _MAX_DIGITS:
-            raise Unfit(f"{where}: a decimal of more than {_MAX_DIGITS} digits")
-        return pyarrow.decimal128(schema["precision"], schema.get("scale") or 0)
+        digits, behind = schema["precision"], schema.get("scale") or 0
+        if not 0 <= behind <= digits <= _MAX_DIGITS or not digits:
+            raise Unfit(f"{where}: a decimal of {digits} digits, {behind} of them behind the point")
+        return pyarrow.decimal128(digits, behind)
     if kind in ("record", "error"):
-        name = schema["name"]
-        if name in above:
-            raise Unfit(f"{where}: a record within itself, which has no end")
-        inner = (*above, name)
+        inner = above.into(schema["name"], where, len(schema["fields"]))
         return pyarrow.struct(
             [
                 (each["name"], _type(each["type"], named, f"{where}.{each['name']}" if where else each["name"], inner))
@@ -84,7 +82,7 @@ def _type(schema: Any, named: Mapping[str, Any], where: str, above: tuple[str, .
     return _type(kind, named, where, above)
 
 
-def _union(branches: list[Any], named: Mapping[str, Any], where: str, above: tuple[str, ...]) -> pyarrow.DataType:
+def _union(branches: list[Any], named: Mapping[str, Any], where: str, above: Walk) -> pyarrow.DataType:
     left = [each for each in branches if each != "null"]
     if len(left) == 1:
         return _type(left[0], named, where, above)

@@ -45,6 +45,23 @@ class Shape(NamedTuple):
     build: Callable[[Sequence[Any]], pyarrow.Array]
 
 
+class Walk:
+    """The way into a schema: the types above, and the number of fields so far, which named types may multiply."""
+
+    def __init__(self, above: tuple[str, ...] = (), seen: list[int] | None = None) -> None:
+        self._above = above
+        self._seen = [0] if seen is None else seen
+
+    def into(self, name: str, where: str, fields: int) -> Walk:
+        """The way into a type of so many fields; ``Unfit`` if it is one of those above, or there are too many."""
+        if name in self._above:
+            raise Unfit(f"{where}: {name} within itself, which has no end")
+        self._seen[0] += fields
+        if self._seen[0] > MAX_FIELDS:
+            raise Unfit(f"{(where or name)[:39]}: more than {MAX_FIELDS:,} fields")
+        return Walk((*self._above, name), self._seen)
+
+
 def told_type(kind: pyarrow.DataType) -> str:
     """The name of a type, in words that Avro, JSON and tables share."""
     return "a structure" if types.is_struct(kind) else _NAMES.get(kind, str(kind))

@@ -34,6 +34,7 @@ from kbroker.tables.schema_values import UNNAMED
 _TYPES: Final = {"boolean": BOOLEAN, "integer": LONG, "number": DOUBLE, "string": STRING}
 _FORMATS: Final = {"date-time": TIMESTAMP, "date": DATE}
 _MAX_DEPTH: Final = 30
+_MAX_PARTS: Final = 10_000
 
 
 class JsonSchemaValues(JsonValues):
@@ -90,12 +91,21 @@ class JsonSchemaValues(JsonValues):
 
 def schema_kinds(root: Any, others: Mapping[str, Any]) -> Kinds:
     """Returns the kinds of an object's fields; ``others``: schemas that are referred to, by name."""
-    kind = _kind(root, root, others, _MAX_DEPTH)
+    kind = _kind(root, root, _Documents(others), _MAX_DEPTH)
     return kind if isinstance(kind, dict) else {}
 
 
-def _kind(schema: Any, root: Any, others: Mapping[str, Any], depth: int) -> Kind:
-    if not isinstance(schema, dict) or not depth:
+class _Documents:
+    """Schemas that are referred to, and how many parts may still be looked at: references can multiply them."""
+
+    def __init__(self, by_name: Mapping[str, Any]) -> None:
+        self.by_name = by_name
+        self.left = _MAX_PARTS
+
+
+def _kind(schema: Any, root: Any, others: _Documents, depth: int) -> Kind:
+    others.left -= 1
+    if not isinstance(schema, dict) or not depth or others.left < 0:
         return None
     if isinstance(schema.get("$ref"), str):
         found, place = _referred(schema["$ref"], root, others)
@@ -118,7 +128,7 @@ def _kind(schema: Any, root: Any, others: Mapping[str, Any], depth: int) -> Kind
     return _TYPES.get(str(types[0])) if len(types) == 1 else None
 
 
-def _object(schema: Mapping[str, Any], root: Any, others: Mapping[str, Any], depth: int) -> Kind:
+def _object(schema: Mapping[str, Any], root: Any, others: _Documents, depth: int) -> Kind:
     kinds: Kinds = {}
     properties = schema.get("properties")
     for name, each in properties.items() if isinstance(properties, dict) else ():
@@ -135,10 +145,10 @@ def _object(schema: Mapping[str, Any], root: Any, others: Mapping[str, Any], dep
     return kinds or None
 
 
-def _referred(reference: str, root: Any, others: Mapping[str, Any]) -> tuple[Any, Any]:
+def _referred(reference: str, root: Any, others: _Documents) -> tuple[Any, Any]:
     """The schema that a reference names, and the document in which it is."""
     name, _, path = reference.partition("#")
-    found = place = others.get(name) if name else root
+    found = place = others.by_name.get(name) if name else root
     for step in filter(None, path.split("/")):
         found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     return found, place

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow
 
-from kbroker.tables.columns import TIME, Shape
+from kbroker.tables.columns import TIME, Shape, Walk
 from kbroker.tables.json_kinds import Unfit
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ProtobufShapes:
         if found is None:
             kind = message.DESCRIPTOR
             try:
-                found = Shape(_struct_type(kind, "", ()), lambda messages: _structs(messages, kind))
+                found = Shape(_struct_type(kind, "", Walk()), lambda messages: _structs(messages, kind))
             except Unfit as error:
                 found = error
             self._known[type(message)] = found
@@ -61,16 +61,14 @@ class ProtobufShapes:
 # --- Types -----------------------------------------------------------------------------------------------------------
 
 
-def _struct_type(kind: Descriptor, where: str, above: tuple[str, ...]) -> pyarrow.DataType:
-    if kind.full_name in above:
-        raise Unfit(f"{where}: a message within itself, which has no end")
-    inner = (*above, kind.full_name)
+def _struct_type(kind: Descriptor, where: str, above: Walk) -> pyarrow.DataType:
+    inner = above.into(kind.full_name, where, len(kind.fields))
     return pyarrow.struct(
         [(each.name, _field_type(each, f"{where}.{each.name}" if where else each.name, inner)) for each in kind.fields]
     )
 
 
-def _field_type(field: FieldDescriptor, where: str, above: tuple[str, ...]) -> pyarrow.DataType:
+def _field_type(field: FieldDescriptor, where: str, above: Walk) -> pyarrow.DataType:
     if _is_map(field):
         key, value = _entry(field)
         return pyarrow.map_(_type(key, where, above), _type(value, f"{where}[]", above))
@@ -78,7 +76,7 @@ def _field_type(field: FieldDescriptor, where: str, above: tuple[str, ...]) -> p
     return pyarrow.list_(kind) if _is_repeated(field) else kind
 
 
-def _type(field: FieldDescriptor, where: str, above: tuple[str, ...]) -> pyarrow.DataType:
+def _type(field: FieldDescriptor, where: str, above: Walk) -> pyarrow.DataType:
     message = field.message_type
     if message is None:
         return _SCALARS[_scalar(field)]

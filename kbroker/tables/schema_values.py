@@ -104,7 +104,8 @@ class SchemaValues:
                     found = _avro(schema.text, [each.text for _, each in needed])
                 else:
                     found = _protobuf(schema.text, [(name, each.text) for name, each in needed])
-            except (UndecodableRecord, Unfit) as error:
+            except (UndecodableRecord, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
+                # Whatever a schema says that is none.
                 found = UndecodableRecord(str(error))  # not compiled for every record
             self._readers.put(schema_id, found)
         if isinstance(found, UndecodableRecord):

@@ -130,6 +130,29 @@ def test_avro_has_all_its_types(tmp_path: Path, registry: Registry, kind: str) -
     ]
 
 
+def test_schemas_without_columns(tmp_path: Path, registry: Registry) -> None:
+    """What has no end, or very many fields by few words, is told at once."""
+    itself = record(("next", ["null", "R"]))
+    doubling: Any = record(("x", "int"), name="R0")
+    for level in range(1, 40):
+        doubling = record(("a", doubling), ("b", f"R{level - 1}"), name=f"R{level}")
+    decimal = record(("d", {"type": "bytes", "logicalType": "decimal", "precision": 50}))
+    defs = {f"d{n}": {"properties": {each: {"$ref": f"#/$defs/d{n + 1}"} for each in "ab"}} for n in range(40)}
+    ids = [registry.add("t-value", json.dumps(each)) for each in (itself, doubling, decimal)]
+    ids.append(registry.add("t-value", json.dumps({"$ref": "#/$defs/d0", "$defs": defs}), "JSON"))
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, *(b"\0" + each.to_bytes(4) + b"\0" for each in ids))
+    follow(topic, path, Settings("avro", registry=asking(registry)))
+    assert [each["reason"] for each in dead_in(path)] == [
+        "next: R within itself, which has no end",
+        "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a: more than 1,000 fields",
+        "d: a decimal of 50 digits, 0 of them behind the point",
+        f"its schema, {ids[3]}, is JSON where the table has avro",
+    ]
+    follow(topic, tmp_path / "j", Settings("json-schema", registry=asking(registry)))
+    assert len(dead_in(tmp_path / "j")) == 4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_later_schema_widens_the_table(tmp_path: Path, registry: Registry, kind: str) -> None:
     """Iceberg's int becomes long; Delta's stays, and what it does not hold is a dead letter."""
