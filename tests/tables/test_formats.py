@@ -374,6 +374,14 @@ LEAVES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
         st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda each: each.replace(tzinfo=UTC)),
     ),
     "day": ({"type": "int", "logicalType": "date"}, st.dates()),
+    "cents": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+        st.decimals(-999, 999, places=2),
+    ),
+    "more cents": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        st.decimals(-9_999_999, 9_999_999, places=2),
+    ),
 }
 FIELDS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(sorted(LEAVES)), min_size=1, max_size=4)
 SCHEMAS = st.lists(st.tuples(FIELDS, st.booleans()), min_size=1, max_size=4)

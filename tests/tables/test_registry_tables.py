@@ -77,6 +77,10 @@ def test_avro_with_references_and_ids_in_headers(
     kbr(*words, "--to", f"delta:{tmp_path / 'flat'}", "--value", "avro", "--flatten", "--partition-by", "customer_name")
     assert rows_of(tmp_path / "flat")[1] == {"number": 8, "customer_name": "Ann", "currency": "USD"}
     assert list((tmp_path / "flat").glob("customer_name=Ann/*.parquet"))
+    shown = kbr("table", "describe", f"delta:{tmp_path / 'flat'}", "--json").json
+    assert (shown["value"], shown["flatten"], shown["partition_by"]) == ("avro", "true", "customer_name")
+    for more in (["--value", "json"], ["--value", "avro", "--partition-by", "week(x)"], ["--cluster-by", "a,a"]):
+        kbr(*words, "--to", f"delta:{tmp_path / 'flat'}", *more, code=2)
     told = kbr(*words[:4], "--to", f"delta:{tmp_path / 'nested'}", code=1).err
     assert told == "kbroker: values that are avro need the registry of their schemas: give --registry URL\n"
 

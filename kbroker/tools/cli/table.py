@@ -468,6 +468,7 @@ def _document(target: Target, client: Client) -> dict[str, Any]:
         "table": target.where,
         "topic": topic,
         "value": kept.value_format,
+        **{name.removeprefix("kbroker.").replace("-", "_"): text for name, text in kept.layout.items()},
         **target.facts()._asdict(),
         "lag": sum(each["lag"] for each in partitions),
         "partitions": partitions,
