@@ -131,7 +131,7 @@ def test_avro_has_all_its_types(tmp_path: Path, registry: Registry, kind: str) -
 
 
 def test_schemas_without_columns(tmp_path: Path, registry: Registry) -> None:
-    """What has no end, or very many fields by few words, is told at once."""
+    """A type that has no end, or very many fields by few words, is told at once."""
     itself = record(("next", ["null", "R"]))
     doubling: Any = record(("x", "int"), name="R0")
     for level in range(1, 40):
