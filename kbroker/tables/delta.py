@@ -19,9 +19,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from kbroker.errors import FatalError
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
+from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, Traits, furthest
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -39,11 +40,14 @@ class DeltaTarget:
     What is added goes on from the version that `load` has read.
     """
 
+    traits = Traits(has_time=False, promotes=False)
+
     def __init__(self, path: str) -> None:
         self.where = path
         self._path = os.path.abspath(path)
         self._table: DeltaTable | None = None
         self._dead: DeltaTable | None = None
+        self._layout = Layout()
         self._topic_id = ""
         self._known: dict[int, int] = {}
         self._known_dead: dict[int, int] = {}
@@ -76,7 +80,15 @@ class DeltaTarget:
             )
         if self._table.transaction_version(_app_id(self._topic_id, first)) is None:
             raise Refused(f"{self.where} does not say any more how far it is: write the topic into another table")
-        return Kept(told[_TOPIC], self._topic_id, told.get(_VALUE, "bytes"), positions, told.get(_DECLARED, ""))
+        self._layout = Layout.of(told)
+        return Kept(
+            told[_TOPIC],
+            self._topic_id,
+            told.get(_VALUE, "bytes"),
+            positions,
+            told.get(_DECLARED, ""),
+            self._layout.properties,
+        )
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -85,9 +97,11 @@ class DeltaTarget:
             return None if table is None else table.metadata().configuration.get(_TOPIC)
 
     def schema(self) -> pyarrow.Schema:
-        """The columns."""
+        """The columns, but for those that are days, hours or months of others."""
         assert self._table is not None
-        return plain_schema(pyarrow.schema(self._table.schema().to_arrow()))
+        derived = [each.name for each in self._layout.parts if each.unit]
+        found = plain_schema(pyarrow.schema(self._table.schema().to_arrow()))
+        return pyarrow.schema([each for each in found if each.name not in derived])
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
@@ -121,13 +135,16 @@ class DeltaTarget:
     def create(self, kept: Kept, schema: pyarrow.Schema) -> None:
         """Make the table; ``Conflict`` if somebody else has made one meanwhile."""
         told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
-        told[_FIRST] = str(min(kept.positions))
+        told |= {_FIRST: str(min(kept.positions)), **kept.layout}
+        self._layout = Layout.of(kept.layout)
+        derived = [pyarrow.field(each.name, each.type) for each in self._layout.parts if each.unit]
         self._topic_id, self._known = kept.topic_id, dict(kept.positions)
         with _readable(self.where):
             try:
                 self._table = DeltaTable.create(
                     self._path,
-                    schema,
+                    pyarrow.schema([*schema, *derived]),
+                    partition_by=[each.name for each in self._layout.parts] or None,
                     configuration={name: text for name, text in told.items() if text},
                     raise_if_key_not_exists=False,
                     commit_properties=self._commit(kept.positions),
@@ -172,8 +189,12 @@ class DeltaTarget:
             self._check(self._table, self._known, positions)
             before = self._table.version()
             if rows:
+                table = pyarrow.Table.from_batches(rows)
+                for part in self._layout.parts:
+                    if part.unit:
+                        table = table.append_column(part.name, part.of(table.column(part.column)))
                 write_deltalake(
-                    self._table, rows, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
+                    self._table, table, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
                 )
             else:
                 self._add_nothing(positions)
@@ -218,7 +239,8 @@ class DeltaTarget:
             table = _open(self._path)
             if table is None:
                 raise FatalError(f"there is no table in {self.where}")
-            merged: dict[str, Any] = table.optimize.compact()
+            cluster = Layout.of(table.metadata().configuration).cluster
+            merged: dict[str, Any] = table.optimize.z_order(cluster) if cluster else table.optimize.compact()
             table.create_checkpoint()
             vacuum = partial(table.vacuum, retention_hours, enforce_retention_duration=retention_hours is None)
             # A full one would remove whatever the table does not know, whoever has put it there.

@@ -7,6 +7,7 @@ again after another's commit by itself, with rows that the other has written, to
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,11 +25,13 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 
 from kbroker.errors import FatalError
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
+from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, Traits, furthest
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -44,6 +47,8 @@ class IcebergTarget:
 
     What is added goes on from the snapshot that `load` has read.
     """
+
+    traits = Traits(has_time=True, promotes=True)
 
     def __init__(self, name: str, catalog_file: str) -> None:
         """Data files are in directories beside ``catalog_file``."""
@@ -82,8 +87,9 @@ class IcebergTarget:
         if _TOPIC not in told or _TOPIC_ID not in told:
             raise Refused(f"{self.where} is an Iceberg table, but none that kbroker made: choose another name")
         self._topic_id = told[_TOPIC_ID]
-        value_format = told.get(_VALUE, "bytes")
-        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), told.get(_DECLARED, ""))
+        value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
+        layout = Layout.of(told).properties
+        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, layout)
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -126,8 +132,25 @@ class IcebergTarget:
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
-            self._opened().create_table(self.where, schema, properties={**told, **_next(kept.positions)})
+            properties = {**told, **_next(kept.positions), **kept.layout}
+            self._create(schema, properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
+
+    def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
+        if not layout.parts and not layout.cluster:
+            self._opened().create_table(self.where, schema, properties=dict(properties))
+            return
+        if any(each.unit for each in layout.parts) and importlib.util.find_spec("pyiceberg_core") is None:
+            raise FatalError("days, hours and months of Iceberg need pyiceberg-core: pip install 'kbroker[iceberg]'")
+        with self._opened().create_table_transaction(self.where, schema, properties=dict(properties)) as create:
+            if layout.parts:
+                with create.update_spec() as spec:
+                    for part in layout.parts:
+                        spec.add_field(part.column, part.unit or "identity", part.name)
+            if layout.cluster:
+                with create.update_sort_order() as order:
+                    for column in layout.cluster:
+                        order.asc(column, IdentityTransform())
 
     def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Go on with another topic of the same name."""
@@ -163,6 +186,8 @@ class IcebergTarget:
         known = plain_schema(table.schema().as_arrow())
         data = pyarrow.Table.from_batches(rows) if rows else known.empty_table()
         told = {_TOPIC_ID: self._topic_id, **_next(positions)}
+        if order := [(each, "ascending") for each in Layout.of(table.properties).cluster]:
+            data = data.sort_by(order)
         with self._readable(), table.transaction() as commit:
             if gone:
                 commit.remove_properties(*gone)

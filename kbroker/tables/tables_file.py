@@ -4,6 +4,10 @@
 topic = "orders"
 to = "delta:lake/orders"
 value = "json"            # bytes without it
+registry = "http://..."   # where the schemas of avro, protobuf and json-schema are
+flatten = true            # address.city is address_city
+partition-by = "day(_timestamp)"
+cluster-by = "customer"
 schema = "orders.json"    # the fields of JSON values; those that come without it
 every = "30s"
 memory = "16MiB"
@@ -17,11 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.tables.follower import FORMATS, USUAL_SECONDS, Settings
+from kbroker.tables.follower import USUAL_SECONDS, Settings
+from kbroker.tables.formats import FORMATS, REGISTERED
 from kbroker.tables.json_kinds import parse_kinds
+from kbroker.tables.layout import Layout, parse_cluster, parse_partition
 from kbroker.value_types import NamedTuple
 
-_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"}
+_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"} | {
+    *("registry", "flatten", "partition-by", "cluster-by")
+}
+_FLAGS: Final = {"flatten"}
+"""They are true or false, and all others texts."""
 
 
 class Entry(NamedTuple):
@@ -31,6 +41,8 @@ class Entry(NamedTuple):
     to: str
     catalog: str | None
     settings: Settings
+    registry: str | None = None
+    """The address of the registry that has the schemas of its values."""
 
 
 def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list[Entry]:
@@ -63,19 +75,28 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         if name not in table:
             raise ValueError(f"{name} is missing")
     for name, value in table.items():
-        if name not in _NAMES or not isinstance(value, str):
+        if name not in _NAMES or not isinstance(value, bool if name in _FLAGS else str):
             raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES))}, or no text")
     if table.get("value", FORMATS[0]) not in FORMATS:
         raise ValueError(f"value is one of {', '.join(FORMATS)}")
     read = {name: readers[name](value) for name, value in table.items() if name in readers}
     declared = (file.parent / table["schema"]).read_text("utf-8") if "schema" in table else ""
     if declared:
+        if table.get("value", "json") != "json":
+            raise ValueError("schema is of values that are json")
         parse_kinds(declared.encode())
+    if "registry" in table and table.get("value", REGISTERED[0]) not in REGISTERED:
+        raise ValueError(f"registry is of values that are {', '.join(REGISTERED)}")
     usual = Settings()
     settings = Settings(
         value_format="json" if declared else table.get("value"),
         declared=declared,
         interval=read.get("every", USUAL_SECONDS[read["to"].partition(":")[0]]),
         max_bytes=read.get("memory", usual.max_bytes),
+        layout=Layout(
+            table.get("flatten", False),
+            parse_partition(table["partition-by"]) if "partition-by" in table else "",
+            parse_cluster(table["cluster-by"]) if "cluster-by" in table else "",
+        ),
     )
-    return Entry(table["topic"], read["to"], read.get("catalog"), settings)
+    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"))

@@ -18,6 +18,13 @@ class Conflict(Exception):
     """Somebody else has committed what this commit depends on: read the table again, and go on from there."""
 
 
+class Traits(NamedTuple):
+    """A format of tables, as far as the types of columns need it. ``promotes``: int may become long, and so on."""
+
+    has_time: bool
+    promotes: bool
+
+
 class TableFacts(NamedTuple):
     """Figures of a table."""
 
@@ -37,6 +44,7 @@ class Target(Protocol):
     """A table and its dead letters. What is added goes on from the version that `load` has read."""
 
     where: str
+    traits: Traits
 
     def load(self, partitions: Iterable[int]) -> Kept | None:
         """Read the newest version; None without a table."""
