@@ -3,5 +3,9 @@
 The libraries read and write tables. Here offset ranges are planned (`plan`), records become rows (`rows`,
 `json_kinds`), and rows are committed together with how far they go (`follower`, into a `target`: `delta`,
 `iceberg`), from a cluster or a log directory (`sources`). Needs the extra ``kbroker[delta]`` or ``kbroker[iceberg]``;
-nothing but the command imports this. Begin with `follower`.
+nothing but the command imports this. Begin with `follower`. `spark_union` is for Spark's users.
 """
+
+from kbroker.tables.spark_reading import spark_union
+
+__all__ = ["spark_union"]

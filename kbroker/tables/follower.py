@@ -128,12 +128,12 @@ class Follower:
             kept = Kept(
                 source.topic, source.topic_id, settings.value_format or FORMATS[0], planned.starts, settings.declared
             )
-            self._values = _values_of(kept.value_format, kept.declared, None)
+            self._values = values_of(kept.value_format, kept.declared, None)
             target.create(kept, pyarrow.schema([*RECORD_FIELDS, *self._values.fields()]))
         else:
             if settings.declared not in ("", kept.declared):
                 raise Refused(f"{target.where} has another schema: leave out --schema, or name another place")
-            self._values = _values_of(kept.value_format, kept.declared, target.schema())
+            self._values = values_of(kept.value_format, kept.declared, target.schema())
             _check_columns(target.where, target.schema(), self._values)
             if kept.topic_id != source.topic_id:
                 target.adopt(source.topic_id, planned.starts)
@@ -280,7 +280,8 @@ class Follower:
         return {each: max(end - self._committed.get(each, 0), 0) for each, (_, end) in self._ranges.items()}
 
 
-def _values_of(value_format: str, declared: str, schema: pyarrow.Schema | None) -> Values:
+def values_of(value_format: str, declared: str, schema: pyarrow.Schema | None) -> Values:
+    """Returns the format of a table's values, which has the columns of ``schema`` if there is one."""
     if value_format == "text":
         return TextValues()
     if value_format != "json":

@@ -78,12 +78,9 @@ class IcebergTarget:
             self._dead = self._loaded(self.where + DEAD_LETTERS)
         if self._table is None:
             return None
-        told = self._table.properties
-        if _TOPIC not in told or _TOPIC_ID not in told:
-            raise Refused(f"{self.where} is an Iceberg table, but none that kbroker made: choose another name")
-        self._topic_id = told[_TOPIC_ID]
-        value_format = told.get(_VALUE, "bytes")
-        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), told.get(_DECLARED, ""))
+        kept = kept_of(self._table.properties, self.where)
+        self._topic_id = kept.topic_id
+        return kept
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -102,7 +99,7 @@ class IcebergTarget:
         if self._dead is None or self._dead.properties.get(_TOPIC_ID) != self._topic_id:
             return found
         with self._readable():
-            for partition, end in _positions(self._dead).items():
+            for partition, end in _positions(self._dead.properties).items():
                 first = positions.get(partition, 0)
                 if end > first:
                     chosen = f"_topic_id = '{self._topic_id}' and _partition = {partition} and _offset >= {first}"
@@ -133,7 +130,7 @@ class IcebergTarget:
         """Go on with another topic of the same name."""
         assert self._table is not None
         self._topic_id = topic_id
-        gone = [_NEXT + str(each) for each in _positions(self._table) if each not in positions]
+        gone = [_NEXT + str(each) for each in _positions(self._table.properties) if each not in positions]
         self._commit(self._table, [], positions, gone)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
@@ -146,7 +143,7 @@ class IcebergTarget:
                 self._opened().create_table(self.where + DEAD_LETTERS, table.schema)
                 self._dead = self._loaded(self.where + DEAD_LETTERS)
         assert self._dead is not None
-        known = _positions(self._dead)
+        known = _positions(self._dead.properties)
         if self._dead.properties.get(_TOPIC_ID, self._topic_id) != self._topic_id:
             gone = [_NEXT + str(each) for each in known if each not in positions]
             known = {}
@@ -210,9 +207,15 @@ def _next(positions: Mapping[int, int]) -> dict[str, str]:
     return {_NEXT + str(partition): str(end) for partition, end in positions.items()}
 
 
-def _positions(table: Table) -> dict[int, int]:
-    told = table.properties.items()
-    return {int(name.removeprefix(_NEXT)): int(end) for name, end in told if name.startswith(_NEXT)}
+def kept_of(told: Mapping[str, str], where: str) -> Kept:
+    """Returns what a table's properties say; ``Refused`` if the table is nobody's of kbroker."""
+    if _TOPIC not in told or _TOPIC_ID not in told:
+        raise Refused(f"{where} is an Iceberg table, but none that kbroker made: choose another name")
+    return Kept(told[_TOPIC], told[_TOPIC_ID], told.get(_VALUE, "bytes"), _positions(told), told.get(_DECLARED, ""))
+
+
+def _positions(told: Mapping[str, str]) -> dict[int, int]:
+    return {int(name.removeprefix(_NEXT)): int(end) for name, end in told.items() if name.startswith(_NEXT)}
 
 
 def _totals(table: Table) -> tuple[int, int, int]:

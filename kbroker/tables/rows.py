@@ -34,7 +34,7 @@ from kbroker.wire.record_batch import Record
 PIECE: Final = 1024
 """Values that are looked at one by one when one among them is no value of the format."""
 
-_LATEST: Final = 253_402_300_799_999
+LATEST_TIME: Final = 253_402_300_799_999
 """The end of the year 9999, in ms: engines that read tables know no later time."""
 
 _HEADER: Final = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
@@ -270,7 +270,7 @@ def _kind(kind: pyarrow.DataType) -> Kind:
 
 
 def plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
-    """The same with lists, texts and bytes of the usual size, and without what a format notes at a field."""
+    """The same with lists, texts and bytes of the usual size, times in UTC, and without what is noted at a field."""
     return pyarrow.schema([pyarrow.field(each.name, _plain(each.type), each.nullable) for each in schema])
 
 
@@ -284,6 +284,8 @@ def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
         return pyarrow.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pyarrow.binary()
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pyarrow.timestamp(kind.unit, "UTC")
     return kind
 
 
@@ -300,11 +302,11 @@ def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
     columns, found = values.columns(contents)
     bad = dict(found)
     times: Sequence[int] = timestamps
-    if max(timestamps) > _LATEST or min(timestamps) < NO_TIMESTAMP:
+    if max(timestamps) > LATEST_TIME or min(timestamps) < NO_TIMESTAMP:
         for index, time in enumerate(timestamps):
-            if not NO_TIMESTAMP <= time <= _LATEST:
+            if not NO_TIMESTAMP <= time <= LATEST_TIME:
                 bad[index] = f"its timestamp, {time} ms, is in no year that can be shown"
-        times = [time if NO_TIMESTAMP <= time <= _LATEST else NO_TIMESTAMP for time in timestamps]
+        times = [time if NO_TIMESTAMP <= time <= LATEST_TIME else NO_TIMESTAMP for time in timestamps]
     fields = [*RECORD_FIELDS, *values.fields()]
     known = _record_columns(partition, offsets, times, keys, headers)
     rows = pyarrow.RecordBatch.from_arrays([*known, *columns], schema=pyarrow.schema(fields))
