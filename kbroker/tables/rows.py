@@ -56,6 +56,12 @@ DEAD_LETTERS: Final = pyarrow.schema(
 TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
 """The last column of dead letters: those of a topic that is gone are none of its successor's."""
 
+CHANGE: Final = pyarrow.field("_change", pyarrow.int8())
+"""The last column of rows that are merged by their keys; no table has it."""
+WRITE: Final = 0
+DELETE: Final = 1
+TRUNCATE: Final = 2
+
 Bad = Mapping[int, str]
 """The index of a value -> why it is none of the format."""
 
@@ -294,8 +300,8 @@ class Rows(NamedTuple):
     dead: pyarrow.RecordBatch | None
 
 
-def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
-    """The rows of records of one partition."""
+def rows_of(partition: int, records: Sequence[Record], values: Values, *, keyed: bool = False) -> Rows:
+    """The rows of records of one partition. ``keyed``: the last column of the values is ``CHANGE``, of a key's row."""
     offsets, timestamps, keys, contents, headers = zip(*records, strict=True)
     columns, found = values.columns(contents)
     bad = dict(found)
@@ -306,6 +312,12 @@ def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
                 bad[index] = f"its timestamp, {time} ms, is in no year that can be shown"
         times = [time if NO_TIMESTAMP <= time <= _LATEST else NO_TIMESTAMP for time in timestamps]
     fields = [*RECORD_FIELDS, *values.fields()]
+    if keyed:
+        fields.append(CHANGE)
+        if None in keys:
+            for index, (key, change) in enumerate(zip(keys, columns[-1].to_pylist(), strict=True)):
+                if key is None and change != TRUNCATE:
+                    bad.setdefault(index, "no key, by which its row would be known")
     known = _record_columns(partition, offsets, times, keys, headers)
     rows = pyarrow.RecordBatch.from_arrays([*known, *columns], schema=pyarrow.schema(fields))
     if not bad:
