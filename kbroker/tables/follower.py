@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow
 
 from kbroker.base.collector import paused
 from kbroker.client.reader import Chunk, Skipped
+from kbroker.errors import FatalError
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.tables.plan import Kept, Lost, OffsetRange, Refused, plan, refused_loss
 from kbroker.tables.rows import RECORD_FIELDS, BytesValues, JsonValues, TextValues, Values, kinds_of, lost_row, rows_of
 from kbroker.tables.sources import Source
-from kbroker.tables.target import Conflict, Target
+from kbroker.tables.target import Conflict, Merging, Target
+from kbroker.tables.upserts import DEBEZIUM, UPSERT, DebeziumValues, KeyedValues, latest
 from kbroker.wire.record_batch import Record
 
 _SHOWN_PARTITIONS: Final = 10
+_CLEAN_SECONDS: Final = 3600.0
 FORMATS = ("bytes", "text", "json")
 USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
 """Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
@@ -45,6 +48,26 @@ class Settings:
     batch_bytes: int = 8 << 20
     accept_loss: bool = False
     new_topic: bool = False
+    upsert: bool = False
+    """Whether the table has the latest row of each key."""
+    changes: str | None = None
+    """``debezium``: values are its envelopes, which are applied by key."""
+    merging: Merging | None = Merging()
+    """When small files are merged; never without it."""
+    keep_hours: int | None = None
+    """Versions of the table that stay; as the table says, or a week."""
+
+    def __post_init__(self) -> None:
+        """``ValueError`` for settings that do not go together."""
+        if self.changes not in (None, DEBEZIUM):
+            raise ValueError(f"changes is {DEBEZIUM}, or there is none")
+        if self.changes and self.value_format in ("bytes", "text"):
+            raise ValueError("changes are values in JSON")
+
+    @property
+    def way(self) -> str:
+        """The way in which the table is kept by key; empty if that is not said."""
+        return DEBEZIUM if self.changes else UPSERT if self.upsert else ""
 
 
 @dataclass(slots=True)
@@ -55,6 +78,7 @@ class Progress:
     dead_letters: int = 0
     commits: int = 0
     conflicts: int = 0
+    merged_files: int = 0
     lost: list[Lost] = field(default_factory=list)
 
 
@@ -88,13 +112,17 @@ class Follower:
         self._covered: dict[int, int] = {}
         """Partition -> the offset up to which there are rows in memory, or in the table."""
         self._skip: set[tuple[int, int]] = set()
+        self._way = ""
         self._drop()
         self._due = 0.0
+        self._unmerged = 0
+        self._clean_due = clock() + _CLEAN_SECONDS
 
     def _drop(self) -> None:
         self._raw: dict[int, list[Record]] = {}
         self._raw_records = self._raw_bytes = 0
         self._rows: list[pyarrow.RecordBatch] = []
+        self._row_count = 0
         self._dead: list[pyarrow.RecordBatch] = []
         self._bytes = 0
 
@@ -123,21 +151,22 @@ class Follower:
             self._ranges,
             accept_loss=settings.accept_loss,
             new_topic=settings.new_topic,
+            way=settings.way,
         )
         if kept is None:
-            kept = Kept(
-                source.topic, source.topic_id, settings.value_format or FORMATS[0], planned.starts, settings.declared
-            )
-            self._values = values_of(kept.value_format, kept.declared, None)
+            value_format = settings.value_format or ("json" if settings.changes else FORMATS[0])
+            kept = Kept(source.topic, source.topic_id, value_format, planned.starts, settings.declared, settings.way)
+            self._values = values_of(kept, None)
             target.create(kept, pyarrow.schema([*RECORD_FIELDS, *self._values.fields()]))
         else:
             if settings.declared not in ("", kept.declared):
                 raise Refused(f"{target.where} has another schema: leave out --schema, or name another place")
-            self._values = values_of(kept.value_format, kept.declared, target.schema())
+            self._values = values_of(kept, target.schema())
             _check_columns(target.where, target.schema(), self._values)
             if kept.topic_id != source.topic_id:
                 target.adopt(source.topic_id, planned.starts)
-                kept = Kept(kept.topic, source.topic_id, kept.value_format, planned.starts, kept.declared)
+                kept = replace(kept, topic_id=source.topic_id, positions=planned.starts)
+        self._way = kept.way
         self._committed = {each: kept.positions[each] for each in planned.starts if each in kept.positions}
         self._skip = target.dead_offsets(self._committed)
         self._covered = dict(planned.starts)
@@ -218,8 +247,17 @@ class Follower:
         self._raw_bytes += sum([len(record.value) for record in records if record.value is not None])
         if self._raw_records >= self._settings.batch_records or self._raw_bytes >= self._settings.batch_bytes:
             self._convert_all()
-            if self._bytes >= self._settings.max_bytes:
+            if self._bytes >= self._settings.max_bytes and not self._leave_latest():
                 self._commit(self._covered)
+
+    def _leave_latest(self) -> bool:
+        """Leave the latest row of each key in memory, if the table is kept by key; whether much became free."""
+        if not self._way or not self._rows:
+            return False
+        self._bytes -= sum(each.nbytes for each in self._rows)
+        self._rows = latest(self._rows).combine_chunks().to_batches()
+        self._bytes += sum(each.nbytes for each in self._rows)
+        return self._bytes < self._settings.max_bytes // 2
 
     def _convert_all(self) -> None:
         self._values.learn(record.value for records in self._raw.values() for record in records)
@@ -236,11 +274,12 @@ class Follower:
         if self._skip:
             records = [record for record in records if (partition, record.offset) not in self._skip]
         if records:
-            rows, dead = rows_of(partition, records, self._values)
+            rows, dead = rows_of(partition, records, self._values, keyed=bool(self._way))
             if self._rows and self._rows[0].schema != rows.schema:
                 self._commit(self._covered)
             if rows.num_rows:
                 self._rows.append(rows)
+                self._row_count += rows.num_rows
                 self._bytes += rows.nbytes
             if dead is not None:
                 self._dead.append(dead)
@@ -268,11 +307,30 @@ class Follower:
             self._target.add_dead(self._dead, moved)
             self.progress.dead_letters += sum(each.num_rows for each in self._dead)
             self._dead = []
-        self._target.add(self._rows, moved)
-        self.progress.rows += sum(each.num_rows for each in self._rows)
+        put = self._target.upsert if self._way else self._target.add
+        put(self._rows, moved)
+        self.progress.rows += self._row_count
         self.progress.commits += 1
-        self._rows, self._bytes = [], 0
+        self._rows, self._row_count, self._bytes = [], 0, 0
         self._committed |= moved
+        self._tend()
+
+    def _tend(self) -> None:
+        """Merge small files and clean, now and then; what cannot be done is told, and done another time."""
+        merging, now = self._settings.merging, self._clock()
+        if merging is None:
+            return
+        try:
+            if self._unmerged <= 0:
+                self.progress.merged_files += self._target.merge_files(merging)
+                self._unmerged = max(merging.fewest // 2, 1)
+            self._unmerged -= 1
+            if now >= self._clean_due:
+                self._clean_due = now + _CLEAN_SECONDS
+                self._target.clean(self._settings.keep_hours)
+        except (Conflict, FatalError) as error:
+            self._unmerged = merging.fewest
+            self._tell(f"{error}: its files are left as they are for now")
 
     @property
     def lag(self) -> dict[int, int]:
@@ -280,15 +338,20 @@ class Follower:
         return {each: max(end - self._committed.get(each, 0), 0) for each, (_, end) in self._ranges.items()}
 
 
-def values_of(value_format: str, declared: str, schema: pyarrow.Schema | None) -> Values:
-    """Returns the format of a table's values, which has the columns of ``schema`` if there is one."""
-    if value_format == "text":
-        return TextValues()
-    if value_format != "json":
-        return BytesValues()
-    if declared:
-        return JsonValues(parse_kinds(declared.encode()), declared=True)
-    return JsonValues({} if schema is None else kinds_of(schema)[0])
+def values_of(kept: Kept, schema: pyarrow.Schema | None) -> Values:
+    """Returns the format of a table's values; ``schema`` are the columns that the table has."""
+    values: Values
+    if kept.value_format == "text":
+        values = TextValues()
+    elif kept.value_format != "json":
+        values = BytesValues()
+    elif kept.declared:
+        values = JsonValues(parse_kinds(kept.declared.encode()), declared=True)
+    else:
+        values = JsonValues({} if schema is None else kinds_of(schema)[0])
+    if kept.way == DEBEZIUM:
+        return DebeziumValues(values)
+    return KeyedValues(values) if kept.way else values
 
 
 def _check_columns(where: str, schema: pyarrow.Schema, values: Values) -> None:

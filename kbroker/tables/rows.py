@@ -56,6 +56,12 @@ DEAD_LETTERS: Final = pyarrow.schema(
 TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
 """The last column of dead letters: those of a topic that is gone are none of its successor's."""
 
+CHANGE: Final = pyarrow.field("_change", pyarrow.int8())
+"""The last column of rows that are merged by their keys; no table has it."""
+WRITE: Final = 0
+DELETE: Final = 1
+TRUNCATE: Final = 2
+
 Bad = Mapping[int, str]
 """The index of a value -> why it is none of the format."""
 
@@ -296,8 +302,8 @@ class Rows(NamedTuple):
     dead: pyarrow.RecordBatch | None
 
 
-def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
-    """The rows of records of one partition."""
+def rows_of(partition: int, records: Sequence[Record], values: Values, *, keyed: bool = False) -> Rows:
+    """The rows of records of one partition. ``keyed``: the last column of the values is ``CHANGE``, of a key's row."""
     offsets, timestamps, keys, contents, headers = zip(*records, strict=True)
     columns, found = values.columns(contents)
     bad = dict(found)
@@ -308,6 +314,10 @@ def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
                 bad[index] = f"its timestamp, {time} ms, is in no year that can be shown"
         times = [time if NO_TIMESTAMP <= time <= LATEST_TIME else NO_TIMESTAMP for time in timestamps]
     fields = [*RECORD_FIELDS, *values.fields()]
+    if keyed:
+        fields.append(CHANGE)
+        for index in keyless(keys, columns[-1]):
+            bad.setdefault(index, "no key, by which its row would be known")
     known = _record_columns(partition, offsets, times, keys, headers)
     rows = pyarrow.RecordBatch.from_arrays([*known, *columns], schema=pyarrow.schema(fields))
     if not bad:
@@ -318,6 +328,14 @@ def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
     dead.append(pyarrow.array([contents[index] for index in indexes], pyarrow.binary()))
     dead.append(pyarrow.array([bad[index].encode(errors="backslashreplace") for index in indexes], pyarrow.string()))
     return Rows(rows.filter(mask), pyarrow.RecordBatch.from_arrays(dead, schema=DEAD_LETTERS))
+
+
+def keyless(keys: Sequence[bytes | None], changes: pyarrow.Array) -> list[int]:
+    """Returns the indexes of changes that have no key, and are of a row."""
+    if None not in keys:
+        return []
+    pairs = zip(keys, changes.to_pylist(), strict=True)
+    return [index for index, (key, change) in enumerate(pairs) if key is None and change != TRUNCATE]
 
 
 def lost_row(lost: Lost) -> pyarrow.RecordBatch:

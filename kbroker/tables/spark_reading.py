@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import FatalError
@@ -22,34 +22,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _KAFKA: Final = "kafka."
+_BOOTSTRAP: Final = "bootstrap.servers"
+_OURS: Final = {"subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "includeHeaders"}
 _ISOLATION: Final = "kafka.isolation.level"
-_OURS: Final = (
-    "subscribe",
-    "assign",
-    "subscribePattern",
-    "startingOffsets",
-    "endingOffsets",
-    "includeHeaders",
-    _ISOLATION,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pin:
-    """The point at which the table ends and the topic goes on."""
+    """The point at which the table ends and the topic goes on: ``kept.positions``, of each partition that there is."""
 
     table: str
     version: str
     """Delta's version, or the id of Iceberg's snapshot; empty without one."""
-    topic: str
-    topic_id: str
-    value_format: str
-    declared: str
-    starts: dict[str, int]
-    """Partition -> the first offset that the table does not have."""
-    ends: dict[str, int]
-    schema: str
-    """The table's columns, as Spark writes them."""
+    kept: Kept
+    ends: Mapping[int, int]
+    columns: Any
+    """The table's, as Spark writes them in JSON."""
+
+    @classmethod
+    def read(cls, line: str) -> _Pin:
+        """A pin from its line."""
+        told = json.loads(line)
+        kept = {**told.pop("kept")}
+        positions = {int(partition): offset for partition, offset in kept.pop("positions").items()}
+        return cls(**told, kept=Kept(**kept, positions=positions))
 
 
 def spark_union(
@@ -68,13 +64,14 @@ def spark_union(
     the same directory as ``checkpointLocation``. ``options`` are those of Spark's Kafka source; those that begin with
     ``kafka.`` are client properties. ``Refused`` and ``FatalError`` say in one line what is in the way.
     """
-    given = {f"{_KAFKA}bootstrap.servers": bootstrap, **(options or {})}
-    for name in _OURS:
-        if name in given:
-            raise FatalError(f"spark_union sets {name} itself: leave it out")
+    given = {_KAFKA + _BOOTSTRAP: bootstrap, **(options or {})}
+    if ours := given.keys() & {*_OURS, _ISOLATION}:
+        raise FatalError(f"spark_union sets {', '.join(sorted(ours))} itself: leave it out")
     if checkpoint is None:
         pin = _new_pin(spark, table, topic, given)
-        return _rows(spark, pin).unionByName(_live(spark, pin, given, stream=False))
+        live = _live(spark, pin, given, stream=False)
+        rows = _rows_at(spark, table, pin.version)
+        return _latest(rows, live) if pin.kept.way else rows.unionByName(live)
     directory = os.fspath(checkpoint)
     place, has_begun = f"{directory}/table", bool(_lines(spark, f"{directory}/commits"))
     pins = _lines(spark, place)
@@ -82,16 +79,18 @@ def spark_union(
         if has_begun:
             raise Refused(f"{directory} is the checkpoint of another query: give this one a directory of its own")
         pin = _new_pin(spark, table, topic, given)
+        if pin.kept.way:
+            raise Refused(f"{table} is kept by key, and a stream takes no row back: read it as a batch")
         spark.createDataFrame([(json.dumps(asdict(pin)),)], "value string").coalesce(1).write.mode("append").text(place)
     else:
-        pin = _Pin(**json.loads(pins[0]))
-        if len(pins) > 1 or (pin.table, pin.topic) != (table, topic):
-            raise Refused(f"{directory} is the checkpoint of {pin.topic} and {pin.table}, or two queries began there")
-        _check_topic(pin, given)
+        pin = _Pin.read(pins[0])
+        if len(pins) > 1 or (pin.table, pin.kept.topic) != (table, topic):
+            raise Refused(f"{directory} is the checkpoint of another query, of {pin.kept.topic} and {pin.table}")
+        _check_topic(pin.kept, given)
     from pyspark.sql import functions as F
 
-    # Once its first batch is done the table's rows are never read again, and its version may be gone.
-    rows = spark.createDataFrame([], _schema(pin)) if has_begun else _rows(spark, pin)
+    # Once the first batch is done, the table's rows are not read again, and their version may be gone.
+    rows = spark.createDataFrame([], _columns(pin)) if has_begun else _rows_at(spark, table, pin.version)
     once = spark.readStream.text(place).select()
     return rows.crossJoin(F.broadcast(once)).unionByName(_live(spark, pin, given, stream=True))
 
@@ -100,10 +99,10 @@ def spark_union(
 
 
 def _new_pin(spark: SparkSession, table: str, topic: str, given: Mapping[str, str]) -> _Pin:
+    from kbroker.tables.sources import ClusterSource
+
     kind, _, name = table.partition(":")
     with _client(given) as client:
-        from kbroker.tables.sources import ClusterSource
-
         source = ClusterSource(client, topic)
         if kind == "delta":
             kept, version = _of_delta(name, source.ranges())
@@ -112,20 +111,10 @@ def _new_pin(spark: SparkSession, table: str, topic: str, given: Mapping[str, st
         else:
             raise FatalError(f"{table!r} is not delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
         ranges = source.ranges()  # behind the table's version, or the topic would seem to end before the table
-        starts = plan(kept, table, topic, source.topic_id, None, ranges).starts
-        ends = _stable_ends(client, topic, ranges)
-    rows = _rows_at(spark, table, version)
-    return _Pin(
-        table,
-        version,
-        topic,
-        source.topic_id,
-        kept.value_format,
-        kept.declared,
-        {str(partition): offset for partition, offset in starts.items()},
-        {str(partition): max(ends[partition], offset) for partition, offset in starts.items()},
-        rows.schema.json(),
-    )
+        starts = plan(kept, table, topic, source.topic_id, None, ranges, way=kept.way).starts
+        ends = {each: max(end, starts[each]) for each, end in _stable_ends(client, topic, ranges).items()}
+    columns = json.loads(_rows_at(spark, table, version).schema.json())
+    return _Pin(table, version, replace(kept, positions=starts), ends, columns)
 
 
 def _client(given: Mapping[str, str]) -> Any:
@@ -134,16 +123,15 @@ def _client(given: Mapping[str, str]) -> Any:
     from kbroker.client.security import security_of
 
     told = {name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)}
-    properties = ClientProperties(told, "options")
-    return Client(told["bootstrap.servers"], client_id="kbroker-spark", security=security_of(properties))
+    return Client(told[_BOOTSTRAP], client_id="kbroker-spark", security=security_of(ClientProperties(told, "options")))
 
 
-def _check_topic(pin: _Pin, given: Mapping[str, str]) -> None:
+def _check_topic(kept: Kept, given: Mapping[str, str]) -> None:
     from kbroker.tables.sources import ClusterSource
 
     with _client(given) as client:
-        if ClusterSource(client, pin.topic).topic_id != pin.topic_id:
-            raise Refused(f"topic {pin.topic} was deleted and made anew since the query began: begin a new checkpoint")
+        if ClusterSource(client, kept.topic).topic_id != kept.topic_id:
+            raise Refused(f"topic {kept.topic} was deleted and made anew since the query began: begin a new checkpoint")
 
 
 def _stable_ends(client: Any, topic: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -153,10 +141,8 @@ def _stable_ends(client: Any, topic: str, partitions: Iterable[int]) -> dict[int
     from kbroker.types import TopicPartition
 
     asked = {TopicPartition(topic, each): LATEST for each in partitions}
-    return {
-        name.partition: listed.offset
-        for name, listed in known(list_offsets(client, asked, read_committed=True)).items()
-    }
+    listed = known(list_offsets(client, asked, read_committed=True))
+    return {name.partition: each.offset for name, each in listed.items()}
 
 
 def _of_delta(path: str, partitions: Mapping[int, OffsetRange]) -> tuple[Kept, str]:
@@ -183,10 +169,6 @@ def _of_iceberg(spark: SparkSession, name: str) -> tuple[Kept, str]:
 # --- Rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(spark: SparkSession, pin: _Pin) -> DataFrame:
-    return _rows_at(spark, pin.table, pin.version)
-
-
 def _rows_at(spark: SparkSession, table: str, version: str) -> DataFrame:
     kind, _, name = table.partition(":")
     if kind == "delta":
@@ -197,72 +179,100 @@ def _rows_at(spark: SparkSession, table: str, version: str) -> DataFrame:
     return spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}")
 
 
-def _schema(pin: _Pin) -> Any:
+def _columns(pin: _Pin) -> Any:
     from pyspark.sql.types import StructType
 
-    return StructType.fromJson(json.loads(pin.schema))
+    return StructType.fromJson(pin.columns)
 
 
 def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], *, stream: bool) -> DataFrame:
-    """The topic's records behind the table, as rows with the table's columns."""
+    """The topic's records behind the table, with the table's columns; of a table by key with the change that they are.
+
+    Dead letters are none of them.
+    """
     from pyspark.sql import functions as F
 
-    from kbroker.tables.rows import LATEST_TIME, plain_schema
+    from kbroker.tables.rows import CHANGE, LATEST_TIME, plain_schema
     from kbroker.wire.batch_header import NO_TIMESTAMP
 
-    bounds = {"startingOffsets": json.dumps({pin.topic: pin.starts})}
+    topic, columns = pin.kept.topic, _columns(pin)
+    bounds = {"startingOffsets": json.dumps({topic: pin.kept.positions})}
     if not stream:
-        bounds["endingOffsets"] = json.dumps({pin.topic: pin.ends})
+        bounds["endingOffsets"] = json.dumps({topic: pin.ends})
     reader: Any = spark.readStream if stream else spark.read
-    reader = reader.format("kafka").options(**given, **bounds, subscribe=pin.topic, includeHeaders="true")
+    reader = reader.format("kafka").options(**given, **bounds, subscribe=topic, includeHeaders="true")
     records = reader.option(_ISOLATION, "read_committed").load()
     time = F.unix_millis("timestamp")
-    schema = _schema(pin)
     known = records.where(time.between(NO_TIMESTAMP, LATEST_TIME)).select(
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.when(time != NO_TIMESTAMP, F.col("timestamp")).alias("_timestamp"),
         F.col("key").alias("_key"),
-        F.coalesce("headers", F.array().cast(schema["_headers"].dataType)).alias("_headers"),
+        F.coalesce("headers", F.array().cast(columns["_headers"].dataType)).alias("_headers"),
         "value",
     )
-    if pin.value_format == "bytes":
-        return known.select(
-            *[
-                each.name if each.name in known.columns else F.lit(None).cast(each.dataType).alias(each.name)
-                for each in schema
-            ]
-        )
-    columns = plain_schema(spark.createDataFrame([], schema).toArrow().schema)
-    return known.mapInArrow(_Decoder(pin.value_format, pin.declared, columns), schema)
+    if pin.kept.value_format == "bytes" and not pin.kept.way:
+        return known.select(*(F.col(each.name) if each.name in known.columns else _null(each) for each in columns))
+    arrow = plain_schema(spark.createDataFrame([], columns).toArrow().schema)
+    if pin.kept.way:
+        columns = columns.add(CHANGE.name, "byte")
+    return known.mapInArrow(_Decoder(pin.kept, arrow), columns)
+
+
+def _null(field: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast(field.dataType).alias(field.name)
 
 
 @dataclass(frozen=True)
 class _Decoder:
-    """Makes rows of a table's values as its follower does, in Spark's workers; leaves out dead letters."""
+    """Makes rows of a table's values as its follower does, in Spark's workers."""
 
-    value_format: str
-    declared: str
+    kept: Kept
     schema: pyarrow.Schema
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
         from kbroker.tables.follower import values_of
+        from kbroker.tables.rows import CHANGE, keyless
 
-        values = values_of(self.value_format, self.declared, self.schema)
+        values = values_of(self.kept, self.schema)
+        schema = self.schema.append(CHANGE) if self.kept.way else self.schema
         for batch in batches:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            decoded, bad = values.columns(columns.pop("value").to_pylist())
-            columns |= {each.name: column for each, column in zip(values.fields(), decoded, strict=True)}
+            decoded, found = values.columns(columns.pop("value").to_pylist())
+            bad = dict(found)
+            names = [each.name for each in values.fields()]
+            if self.kept.way:
+                names.append(CHANGE.name)
+                bad |= dict.fromkeys(keyless(columns["_key"].to_pylist(), decoded[-1]))
+            columns |= dict(zip(names, decoded, strict=True))
             rows = pyarrow.RecordBatch.from_arrays(
-                [
-                    columns[each.name] if each.name in columns else pyarrow.nulls(batch.num_rows, each.type)
-                    for each in self.schema
-                ],
-                self.schema.names,
+                [columns.get(each.name, pyarrow.nulls(batch.num_rows, each.type)) for each in schema], schema.names
             )
             yield rows.filter(pyarrow.array([index not in bad for index in range(batch.num_rows)])) if bad else rows
+
+
+def _latest(rows: DataFrame, changes: DataFrame) -> DataFrame:
+    """The latest row of each key, by the rules of `kbroker.tables.upserts`."""
+    from pyspark.sql import functions as F
+
+    from kbroker.tables.rows import CHANGE, DELETE, TRUNCATE, WRITE
+
+    change, time = F.col(CHANGE.name), F.coalesce("_timestamp", F.timestamp_micros(F.lit(0)))
+    both = rows.withColumn(CHANGE.name, F.lit(WRITE)).unionByName(changes.where(change != TRUNCATE))
+    whole = F.struct(*both.columns)
+    by_partition = both.groupBy("_key", "_partition").agg(F.max_by(whole, "_offset").alias("row")).select("row.*")
+    by_key = by_partition.groupBy("_key").agg(F.max_by(whole, F.struct(time, "_partition")).alias("row"))
+    cuts = changes.where(change == TRUNCATE).select(
+        F.col("_partition").alias("cut"), F.col("_offset").alias("before"), time.alias("until")
+    )
+    here = F.col("_partition") == F.col("cut")
+    is_cut = (here & (F.col("_offset") < F.col("before"))) | (~here & (time <= F.col("until")))
+    latest = by_key.select("row.*").join(F.broadcast(cuts), is_cut, "left_anti")
+    return latest.where(change != DELETE).select(*rows.columns)
 
 
 def _lines(spark: SparkSession, place: str) -> list[str]:

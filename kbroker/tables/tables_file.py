@@ -7,6 +7,9 @@ value = "json"            # bytes without it
 schema = "orders.json"    # the fields of JSON values; those that come without it
 every = "30s"
 memory = "16MiB"
+upsert = true             # the latest row of each key; or changes = "debezium"
+merge = false             # small files stay as they are
+keep = "2d"               # versions that stay
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from kbroker.tables.follower import FORMATS, USUAL_SECONDS, Settings
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.value_types import NamedTuple
 
-_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"}
+_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory", "changes", "keep"}
+_SWITCHES: Final = {"upsert", "merge"}
 
 
 class Entry(NamedTuple):
@@ -63,8 +67,10 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         if name not in table:
             raise ValueError(f"{name} is missing")
     for name, value in table.items():
-        if name not in _NAMES or not isinstance(value, str):
-            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES))}, or no text")
+        if not isinstance(value, bool if name in _SWITCHES else str):
+            raise ValueError(f"{name} is {'true or false' if name in _SWITCHES else 'a text'}")
+        if name not in _NAMES | _SWITCHES:
+            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES | _SWITCHES))}")
     if table.get("value", FORMATS[0]) not in FORMATS:
         raise ValueError(f"value is one of {', '.join(FORMATS)}")
     read = {name: readers[name](value) for name, value in table.items() if name in readers}
@@ -77,5 +83,9 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         declared=declared,
         interval=read.get("every", USUAL_SECONDS[read["to"].partition(":")[0]]),
         max_bytes=read.get("memory", usual.max_bytes),
+        upsert=table.get("upsert", False),
+        changes=table.get("changes"),
+        merging=usual.merging if table.get("merge", True) else None,
+        keep_hours=read.get("keep"),
     )
     return Entry(table["topic"], read["to"], read.get("catalog"), settings)

@@ -19,7 +19,7 @@ pytest.importorskip("deltalake")
 
 from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Follower, Settings
-from kbroker.tables.target import DEAD_LETTERS, TableFacts, Target
+from kbroker.tables.target import DEAD_LETTERS, Merging, TableFacts, Target
 
 TIME = 1_700_000_000_000
 
@@ -135,8 +135,17 @@ class WatchedTarget:
     def facts(self) -> TableFacts:
         return self._target.facts()
 
-    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
-        return self._target.maintain(retention_hours)
+    def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
+        return self._target.maintain(keep_hours)
+
+    def clean(self, keep_hours: int | None = None) -> dict[str, int]:
+        return self._target.clean(keep_hours)
+
+    def merge_files(self, merging: Merging) -> int:
+        return self._target.merge_files(merging)
+
+    def upsert(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
+        self._step(self._target.upsert, rows, positions)
 
     def add_dead(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
         self._step(self._target.add_dead, rows, positions)

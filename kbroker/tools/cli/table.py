@@ -120,6 +120,31 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--new-topic", action="store_true", help="go on with the topic that was made anew under the same name"
     )
+    what.add_argument(
+        "--upsert", action="store_true", help="the table is the latest row of each key, and tombstones delete"
+    )
+    what.add_argument(
+        "--changes", choices=("debezium",), help="values are Debezium's envelopes: apply what they say of their keys' rows"
+    )
+    files = parser.add_argument_group("files")
+    files.add_argument("--no-merge", action="store_true", help="leave small files, and old ones, as they are")
+    _add_keep(files)
+
+
+def _add_keep(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--keep",
+        type=checked(_hours, "a duration of whole hours such as 7d"),
+        metavar="DURATION",
+        help="keep what a version of this time needs (default: what the table says, or 7d)",
+    )
+
+
+def _hours(text: str) -> int:
+    hours, rest = divmod(_seconds(text), 3600)
+    if rest:
+        raise ValueError(f"{text!r} is not a number of whole hours")
+    return int(hours)
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
@@ -146,6 +171,7 @@ def _backfill_arguments(parser: argparse.ArgumentParser) -> None:
 def _settings(arguments: argparse.Namespace) -> Settings:
     from kbroker.tables.follower import USUAL_SECONDS, Settings
     from kbroker.tables.json_kinds import parse_kinds
+    from kbroker.tables.target import Merging
 
     declared = ""
     if arguments.schema is not None:
@@ -157,6 +183,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             parse_kinds(declared.encode())
         except ValueError as error:
             raise FatalError(f"{arguments.schema}: {error}") from None
+    if arguments.changes and arguments.value in ("bytes", "text"):
+        raise UsageError("--changes debezium is of values that are JSON: leave out --value, or give --value json")
     return Settings(
         value_format=arguments.value,
         declared=declared,
@@ -164,6 +192,10 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         max_bytes=arguments.memory,
         accept_loss=arguments.accept_loss,
         new_topic=arguments.new_topic,
+        upsert=arguments.upsert,
+        changes=arguments.changes,
+        merging=None if arguments.no_merge else Merging(),
+        keep_hours=arguments.keep,
     )
 
 
@@ -298,7 +330,7 @@ def _entries(arguments: argparse.Namespace) -> list[Entry]:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes})
+    return read_tables(arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours})
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -414,6 +446,7 @@ def _document(target: Target, client: Client) -> dict[str, Any]:
         "table": target.where,
         "topic": topic,
         "value": kept.value_format,
+        **({"way": kept.way} if kept.way else {}),
         **target.facts()._asdict(),
         "lag": sum(each["lag"] for each in partitions),
         "partitions": partitions,
@@ -422,19 +455,12 @@ def _document(target: Target, client: Client) -> dict[str, Any]:
 
 def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
     _add_target(parser, option=False)
-    parser.add_argument(
-        "--keep",
-        type=checked(_seconds, "a duration such as 7d"),
-        metavar="DURATION",
-        help="keep what a version of this time needs (default: what the table says, or 7d)",
-    )
+    _add_keep(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(
-        None if arguments.keep is None else int(arguments.keep // 3600)
-    )
+    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(arguments.keep)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 
