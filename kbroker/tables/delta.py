@@ -273,7 +273,7 @@ class DeltaTarget:
             for value, sizes in sorted(by_partition.items(), key=lambda each: -len(each[1])):
                 if size := size_to_merge(sizes, merging._replace(budget=budget)):
                     budget -= sum(each for each in sizes if each < size)
-                    chosen = [(name, "=", each) for name, each in zip(names, value, strict=True)]
+                    chosen = [(name, "=", "" if each is None else each) for name, each in zip(names, value, strict=True)]
                     done: dict[str, Any] = self._table.optimize.compact(chosen or None, target_size=size)
                     merged += done["numFilesRemoved"]
         return merged

@@ -342,8 +342,7 @@ class _Replace(_OverwriteFiles):
 
     def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
         summary = super()._summary(dict(snapshot_properties or {}))
-        summary.operation = Operation.REPLACE
-        return summary
+        return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
 def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) -> pyarrow.Table:

@@ -237,11 +237,11 @@ def test_a_truncation(tmp_path: Path, kind: str, memory: int) -> None:
     """It takes the rows before it in its partition, and those of other partitions that are not later."""
     topic, path = ModelTopic(), tmp_path / kind
     topic.append(0)
-    for partition, key, time in ((1, b"a", 5), (1, b"b", 12), (0, b"c", 5), (0, b"d", 15), (0, b"e", 5)):
+    for partition, key, time in ((0, b"a", 5), (0, b"b", 12), (1, b"c", 5), (1, b"d", 15), (1, b"e", 5)):
         put(topic, partition, key, envelope("c", {"id": time}), time)
-    put(topic, 0, None, envelope("t"), 10)
-    put(topic, 0, b"f", envelope("c", {"id": 1}), 5)
-    put(topic, 0, b"c", envelope("c", {"id": 2}), 5)
+    put(topic, 1, None, envelope("t"), 10)
+    put(topic, 1, b"f", envelope("c", {"id": 1}), 5)
+    put(topic, 1, b"c", envelope("c", {"id": 2}), 5)
     follow(topic, path, Settings(changes="debezium", batch_records=1, max_bytes=memory))
     assert {row["_key"]: row["id"] for row in rows_in(path)} == {b"b": 12, b"f": 1, b"c": 2}
     assert dead_in(path) == []
