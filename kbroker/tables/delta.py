@@ -37,8 +37,7 @@ _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
 _IS_LATER: Final = (
-    f"(t._partition = s._partition or {_S_TIME} > {_T_TIME}"
-    f" or ({_S_TIME} = {_T_TIME} and s._partition > t._partition))"
+    f"(t._partition = s._partition or {_S_TIME} > {_T_TIME} or ({_S_TIME} = {_T_TIME} and s._partition > t._partition))"
 )
 """Whether a change ``s`` is the latest of a key with the row ``t``."""
 
@@ -86,7 +85,14 @@ class DeltaTarget:
             )
         if self._table.transaction_version(_app_id(self._topic_id, first)) is None:
             raise Refused(f"{self.where} does not say any more how far it is: write the topic into another table")
-        return Kept(told[_TOPIC], self._topic_id, told.get(_VALUE, "bytes"), positions, told.get(_DECLARED, ""), told.get(_WAY, ""))
+        return Kept(
+            told[_TOPIC],
+            self._topic_id,
+            told.get(_VALUE, "bytes"),
+            positions,
+            told.get(_DECLARED, ""),
+            told.get(_WAY, ""),
+        )
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -198,7 +204,9 @@ class DeltaTarget:
         columns = rows[0].schema.remove(rows[0].schema.get_field_index(CHANGE.name))
         with _readable(self.where):
             known = self.schema()
-            if any(known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns):
+            if any(
+                known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns
+            ):
                 with self._going_on(self._table, self._known, positions):
                     write_deltalake(self._table, columns.empty_table(), mode="append", schema_mode="merge")
             with self._going_on(self._table, self._known, positions):
@@ -273,7 +281,9 @@ class DeltaTarget:
             for value, sizes in sorted(by_partition.items(), key=lambda each: -len(each[1])):
                 if size := size_to_merge(sizes, merging._replace(budget=budget)):
                     budget -= sum(each for each in sizes if each < size)
-                    chosen = [(name, "=", "" if each is None else each) for name, each in zip(names, value, strict=True)]
+                    chosen = [
+                        (name, "=", "" if each is None else each) for name, each in zip(names, value, strict=True)
+                    ]
                     done: dict[str, Any] = self._table.optimize.compact(chosen or None, target_size=size)
                     merged += done["numFilesRemoved"]
         return merged

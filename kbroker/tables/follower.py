@@ -155,9 +155,7 @@ class Follower:
         )
         if kept is None:
             value_format = settings.value_format or ("json" if settings.changes else FORMATS[0])
-            kept = Kept(
-                source.topic, source.topic_id, value_format, planned.starts, settings.declared, settings.way
-            )
+            kept = Kept(source.topic, source.topic_id, value_format, planned.starts, settings.declared, settings.way)
             self._values = _values_of(kept, None)
             target.create(kept, pyarrow.schema([*RECORD_FIELDS, *self._values.fields()]))
         else:

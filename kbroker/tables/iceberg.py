@@ -35,7 +35,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import CHANGE, WRITE, TOPIC_ID_FIELD, plain_schema
+from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema
 from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, furthest, size_to_merge
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
@@ -196,7 +196,9 @@ class IcebergTarget:
             if gone:
                 commit.remove_properties(*gone)
             commit.set_properties(told)
-            if any(known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns):
+            if any(
+                known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns
+            ):
                 with commit.update_schema() as update:
                     update.union_by_name(columns)
             yield commit, told

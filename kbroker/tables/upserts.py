@@ -182,10 +182,11 @@ def losing(changes: pyarrow.Table, found: pyarrow.Table) -> pyarrow.Array:
     )
     time, other = pc.coalesce(both["_timestamp"], _FIRST_TIME), pc.coalesce(both["_timestamp_found"], _FIRST_TIME)
     older = pc.or_(
-        pc.less(time, other),
-        pc.and_(pc.equal(time, other), pc.less(both["_partition"], both["_partition_found"])),
+        pc.less(time, other), pc.and_(pc.equal(time, other), pc.less(both["_partition"], both["_partition_found"]))
     )
-    return both.filter(pc.and_(older, pc.not_equal(both["_partition"], both["_partition_found"])))["_key"].combine_chunks()
+    return both.filter(pc.and_(older, pc.not_equal(both["_partition"], both["_partition_found"])))[
+        "_key"
+    ].combine_chunks()
 
 
 def without_truncated(found: pyarrow.Table, cuts: Iterable[Truncation]) -> pyarrow.Table:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, readable_errors
@@ -124,7 +124,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--upsert", action="store_true", help="the table is the latest row of each key, and tombstones delete"
     )
     what.add_argument(
-        "--changes", choices=("debezium",), help="values are Debezium's envelopes: apply what they say of their keys' rows"
+        "--changes",
+        choices=("debezium",),
+        help="values are Debezium's envelopes: apply what they say of their keys' rows",
     )
     files = parser.add_argument_group("files")
     files.add_argument("--no-merge", action="store_true", help="leave small files, and old ones, as they are")
@@ -330,7 +332,9 @@ def _entries(arguments: argparse.Namespace) -> list[Entry]:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours})
+    return read_tables(
+        arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours}
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -453,7 +457,18 @@ def _document(target: Target, client: Client) -> dict[str, Any]:
     }
 
 
+class _ShowJob(argparse.Action):
+    """Prints where the job of Spark is, as ``--help`` prints help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(Path(__file__).parents[2] / "tables" / "spark_maintenance.py")
+        parser.exit()
+
+
 def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--spark-job", action=_ShowJob, nargs=0, help="show the file of a job for spark-submit, for large tables"
+    )
     _add_target(parser, option=False)
     _add_keep(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
