@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema
+from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
 from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, furthest, size_to_merge
 from kbroker.tables.upserts import latest, of_keys, truncations
 
@@ -91,7 +91,7 @@ class DeltaTarget:
             told.get(_VALUE, "bytes"),
             positions,
             told.get(_DECLARED, ""),
-            told.get(_WAY, ""),
+            way=told.get(_WAY, ""),
         )
 
     def topic(self) -> str | None:
@@ -203,10 +203,7 @@ class DeltaTarget:
         assert self._table is not None
         columns = rows[0].schema.remove(rows[0].schema.get_field_index(CHANGE.name))
         with _readable(self.where):
-            known = self.schema()
-            if any(
-                known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns
-            ):
+            if widens(self.schema(), columns):
                 with self._going_on(self._table, self._known, positions):
                     write_deltalake(self._table, columns.empty_table(), mode="append", schema_mode="merge")
             with self._going_on(self._table, self._known, positions):
@@ -281,10 +278,9 @@ class DeltaTarget:
             for value, sizes in sorted(by_partition.items(), key=lambda each: -len(each[1])):
                 if size := size_to_merge(sizes, merging._replace(budget=budget)):
                     budget -= sum(each for each in sizes if each < size)
-                    chosen = [
-                        (name, "=", "" if each is None else each) for name, each in zip(names, value, strict=True)
-                    ]
-                    done: dict[str, Any] = self._table.optimize.compact(chosen or None, target_size=size)
+                    chosen = zip(names, value, strict=True)
+                    filters = [(name, "=", "" if each is None else each) for name, each in chosen]
+                    done: dict[str, Any] = self._table.optimize.compact(filters or None, target_size=size)
                     merged += done["numFilesRemoved"]
         return merged
 

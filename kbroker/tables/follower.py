@@ -52,7 +52,7 @@ class Settings:
     """Whether the table has the latest row of each key."""
     changes: str | None = None
     """``debezium``: values are its envelopes, which are applied by key."""
-    merging: Merging | None = Merging()
+    merging: Merging | None = field(default_factory=Merging)
     """When small files are merged; never without it."""
     keep_hours: int | None = None
     """Versions of the table that stay; as the table says, or a week."""
@@ -155,7 +155,9 @@ class Follower:
         )
         if kept is None:
             value_format = settings.value_format or ("json" if settings.changes else FORMATS[0])
-            kept = Kept(source.topic, source.topic_id, value_format, planned.starts, settings.declared, settings.way)
+            kept = Kept(
+                source.topic, source.topic_id, value_format, planned.starts, settings.declared, way=settings.way
+            )
             self._values = _values_of(kept, None)
             target.create(kept, pyarrow.schema([*RECORD_FIELDS, *self._values.fields()]))
         else:

@@ -35,7 +35,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema
+from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
 from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, furthest, size_to_merge
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
@@ -103,7 +103,7 @@ class IcebergTarget:
         self._topic_id = told[_TOPIC_ID]
         value_format = told.get(_VALUE, "bytes")
         declared, way = told.get(_DECLARED, ""), told.get(_WAY, "")
-        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, way)
+        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, way=way)
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -190,15 +190,12 @@ class IcebergTarget:
         self, table: Table, columns: pyarrow.Schema, positions: Mapping[int, int], gone: Sequence[str] = ()
     ) -> Iterator[tuple[Transaction, dict[str, str]]]:
         """Commit what is added within, together with the positions and the columns that are new; ``Conflict``."""
-        known = plain_schema(table.schema().as_arrow())
         told = {_TOPIC_ID: self._topic_id, **_next(positions)}
         with self._readable(), table.transaction() as commit:
             if gone:
                 commit.remove_properties(*gone)
             commit.set_properties(told)
-            if any(
-                known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns
-            ):
+            if widens(plain_schema(table.schema().as_arrow()), columns):
                 with commit.update_schema() as update:
                     update.union_by_name(columns)
             yield commit, told

@@ -280,6 +280,11 @@ def plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
     return pyarrow.schema([pyarrow.field(each.name, _plain(each.type), each.nullable) for each in schema])
 
 
+def widens(known: pyarrow.Schema, columns: pyarrow.Schema) -> bool:
+    """Whether there is a column that is not known, or has fields within that are not."""
+    return any(known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns)
+
+
 def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
     types = pyarrow.types
     if types.is_struct(kind):

@@ -84,7 +84,7 @@ class Target(Protocol):
         """The figures of the version that `load` has read."""
 
     def merge_files(self, merging: Merging) -> int:
-        """Merge small files, if there are many; their number. Another's commit may come before: then nothing is done."""
+        """Merge small files, if there are many; their number. Nothing is done if another's commit comes before."""
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
         """Remove what no version of ``keep_hours`` needs; what was done."""

@@ -1,8 +1,8 @@
 """Tables that have the latest row of each key: what a record does to its key's row, also by Debezium's envelope.
 
-Within a partition the offset says which record of a key is the latest. A key is in two partitions if their number grew,
-or if producers choose partitions in different ways; offsets of two partitions say nothing about each other, so there the
-later timestamp wins, and of equal ones the higher partition.
+Within a partition the offset says which record of a key is the latest. A key is in two partitions if their number
+grew, or if producers choose partitions in different ways; offsets of two partitions say nothing about each other, so
+there the later timestamp wins, and of equal ones the higher partition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small files are merged while a table is followed, versions expire, and files of nobody go; readers and rows notice nothing."""
+"""Small files are merged while a table is followed, versions expire, files of nobody go; rows stay as they are."""
 
 from __future__ import annotations
 
