@@ -184,9 +184,8 @@ def losing(changes: pyarrow.Table, found: pyarrow.Table) -> pyarrow.Array:
     older = pc.or_(
         pc.less(time, other), pc.and_(pc.equal(time, other), pc.less(both["_partition"], both["_partition_found"]))
     )
-    return both.filter(pc.and_(older, pc.not_equal(both["_partition"], both["_partition_found"])))[
-        "_key"
-    ].combine_chunks()
+    lost = both.filter(pc.and_(older, pc.not_equal(both["_partition"], both["_partition_found"])))
+    return lost["_key"].combine_chunks()
 
 
 def without_truncated(found: pyarrow.Table, cuts: Iterable[Truncation]) -> pyarrow.Table:
