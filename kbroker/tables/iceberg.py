@@ -7,6 +7,7 @@ again after another's commit by itself, with rows that the other has written, to
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -26,17 +27,19 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.transforms import IdentityTransform
 
 from kbroker.errors import FatalError
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, furthest, size_to_merge
+from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
 _TOPIC: Final = "kbroker.topic"
@@ -63,6 +66,8 @@ class IcebergTarget:
 
     What is added goes on from the snapshot that `load` has read.
     """
+
+    traits = Traits(has_time=True, promotes=True)
 
     def __init__(self, name: str, catalog_file: str) -> None:
         """Data files are in directories beside ``catalog_file``."""
@@ -101,9 +106,9 @@ class IcebergTarget:
         if _TOPIC not in told or _TOPIC_ID not in told:
             raise Refused(f"{self.where} is an Iceberg table, but none that kbroker made: choose another name")
         self._topic_id = told[_TOPIC_ID]
-        value_format = told.get(_VALUE, "bytes")
-        declared, way = told.get(_DECLARED, ""), told.get(_WAY, "")
-        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, way=way)
+        value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
+        layout, way = Layout.of(told).properties, told.get(_WAY, "")
+        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, layout, way)
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -147,8 +152,25 @@ class IcebergTarget:
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
-            self._opened().create_table(self.where, schema, properties={**told, **_next(kept.positions)})
+            properties = {**told, **_next(kept.positions), **kept.layout}
+            self._create(schema, properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
+
+    def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
+        if not layout.parts and not layout.cluster:
+            self._opened().create_table(self.where, schema, properties=dict(properties))
+            return
+        if any(each.unit for each in layout.parts) and importlib.util.find_spec("pyiceberg_core") is None:
+            raise FatalError("days, hours and months of Iceberg need pyiceberg-core: pip install 'kbroker[iceberg]'")
+        with self._opened().create_table_transaction(self.where, schema, properties=dict(properties)) as create:
+            if layout.parts:
+                with create.update_spec() as spec:
+                    for part in layout.parts:
+                        spec.add_field(part.column, part.unit or "identity", part.name)
+            if layout.cluster:
+                with create.update_sort_order() as order:
+                    for column in layout.cluster:
+                        order.asc(column, IdentityTransform())
 
     def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Go on with another topic of the same name."""
@@ -182,6 +204,7 @@ class IcebergTarget:
         self, table: Table, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int], gone: Sequence[str]
     ) -> None:
         data = pyarrow.Table.from_batches(rows) if rows else plain_schema(table.schema().as_arrow()).empty_table()
+        data = _clustered(table, data)
         with self._going_on(table, data.schema, positions, gone) as (commit, told):
             commit.append(data, snapshot_properties=told)
 
@@ -218,7 +241,10 @@ class IcebergTarget:
             may_have: BooleanExpression = AlwaysTrue()
             if not cuts:
                 bounds = pc.min_max(changes["_key"]).as_py()
-                may_have = And(GreaterThanOrEqual("_key", bounds["min"]), LessThanOrEqual("_key", bounds["max"]))
+                key = Reference("_key")
+                may_have = And(
+                    GreaterThanOrEqual(term=key, value=bounds["min"]), LessThanOrEqual(term=key, value=bounds["max"])
+                )
             for task in table.scan(may_have).plan_files():
                 keys = _read(commit, table, task, "_key", "_partition", "_timestamp")
                 there = keys.filter(pc.is_in(keys["_key"], changes["_key"]))
@@ -352,8 +378,13 @@ def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) 
     return rows.cast(plain_schema(rows.schema))
 
 
+def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
+    order = [(each, "ascending") for each in Layout.of(table.properties).cluster]
+    return rows.sort_by(order) if order else rows
+
+
 def _written(commit: Transaction, table: Table, rows: pyarrow.Table) -> Iterable[DataFile]:
-    return _dataframe_to_data_files(commit.table_metadata, rows, table.io) if rows.num_rows else ()
+    return _dataframe_to_data_files(commit.table_metadata, _clustered(table, rows), table.io) if rows.num_rows else ()
 
 
 def _remove_orphans(table: Table, hours: int) -> dict[str, int]:
