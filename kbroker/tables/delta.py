@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import zip_longest
 from typing import Any, Final
 
 import pyarrow
@@ -20,9 +19,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from kbroker.errors import FatalError
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, furthest, size_to_merge
+from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
+from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
 from kbroker.tables.upserts import latest, of_keys, truncations
 
 _TOPIC: Final = "kbroker.topic"
@@ -37,8 +37,7 @@ _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
 _IS_LATER: Final = (
-    f"(t._partition = s._partition or {_S_TIME} > {_T_TIME}"
-    f" or ({_S_TIME} = {_T_TIME} and s._partition > t._partition))"
+    f"(t._partition = s._partition or {_S_TIME} > {_T_TIME} or ({_S_TIME} = {_T_TIME} and s._partition > t._partition))"
 )
 """Whether a change ``s`` is the latest of a key with the row ``t``."""
 
@@ -49,11 +48,14 @@ class DeltaTarget:
     What is added goes on from the version that `load` has read.
     """
 
+    traits = Traits(has_time=False, promotes=False)
+
     def __init__(self, path: str) -> None:
         self.where = path
         self._path = os.path.abspath(path)
         self._table: DeltaTable | None = None
         self._dead: DeltaTable | None = None
+        self._layout = Layout()
         self._topic_id = ""
         self._known: dict[int, int] = {}
         self._known_dead: dict[int, int] = {}
@@ -86,7 +88,16 @@ class DeltaTarget:
             )
         if self._table.transaction_version(_app_id(self._topic_id, first)) is None:
             raise Refused(f"{self.where} does not say any more how far it is: write the topic into another table")
-        return Kept(told[_TOPIC], self._topic_id, told.get(_VALUE, "bytes"), positions, told.get(_DECLARED, ""), told.get(_WAY, ""))
+        self._layout = Layout.of(told)
+        return Kept(
+            told[_TOPIC],
+            self._topic_id,
+            told.get(_VALUE, "bytes"),
+            positions,
+            told.get(_DECLARED, ""),
+            self._layout.properties,
+            told.get(_WAY, ""),
+        )
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -95,9 +106,11 @@ class DeltaTarget:
             return None if table is None else table.metadata().configuration.get(_TOPIC)
 
     def schema(self) -> pyarrow.Schema:
-        """The columns."""
+        """The columns, but for those that are days, hours or months of others."""
         assert self._table is not None
-        return plain_schema(pyarrow.schema(self._table.schema().to_arrow()))
+        derived = [each.name for each in self._layout.parts if each.unit]
+        found = plain_schema(pyarrow.schema(self._table.schema().to_arrow()))
+        return pyarrow.schema([each for each in found if each.name not in derived])
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
@@ -131,13 +144,16 @@ class DeltaTarget:
     def create(self, kept: Kept, schema: pyarrow.Schema) -> None:
         """Make the table; ``Conflict`` if somebody else has made one meanwhile."""
         told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
-        told |= {_FIRST: str(min(kept.positions)), _WAY: kept.way}
+        told |= {_FIRST: str(min(kept.positions)), _WAY: kept.way, **kept.layout}
+        self._layout = Layout.of(kept.layout)
+        derived = [pyarrow.field(each.name, each.type) for each in self._layout.parts if each.unit]
         self._topic_id, self._known = kept.topic_id, dict(kept.positions)
         with _readable(self.where):
             try:
                 self._table = DeltaTable.create(
                     self._path,
-                    schema,
+                    pyarrow.schema([*schema, *derived]),
+                    partition_by=[each.name for each in self._layout.parts] or None,
                     configuration={name: text for name, text in told.items() if text},
                     raise_if_key_not_exists=False,
                     commit_properties=self._commit(kept.positions),
@@ -178,12 +194,20 @@ class DeltaTarget:
         assert self._table is not None
         with _readable(self.where), self._going_on(self._table, self._known, positions):
             if rows:
+                table = self._with_parts(pyarrow.Table.from_batches(rows))
                 write_deltalake(
-                    self._table, rows, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
+                    self._table, table, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
                 )
             else:
                 self._add_nothing(positions)
         self._known |= positions
+
+    def _with_parts(self, table: pyarrow.Table) -> pyarrow.Table:
+        """The same with the columns of days, hours and months by which the table is partitioned."""
+        for part in self._layout.parts:
+            if part.unit:
+                table = table.append_column(part.name, part.of(table.column(part.column)))
+        return table
 
     def upsert(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Write and delete the rows of keys, and the next offset of each partition that has moved. ``Conflict``.
@@ -195,14 +219,14 @@ class DeltaTarget:
             self.add(rows, positions)
             return
         assert self._table is not None
-        columns = rows[0].schema.remove(rows[0].schema.get_field_index(CHANGE.name))
+        changes = self._with_parts(latest(rows))
+        columns = changes.slice(0, 0).drop_columns([CHANGE.name])
         with _readable(self.where):
-            known = self.schema()
-            if any(known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns):
+            if widens(plain_schema(pyarrow.schema(self._table.schema().to_arrow())), columns.schema):
                 with self._going_on(self._table, self._known, positions):
-                    write_deltalake(self._table, columns.empty_table(), mode="append", schema_mode="merge")
+                    write_deltalake(self._table, columns, mode="append", schema_mode="merge")
             with self._going_on(self._table, self._known, positions):
-                self._merge(latest(rows), columns.names, positions)
+                self._merge(changes, columns.column_names, positions)
         self._known |= positions
 
     def _merge(self, changes: pyarrow.Table, columns: Sequence[str], positions: Mapping[int, int]) -> None:
@@ -266,15 +290,15 @@ class DeltaTarget:
             files = pyarrow.table(self._table.get_add_actions(flatten=True))
             names = self._table.metadata().partition_columns
             by_partition: dict[tuple[Any, ...], list[int]] = {}
-            values = zip(*(files[f"partition.{name}"].to_pylist() for name in names), strict=True) if names else ()
-            for size, value in zip_longest(files["size_bytes"].to_pylist(), values, fillvalue=()):
-                by_partition.setdefault(value, []).append(size)
+            for file in files.select(["size_bytes", *(f"partition.{name}" for name in names)]).to_pylist():
+                by_partition.setdefault(tuple(file.values())[1:], []).append(file["size_bytes"])
             budget = merging.budget
             for value, sizes in sorted(by_partition.items(), key=lambda each: -len(each[1])):
                 if size := size_to_merge(sizes, merging._replace(budget=budget)):
                     budget -= sum(each for each in sizes if each < size)
-                    chosen = [(name, "=", each) for name, each in zip(names, value, strict=True)]
-                    done: dict[str, Any] = self._table.optimize.compact(chosen or None, target_size=size)
+                    chosen = zip(names, value, strict=True)
+                    filters = [(name, "=", "" if each is None else each) for name, each in chosen]
+                    done: dict[str, Any] = self._table.optimize.compact(filters or None, target_size=size)
                     merged += done["numFilesRemoved"]
         return merged
 
@@ -287,7 +311,8 @@ class DeltaTarget:
         """Merge small files, and remove those that no version of the retention needs; what was done."""
         with _readable(self.where):
             table = self._opened()
-            merged: dict[str, Any] = table.optimize.compact()
+            cluster = Layout.of(table.metadata().configuration).cluster
+            merged: dict[str, Any] = table.optimize.z_order(cluster) if cluster else table.optimize.compact()
             table.create_checkpoint()
             removed = self._cleaned(table, keep_hours)
             return {"merged_files": merged["numFilesRemoved"], "new_files": merged["numFilesAdded"], **removed}

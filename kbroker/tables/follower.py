@@ -16,18 +16,19 @@ import pyarrow
 
 from kbroker.base.collector import paused
 from kbroker.client.reader import Chunk, Skipped
+from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.errors import FatalError
-from kbroker.tables.json_kinds import parse_kinds
-from kbroker.tables.plan import Kept, Lost, OffsetRange, Refused, plan, refused_loss
-from kbroker.tables.rows import RECORD_FIELDS, BytesValues, JsonValues, TextValues, Values, kinds_of, lost_row, rows_of
+from kbroker.tables.formats import FORMATS, values_of
+from kbroker.tables.layout import Layout
+from kbroker.tables.plan import Kept, Lost, NotYet, OffsetRange, Refused, plan, refused_loss
+from kbroker.tables.rows import RECORD_FIELDS, BytesValues, Values, lost_row, rows_of
 from kbroker.tables.sources import Source
 from kbroker.tables.target import Conflict, Merging, Target
-from kbroker.tables.upserts import DEBEZIUM, UPSERT, DebeziumValues, KeyedValues, latest
+from kbroker.tables.upserts import DEBEZIUM, ENVELOPES, UPSERT, latest
 from kbroker.wire.record_batch import Record
 
 _SHOWN_PARTITIONS: Final = 10
 _CLEAN_SECONDS: Final = 3600.0
-FORMATS = ("bytes", "text", "json")
 USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
 """Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
 
@@ -48,11 +49,14 @@ class Settings:
     batch_bytes: int = 8 << 20
     accept_loss: bool = False
     new_topic: bool = False
+    layout: Layout = Layout()
+    registry: SchemaRegistry | None = None
+    """What is asked for the schemas of values."""
     upsert: bool = False
     """Whether the table has the latest row of each key."""
     changes: str | None = None
     """``debezium``: values are its envelopes, which are applied by key."""
-    merging: Merging | None = Merging()
+    merging: Merging | None = field(default_factory=Merging)
     """When small files are merged; never without it."""
     keep_hours: int | None = None
     """Versions of the table that stay; as the table says, or a week."""
@@ -61,8 +65,8 @@ class Settings:
         """``ValueError`` for settings that do not go together."""
         if self.changes not in (None, DEBEZIUM):
             raise ValueError(f"changes is {DEBEZIUM}, or there is none")
-        if self.changes and self.value_format in ("bytes", "text"):
-            raise ValueError("changes are values in JSON")
+        if self.changes and self.value_format not in (None, *ENVELOPES):
+            raise ValueError(f"changes of {DEBEZIUM} are values that are {', '.join(ENVELOPES)}")
 
     @property
     def way(self) -> str:
@@ -155,13 +159,22 @@ class Follower:
         )
         if kept is None:
             value_format = settings.value_format or ("json" if settings.changes else FORMATS[0])
-            kept = Kept(source.topic, source.topic_id, value_format, planned.starts, settings.declared, settings.way)
-            self._values = values_of(kept, None)
-            target.create(kept, pyarrow.schema([*RECORD_FIELDS, *self._values.fields()]))
+            kept = Kept(
+                source.topic,
+                source.topic_id,
+                value_format,
+                planned.starts,
+                settings.declared,
+                settings.layout.properties,
+                settings.way,
+            )
+            self._values = values_of(kept, None, target, settings.registry)
+            target.create(kept, self._first_schema(planned.starts))
         else:
             if settings.declared not in ("", kept.declared):
                 raise Refused(f"{target.where} has another schema: leave out --schema, or name another place")
-            self._values = values_of(kept, target.schema())
+            settings.layout.check(Layout.of(kept.layout), target.where)
+            self._values = values_of(kept, target.schema(), target, settings.registry)
             _check_columns(target.where, target.schema(), self._values)
             if kept.topic_id != source.topic_id:
                 target.adopt(source.topic_id, planned.starts)
@@ -174,6 +187,30 @@ class Follower:
             self._note(lost)
         source.begin(planned.starts)
         self._due = self._clock() + settings.interval
+
+    def _first_schema(self, starts: Mapping[int, int]) -> pyarrow.Schema:
+        """The columns of a new table: those that its layout names are those of the first values."""
+        layout, values, source = self._settings.layout, self._values, self._source
+        ends = {partition: each.end for partition, each in self._ranges.items()}
+        read, has_begun = 0, False
+        while (name := layout.missing(schema := pyarrow.schema([*RECORD_FIELDS, *values.fields()]))) is not None:
+            if not has_begun:
+                source.begin(starts)
+                has_begun = True
+            came = source.poll(0.5)
+            records = [record for each in came if isinstance(each, Chunk) for record in each.records]
+            if records:
+                values.learn(record.value for record in records)
+                values.columns([record.value for record in records], [record.headers for record in records])
+            elif not came and source.reached(ends) and not read:
+                raise NotYet(f"topic {source.topic} has no value yet that tells what {name} is")
+            elif read >= self._settings.batch_records or not came and source.reached(ends):
+                raise Refused(
+                    f"none of the first {read:,} values of topic {source.topic} has {name}: name another field"
+                )
+            read += len(records)
+        layout.check_columns(schema)
+        return schema
 
     def _note(self, lost: Lost) -> None:
         self.progress.lost.append(lost)
@@ -336,22 +373,6 @@ class Follower:
     def lag(self) -> dict[int, int]:
         """Partition -> offsets that the topic had at the last commit, and the table had not."""
         return {each: max(end - self._committed.get(each, 0), 0) for each, (_, end) in self._ranges.items()}
-
-
-def values_of(kept: Kept, schema: pyarrow.Schema | None) -> Values:
-    """Returns the format of a table's values; ``schema`` are the columns that the table has."""
-    values: Values
-    if kept.value_format == "text":
-        values = TextValues()
-    elif kept.value_format != "json":
-        values = BytesValues()
-    elif kept.declared:
-        values = JsonValues(parse_kinds(kept.declared.encode()), declared=True)
-    else:
-        values = JsonValues({} if schema is None else kinds_of(schema)[0])
-    if kept.way == DEBEZIUM:
-        return DebeziumValues(values)
-    return KeyedValues(values) if kept.way else values
 
 
 def _check_columns(where: str, schema: pyarrow.Schema, values: Values) -> None:

@@ -7,6 +7,7 @@ again after another's commit by itself, with rows that the other has written, to
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -26,17 +27,19 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.transforms import IdentityTransform
 
 from kbroker.errors import FatalError
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import CHANGE, WRITE, TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, furthest, size_to_merge
+from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
+from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
 _TOPIC: Final = "kbroker.topic"
@@ -63,6 +66,8 @@ class IcebergTarget:
 
     What is added goes on from the snapshot that `load` has read.
     """
+
+    traits = Traits(has_time=True, promotes=True)
 
     def __init__(self, name: str, catalog_file: str) -> None:
         """Data files are in directories beside ``catalog_file``."""
@@ -143,8 +148,25 @@ class IcebergTarget:
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
-            self._opened().create_table(self.where, schema, properties={**told, **_next(kept.positions)})
+            properties = {**told, **_next(kept.positions), **kept.layout}
+            self._create(schema, properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
+
+    def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
+        if not layout.parts and not layout.cluster:
+            self._opened().create_table(self.where, schema, properties=dict(properties))
+            return
+        if any(each.unit for each in layout.parts) and importlib.util.find_spec("pyiceberg_core") is None:
+            raise FatalError("days, hours and months of Iceberg need pyiceberg-core: pip install 'kbroker[iceberg]'")
+        with self._opened().create_table_transaction(self.where, schema, properties=dict(properties)) as create:
+            if layout.parts:
+                with create.update_spec() as spec:
+                    for part in layout.parts:
+                        spec.add_field(part.column, part.unit or "identity", part.name)
+            if layout.cluster:
+                with create.update_sort_order() as order:
+                    for column in layout.cluster:
+                        order.asc(column, IdentityTransform())
 
     def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Go on with another topic of the same name."""
@@ -178,6 +200,7 @@ class IcebergTarget:
         self, table: Table, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int], gone: Sequence[str]
     ) -> None:
         data = pyarrow.Table.from_batches(rows) if rows else plain_schema(table.schema().as_arrow()).empty_table()
+        data = _clustered(table, data)
         with self._going_on(table, data.schema, positions, gone) as (commit, told):
             commit.append(data, snapshot_properties=told)
 
@@ -186,15 +209,12 @@ class IcebergTarget:
         self, table: Table, columns: pyarrow.Schema, positions: Mapping[int, int], gone: Sequence[str] = ()
     ) -> Iterator[tuple[Transaction, dict[str, str]]]:
         """Commit what is added within, together with the positions and the columns that are new; ``Conflict``."""
-        known = plain_schema(table.schema().as_arrow())
         told = {_TOPIC_ID: self._topic_id, **_next(positions)}
         with self._readable(), table.transaction() as commit:
             if gone:
                 commit.remove_properties(*gone)
             commit.set_properties(told)
-            if any(
-                known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns
-            ):
+            if widens(plain_schema(table.schema().as_arrow()), columns):
                 with commit.update_schema() as update:
                     update.union_by_name(columns)
             yield commit, told
@@ -217,7 +237,10 @@ class IcebergTarget:
             may_have: BooleanExpression = AlwaysTrue()
             if not cuts:
                 bounds = pc.min_max(changes["_key"]).as_py()
-                may_have = And(GreaterThanOrEqual("_key", bounds["min"]), LessThanOrEqual("_key", bounds["max"]))
+                key = Reference("_key")
+                may_have = And(
+                    GreaterThanOrEqual(term=key, value=bounds["min"]), LessThanOrEqual(term=key, value=bounds["max"])
+                )
             for task in table.scan(may_have).plan_files():
                 keys = _read(commit, table, task, "_key", "_partition", "_timestamp")
                 there = keys.filter(pc.is_in(keys["_key"], changes["_key"]))
@@ -317,8 +340,9 @@ def kept_of(told: Mapping[str, str], where: str) -> Kept:
     """Returns what a table's properties say; ``Refused`` if the table is nobody's of kbroker."""
     if _TOPIC not in told or _TOPIC_ID not in told:
         raise Refused(f"{where} is an Iceberg table, but none that kbroker made: choose another name")
-    value_format, declared, way = told.get(_VALUE, "bytes"), told.get(_DECLARED, ""), told.get(_WAY, "")
-    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, way)
+    value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
+    layout, way = Layout.of(told).properties, told.get(_WAY, "")
+    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way)
 
 
 def _positions(told: Mapping[str, str]) -> dict[int, int]:
@@ -347,8 +371,7 @@ class _Replace(_OverwriteFiles):
 
     def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
         summary = super()._summary(dict(snapshot_properties or {}))
-        summary.operation = Operation.REPLACE
-        return summary
+        return Summary(Operation.REPLACE, **summary.additional_properties)
 
 
 def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) -> pyarrow.Table:
@@ -359,8 +382,13 @@ def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) 
     return rows.cast(plain_schema(rows.schema))
 
 
+def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
+    order = [(each, "ascending") for each in Layout.of(table.properties).cluster]
+    return rows.sort_by(order) if order else rows
+
+
 def _written(commit: Transaction, table: Table, rows: pyarrow.Table) -> Iterable[DataFile]:
-    return _dataframe_to_data_files(commit.table_metadata, rows, table.io) if rows.num_rows else ()
+    return _dataframe_to_data_files(commit.table_metadata, _clustered(table, rows), table.io) if rows.num_rows else ()
 
 
 def _remove_orphans(table: Table, hours: int) -> dict[str, int]:

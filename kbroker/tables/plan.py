@@ -17,6 +17,10 @@ class Refused(FatalError):
     """A table that cannot go on by itself: one line that says why, and how it can."""
 
 
+class NotYet(FatalError):
+    """What has to be waited for: then another try goes on."""
+
+
 class OffsetRange(NamedTuple):
     """The offsets that a partition has, from ``start`` to before ``end``."""
 
@@ -45,6 +49,8 @@ class Kept:
     positions: Mapping[int, int]
     declared: str = ""
     """The schema of values that was declared, as the user wrote it."""
+    layout: Mapping[str, str] = field(default_factory=dict)
+    """The properties of the table that say how its rows lie."""
     way: str = ""
     """``upsert`` or ``debezium`` for the latest row of each key; empty if every record is a row."""
 

@@ -5,25 +5,32 @@ What is no value of the format is a dead letter: a row of another table, with th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow
 import pyarrow.compute
 import pyarrow.json
 
+from kbroker.client.schemas.wire_format import Headers
+from kbroker.tables.columns import TIME, converted, flattened, put
 from kbroker.tables.json_kinds import (
     BOOLEAN,
+    DATE,
     DOUBLE,
     INT,
     LONG,
     RESERVED,
     STRING,
+    TIMESTAMP,
     WHOLE_TO,
     Kind,
     Kinds,
     Unfit,
+    aligned,
+    decimal_of,
     fit_object,
+    flat_kinds,
     infer,
 )
 from kbroker.tables.plan import Lost
@@ -38,12 +45,11 @@ LATEST_TIME: Final = 253_402_300_799_999
 """The end of the year 9999, in ms: engines that read tables know no later time."""
 
 _HEADER: Final = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
-_TIME: Final = pyarrow.timestamp("us", "UTC")
 
 RECORD_FIELDS: Final = (
     pyarrow.field("_partition", pyarrow.int32()),
     pyarrow.field("_offset", pyarrow.int64()),
-    pyarrow.field("_timestamp", _TIME),
+    pyarrow.field("_timestamp", TIME),
     pyarrow.field("_key", pyarrow.binary()),
     pyarrow.field("_headers", pyarrow.list_(_HEADER)),
 )
@@ -77,8 +83,13 @@ class Values(Protocol):
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Take the first values that there are, of all partitions, for a sample."""
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
-        """The columns of some values, null where they are bad; then `fields` may be more than they were."""
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
+        """The columns of some values, null where they are bad; then `fields` may be more than they were.
+
+        ``headers``: those of each value's record, in which a schema may be named.
+        """
 
 
 class BytesValues:
@@ -93,7 +104,9 @@ class BytesValues:
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn."""
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the values; all fit."""
         return [pyarrow.array(values, pyarrow.binary())], {}
 
@@ -110,7 +123,9 @@ class TextValues:
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn."""
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the texts; a value that is not UTF-8 is bad."""
         try:
             return [pyarrow.array(values, pyarrow.binary()).cast(pyarrow.string())], {}
@@ -132,21 +147,35 @@ class JsonValues:
 
     name = "json"
 
-    def __init__(self, kinds: Kinds, *, declared: bool = False) -> None:
-        """``declared``: a field that the kinds have not is no reason to widen the table, but a dead letter."""
-        self.kinds = kinds
+    def __init__(self, kinds: Kinds, *, declared: bool = False, flat: Kinds | None = None) -> None:
+        """``declared``: a field that the kinds have not is no reason to widen the table, but a dead letter.
+
+        ``flat``: the columns of a table whose nested fields are columns of their own; the kinds are nested.
+        """
+        self.kinds: Kinds = {}
         self._declared = declared
+        self._flat = flat
+        self._widen(kinds)
+
+    def _widen(self, kinds: Kinds) -> None:
+        """Go on with more kinds; ``Unfit`` if they cannot be flat."""
+        if self._flat is not None:
+            self._flat = self._flat | flat_kinds(kinds) | self._flat
+            kinds = aligned(kinds, self._flat)
+        self.kinds = kinds
 
     def fields(self) -> list[pyarrow.Field]:
         """A column for each field whose kind is known."""
-        return [pyarrow.field(name, arrow_type(kind)) for name, kind in self.kinds.items()]
+        return _fields(self.kinds if self._flat is None else self._flat, arrow_type)
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Infer the kinds, if there are none yet."""
         if not self.kinds:
-            self.kinds = infer(values)
+            self._widen(infer(values) if self._flat is None else infer(values, flat_kinds))
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
         """Returns a column for each field; a value that is no object, or does not fit the kinds, is bad."""
         whole = self._parse(values)
         if whole is not None:
@@ -181,7 +210,7 @@ class JsonValues:
         if not self.kinds:
             return None
         text = b'{"v":' + b'}\n{"v":'.join([b"null" if value is None else value for value in values]) + b"}\n"
-        kind = pyarrow.struct(self.fields())
+        kind = pyarrow.struct(_fields(self.kinds, _read_type))
         try:
             text.decode()
             table = pyarrow.json.read_json(
@@ -197,8 +226,19 @@ class JsonValues:
             return None
         if table.num_rows != len(values):
             return None
-        flat: list[pyarrow.Array] = table.column(0).combine_chunks().flatten()
-        return None if any(map(_has_large_double, flat)) else flat
+        try:
+            found = self._put(table.column(0).combine_chunks())
+        except Unfit:
+            return None
+        return None if any(map(_has_large_double, found)) else found
+
+    def _put(self, array: pyarrow.StructArray) -> list[pyarrow.Array]:
+        """The columns of the table, out of what was read."""
+        if self._flat is not None:
+            array = flattened(array)
+        wanted = pyarrow.struct(self.fields())
+        columns: list[pyarrow.Array] = (array if array.type == wanted else put(array, wanted)).flatten()
+        return columns
 
     def _fit(self, values: Sequence[bytes | None], start: int, bad: dict[int, str]) -> list[pyarrow.Array]:
         """The columns, value by value; adds what does not fit to ``bad``, and what is new to the kinds."""
@@ -210,12 +250,21 @@ class JsonValues:
                 if kinds is not self.kinds:
                     if self._declared:
                         raise Unfit("a field that the declared schema has not")
-                    self.kinds = kinds
+                    self._widen(kinds)
             except Unfit as error:
                 bad[index] = str(error)
                 fitted = None
             documents.append(fitted or {})
-        return [pyarrow.array([each.get(field.name) for each in documents], field.type) for field in self.fields()]
+        kind, wanted = pyarrow.struct(_fields(self.kinds, _read_type)), pyarrow.struct(self.fields())
+
+        def build(documents: Sequence[Any]) -> pyarrow.Array:
+            array = pyarrow.array(documents, kind)
+            return array if self._flat is None else flattened(array)
+
+        array, unfit = converted(documents, build, wanted)
+        bad.update((start + place, reason) for place, reason in unfit.items())
+        columns: list[pyarrow.Array] = array.flatten()
+        return columns
 
 
 def _has_large_double(column: pyarrow.Array) -> bool:
@@ -236,17 +285,33 @@ _ARROW: Final = {
     LONG: pyarrow.int64(),
     DOUBLE: pyarrow.float64(),
     STRING: pyarrow.string(),
+    TIMESTAMP: TIME,
+    DATE: pyarrow.date32(),
 }
 
 
 def arrow_type(kind: Kind) -> pyarrow.DataType:
     """The type of a column."""
     if isinstance(kind, dict):
-        return pyarrow.struct([(name, arrow_type(inner)) for name, inner in kind.items()])
+        return pyarrow.struct(_fields(kind, arrow_type))
     if isinstance(kind, list):
         return pyarrow.list_(arrow_type(kind[0]))
     assert kind is not None
-    return _ARROW[kind]
+    digits = decimal_of(kind)
+    return _ARROW[kind] if digits is None else pyarrow.decimal128(*digits)
+
+
+def _read_type(kind: Kind) -> pyarrow.DataType:
+    """The type as which values are read: times are texts then."""
+    if isinstance(kind, dict):
+        return pyarrow.struct(_fields(kind, _read_type))
+    if isinstance(kind, list):
+        return pyarrow.list_(_read_type(kind[0]))
+    return pyarrow.string() if kind in (TIMESTAMP, DATE) else arrow_type(kind)
+
+
+def _fields(kinds: Kinds, type_of: Callable[[Kind], pyarrow.DataType]) -> list[pyarrow.Field]:
+    return [pyarrow.field(name, type_of(kind)) for name, kind in kinds.items()]
 
 
 def kinds_of(schema: pyarrow.Schema) -> tuple[Kinds, list[str]]:
@@ -272,6 +337,8 @@ def _kind(kind: pyarrow.DataType) -> Kind:
     if types.is_list(kind):
         element = _kind(kind.value_type)
         return None if element is None else [element]
+    if types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
     return next((name for name, each in _ARROW.items() if each == kind), None)
 
 
@@ -280,12 +347,19 @@ def plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
     return pyarrow.schema([pyarrow.field(each.name, _plain(each.type), each.nullable) for each in schema])
 
 
+def widens(known: pyarrow.Schema, columns: pyarrow.Schema) -> bool:
+    """Whether there is a column that is not known, or has fields within that are not."""
+    return any(known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns)
+
+
 def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
     types = pyarrow.types
     if types.is_struct(kind):
         return pyarrow.struct([(each.name, _plain(each.type)) for each in kind])
     if types.is_list(kind) or types.is_large_list(kind):
         return pyarrow.list_(_plain(kind.value_type))
+    if types.is_map(kind):
+        return pyarrow.map_(_plain(kind.key_type), _plain(kind.item_type))
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pyarrow.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
@@ -305,7 +379,7 @@ class Rows(NamedTuple):
 def rows_of(partition: int, records: Sequence[Record], values: Values, *, keyed: bool = False) -> Rows:
     """The rows of records of one partition. ``keyed``: the last column of the values is ``CHANGE``, of a key's row."""
     offsets, timestamps, keys, contents, headers = zip(*records, strict=True)
-    columns, found = values.columns(contents)
+    columns, found = values.columns(contents, headers)
     bad = dict(found)
     times: Sequence[int] = timestamps
     if max(timestamps) > LATEST_TIME or min(timestamps) < NO_TIMESTAMP:
@@ -353,7 +427,7 @@ def _record_columns(
 ) -> list[pyarrow.Array]:
     times = pyarrow.array(timestamps, pyarrow.int64())
     absent = pyarrow.compute.equal(times, NO_TIMESTAMP)
-    times = pyarrow.compute.if_else(absent, None, times).cast(pyarrow.timestamp("ms", "UTC")).cast(_TIME)
+    times = pyarrow.compute.if_else(absent, None, times).cast(pyarrow.timestamp("ms", "UTC")).cast(TIME)
     ends = [0] * (len(offsets) + 1)
     flat: list[tuple[str, bytes | None]] = []
     if any(headers):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
+    from kbroker.tables.target import Traits
+
 _KAFKA: Final = "kafka."
 _BOOTSTRAP: Final = "bootstrap.servers"
 _OURS: Final = {"subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "includeHeaders"}
@@ -56,20 +58,21 @@ def spark_union(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     options: Mapping[str, str] | None = None,
+    registry: str | None = None,
 ) -> DataFrame:
     """Returns the rows of a table, and the topic's records that are not in it yet as rows, none twice and none missing.
 
     ``table`` is ``delta:PATH``, or ``iceberg:CATALOG.NAMESPACE.TABLE`` with Spark's name of the catalog. Without a
     ``checkpoint`` it is a batch, to the topic's end at the moment of the call. With one it is a stream: give the query
     the same directory as ``checkpointLocation``. ``options`` are those of Spark's Kafka source; those that begin with
-    ``kafka.`` are client properties. ``Refused`` and ``FatalError`` say in one line what is in the way.
+    ``kafka.`` are client properties. ``registry`` is the address of the one that has the values' schemas. ``Refused`` and ``FatalError`` say in one line what is in the way.
     """
     given = {_KAFKA + _BOOTSTRAP: bootstrap, **(options or {})}
     if ours := given.keys() & {*_OURS, _ISOLATION}:
         raise FatalError(f"spark_union sets {', '.join(sorted(ours))} itself: leave it out")
     if checkpoint is None:
         pin = _new_pin(spark, table, topic, given)
-        live = _live(spark, pin, given, stream=False)
+        live = _live(spark, pin, given, registry, stream=False)
         rows = _rows_at(spark, table, pin.version)
         return _latest(rows, live) if pin.kept.way else rows.unionByName(live)
     directory = os.fspath(checkpoint)
@@ -92,7 +95,7 @@ def spark_union(
     # Once the first batch is done, the table's rows are not read again, and their version may be gone.
     rows = spark.createDataFrame([], _columns(pin)) if has_begun else _rows_at(spark, table, pin.version)
     once = spark.readStream.text(place).select()
-    return rows.crossJoin(F.broadcast(once)).unionByName(_live(spark, pin, given, stream=True))
+    return rows.crossJoin(F.broadcast(once)).unionByName(_live(spark, pin, given, registry, stream=True))
 
 
 # --- Where the table ends --------------------------------------------------------------------------------------------
@@ -185,7 +188,7 @@ def _columns(pin: _Pin) -> Any:
     return StructType.fromJson(pin.columns)
 
 
-def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], *, stream: bool) -> DataFrame:
+def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], registry: str | None, *, stream: bool) -> DataFrame:
     """The topic's records behind the table, with the table's columns; of a table by key with the change that they are.
 
     Dead letters are none of them.
@@ -216,7 +219,17 @@ def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], *, stream: b
     arrow = plain_schema(spark.createDataFrame([], columns).toArrow().schema)
     if pin.kept.way:
         columns = columns.add(CHANGE.name, "byte")
-    return known.mapInArrow(_Decoder(pin.kept, arrow), columns)
+    return known.mapInArrow(_Decoder(pin.kept, arrow, _traits(pin.table), registry), columns)
+
+
+def _traits(table: str) -> Traits:
+    if table.startswith("delta:"):
+        from kbroker.tables.delta import DeltaTarget
+
+        return DeltaTarget.traits
+    from kbroker.tables.iceberg import IcebergTarget
+
+    return IcebergTarget.traits
 
 
 def _null(field: Any) -> Any:
@@ -231,14 +244,20 @@ class _Decoder:
 
     kept: Kept
     schema: pyarrow.Schema
+    traits: Traits
+    registry: str | None
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        from kbroker.tables.follower import values_of
+        from kbroker.client.schemas.registry import SchemaRegistry
+        from kbroker.client.schemas.settings import registry_settings
+        from kbroker.tables.formats import values_of
         from kbroker.tables.rows import CHANGE, keyless
 
-        values = values_of(self.kept, self.schema)
+        settings = registry_settings(self.registry, None)
+        like_table: Any = self  # the format's traits are all that is asked of a table
+        values = values_of(self.kept, self.schema, like_table, settings and SchemaRegistry(settings))
         schema = self.schema.append(CHANGE) if self.kept.way else self.schema
         for batch in batches:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -4,6 +4,10 @@
 topic = "orders"
 to = "delta:lake/orders"
 value = "json"            # bytes without it
+registry = "http://..."   # where the schemas of avro, protobuf and json-schema are
+flatten = true            # address.city is address_city
+partition-by = "day(_timestamp)"
+cluster-by = "customer"
 schema = "orders.json"    # the fields of JSON values; those that come without it
 every = "30s"
 memory = "16MiB"
@@ -20,12 +24,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.errors import FatalError
-from kbroker.tables.follower import FORMATS, USUAL_SECONDS, Settings
+from kbroker.tables.follower import USUAL_SECONDS, Settings
+from kbroker.tables.formats import FORMATS
 from kbroker.tables.json_kinds import parse_kinds
+from kbroker.tables.layout import Layout, parse_cluster, parse_partition
 from kbroker.value_types import NamedTuple
 
-_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory", "changes", "keep"}
-_SWITCHES: Final = {"upsert", "merge"}
+_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"} | {
+    *("registry", "flatten", "partition-by", "cluster-by", "upsert", "changes", "merge", "keep")
+}
+_FLAGS: Final = {"flatten", "upsert", "merge"}
+"""They are true or false, and all others texts."""
 
 
 class Entry(NamedTuple):
@@ -35,6 +44,8 @@ class Entry(NamedTuple):
     to: str
     catalog: str | None
     settings: Settings
+    registry: str | None = None
+    """The address of the registry that has the schemas of its values."""
 
 
 def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list[Entry]:
@@ -67,10 +78,8 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         if name not in table:
             raise ValueError(f"{name} is missing")
     for name, value in table.items():
-        if not isinstance(value, bool if name in _SWITCHES else str):
-            raise ValueError(f"{name} is {'true or false' if name in _SWITCHES else 'a text'}")
-        if name not in _NAMES | _SWITCHES:
-            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES | _SWITCHES))}")
+        if name not in _NAMES or not isinstance(value, bool if name in _FLAGS else str):
+            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES))}, or no text")
     if table.get("value", FORMATS[0]) not in FORMATS:
         raise ValueError(f"value is one of {', '.join(FORMATS)}")
     read = {name: readers[name](value) for name, value in table.items() if name in readers}
@@ -83,9 +92,14 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         declared=declared,
         interval=read.get("every", USUAL_SECONDS[read["to"].partition(":")[0]]),
         max_bytes=read.get("memory", usual.max_bytes),
+        layout=Layout(
+            table.get("flatten", False),
+            parse_partition(table["partition-by"]) if "partition-by" in table else "",
+            parse_cluster(table["cluster-by"]) if "cluster-by" in table else "",
+        ),
         upsert=table.get("upsert", False),
         changes=table.get("changes"),
         merging=usual.merging if table.get("merge", True) else None,
         keep_hours=read.get("keep"),
     )
-    return Entry(table["topic"], read["to"], read.get("catalog"), settings)
+    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"))

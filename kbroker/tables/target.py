@@ -39,6 +39,13 @@ def size_to_merge(sizes: Sequence[int], merging: Merging) -> int:
     return 0
 
 
+class Traits(NamedTuple):
+    """A format of tables, as far as the types of columns need it. ``promotes``: int may become long, and so on."""
+
+    has_time: bool
+    promotes: bool
+
+
 class TableFacts(NamedTuple):
     """Figures of a table."""
 
@@ -58,6 +65,7 @@ class Target(Protocol):
     """A table and its dead letters. What is added goes on from the version that `load` has read."""
 
     where: str
+    traits: Traits
 
     def load(self, partitions: Iterable[int]) -> Kept | None:
         """Read the newest version; None without a table."""
@@ -84,7 +92,7 @@ class Target(Protocol):
         """The figures of the version that `load` has read."""
 
     def merge_files(self, merging: Merging) -> int:
-        """Merge small files, if there are many; their number. Another's commit may come before: then nothing is done."""
+        """Merge small files, if there are many; their number. Nothing is done if another's commit comes before."""
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
         """Remove what no version of ``keep_hours`` needs; what was done."""

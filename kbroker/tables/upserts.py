@@ -1,8 +1,8 @@
 """Tables that have the latest row of each key: what a record does to its key's row, also by Debezium's envelope.
 
-Within a partition the offset says which record of a key is the latest. A key is in two partitions if their number grew,
-or if producers choose partitions in different ways; offsets of two partitions say nothing about each other, so there the
-later timestamp wins, and of equal ones the higher partition.
+Within a partition the offset says which record of a key is the latest. A key is in two partitions if their number
+grew, or if producers choose partitions in different ways; offsets of two partitions say nothing about each other, so
+there the later timestamp wins, and of equal ones the higher partition.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import pyarrow
 import pyarrow.compute as pc
 
 from kbroker.client.records_io.json_types import Json, load_json, to_bytes
+from kbroker.client.schemas.wire_format import Headers
+from kbroker.tables.columns import flat_type, flattened
 from kbroker.tables.json_kinds import Unfit
 from kbroker.tables.rows import CHANGE, DELETE, TRUNCATE, WRITE, Bad, Values
 from kbroker.value_types import NamedTuple
@@ -22,7 +24,11 @@ UPSERT: Final = "upsert"
 DEBEZIUM: Final = "debezium"
 """Ways in which a table is kept by key; the one without a name has every record as a row."""
 
+ENVELOPES: Final = ("json", "avro", "protobuf")
+"""Formats that envelopes have."""
+
 _WRITES: Final = ("c", "u", "r")
+_OTHERS: Final = {"d": DELETE, "t": TRUNCATE}
 _FIRST_TIME: Final = pyarrow.scalar(0, pyarrow.timestamp("us", "UTC"))
 
 
@@ -41,9 +47,11 @@ class KeyedValues:
         """Take a sample."""
         self._values.learn(values)
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the columns of the values, and the changes that they are."""
-        columns, bad = self._values.columns(values)
+        columns, bad = self._values.columns(values, headers)
         changes = [DELETE if value is None else WRITE for value in values]
         return [*columns, pyarrow.array(changes, CHANGE.type)], bad
 
@@ -63,7 +71,9 @@ class DebeziumValues:
         """Take a sample."""
         self._values.learn(_rows(values))
 
-    def columns(self, values: Sequence[bytes | None]) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the columns of the rows that are written, and the changes; a value that is no envelope is bad."""
         changes = [DELETE] * len(values)
         rows: list[bytes | None] = [None] * len(values)
@@ -75,6 +85,64 @@ class DebeziumValues:
                 bad[index] = str(error)
         columns, unfit = self._values.columns(rows)
         return [*columns, pyarrow.array(changes, CHANGE.type)], {**unfit, **bad}
+
+
+class DebeziumColumns:
+    """Debezium's envelopes in a format whose columns they are; the table's columns are the fields of ``after``."""
+
+    def __init__(self, values: Values, columns: Sequence[pyarrow.Field], *, flatten: bool) -> None:
+        """``columns``: those that the table has."""
+        self.name = values.name
+        self._values = values
+        self._known = list(columns)
+        self._flatten = flatten
+
+    def fields(self) -> list[pyarrow.Field]:
+        """Returns the columns of the rows that envelopes are about."""
+        after = next((each.type for each in self._values.fields() if each.name == "after"), None)
+        if after is None or not pyarrow.types.is_struct(after):
+            return self._known
+        return list(flat_type(after) if self._flatten else after)
+
+    def learn(self, values: Iterable[bytes | None]) -> None:
+        """There is nothing to learn: the schemas tell all."""
+
+    def columns(
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+    ) -> tuple[list[pyarrow.Array], Bad]:
+        """Returns the columns of ``after``, and the changes; a value that is no envelope is bad."""
+        columns, found = self._values.columns(values, headers)
+        bad = dict(found)
+        named = {each.name: column for each, column in zip(self._values.fields(), columns, strict=True)}
+        nothing = pyarrow.nulls(len(values))
+        after, operations = named.get("after", nothing), named.get("op", nothing).to_pylist()
+        if not pyarrow.types.is_struct(after.type):
+            after = pyarrow.nulls(len(values), pyarrow.struct(self._known))
+        changes: list[int] = []
+        for index, (value, operation, row) in enumerate(
+            zip(values, operations, after.is_valid().to_pylist(), strict=True)
+        ):
+            changes.append(DELETE)
+            if value is not None and index not in bad:
+                try:
+                    changes[-1] = _change_of(operation, has_row=row)
+                except Unfit as error:
+                    bad[index] = str(error)
+        if self._flatten:
+            after = flattened(after)
+        return [*after.flatten(), pyarrow.array(changes, CHANGE.type)], bad
+
+
+def _change_of(operation: Json, *, has_row: bool) -> int:
+    """The change that an envelope is; ``Unfit``."""
+    if operation is None:
+        raise Unfit("no envelope of Debezium: it has no op")
+    if operation in _WRITES and not has_row:
+        raise Unfit(f"no envelope of Debezium: op {operation} without after")
+    change = WRITE if operation in _WRITES else _OTHERS.get(str(operation))
+    if change is None:
+        raise Unfit(f"op {str(operation)[:30]} of Debezium is no change of a row")
+    return change
 
 
 def _rows(values: Iterable[bytes | None]) -> Iterator[bytes | None]:
@@ -97,22 +165,14 @@ def open_envelope(value: bytes | None) -> tuple[int, bytes | None]:
         raise Unfit(f"not JSON: {error}") from None
     if isinstance(envelope, dict) and envelope.keys() == {"schema", "payload"}:
         envelope = envelope["payload"]
-    if not isinstance(envelope, dict) or "op" not in envelope:
+    if not isinstance(envelope, dict):
         raise Unfit("no envelope of Debezium: it has no op")
-    operation: Json = envelope["op"]
-    if operation in _WRITES:
-        after = envelope.get("after")
-        if not isinstance(after, dict):
-            raise Unfit(f"no envelope of Debezium: op {operation} without after")
-        try:
-            return WRITE, to_bytes(after)
-        except RecursionError:
-            raise Unfit("nested too deep") from None
-    if operation == "d":
-        return DELETE, None
-    if operation == "t":
-        return TRUNCATE, None
-    raise Unfit(f"op {str(operation)[:30]} of Debezium is no change of a row")
+    after = envelope.get("after")
+    change = _change_of(envelope.get("op"), has_row=isinstance(after, dict))
+    try:
+        return change, to_bytes(after) if change == WRITE else None
+    except RecursionError:
+        raise Unfit("nested too deep") from None
 
 
 # --- The latest of each key ------------------------------------------------------------------------------------------
@@ -182,10 +242,10 @@ def losing(changes: pyarrow.Table, found: pyarrow.Table) -> pyarrow.Array:
     )
     time, other = pc.coalesce(both["_timestamp"], _FIRST_TIME), pc.coalesce(both["_timestamp_found"], _FIRST_TIME)
     older = pc.or_(
-        pc.less(time, other),
-        pc.and_(pc.equal(time, other), pc.less(both["_partition"], both["_partition_found"])),
+        pc.less(time, other), pc.and_(pc.equal(time, other), pc.less(both["_partition"], both["_partition_found"]))
     )
-    return both.filter(pc.and_(older, pc.not_equal(both["_partition"], both["_partition_found"])))["_key"].combine_chunks()
+    lost = both.filter(pc.and_(older, pc.not_equal(both["_partition"], both["_partition_found"])))
+    return lost["_key"].combine_chunks()
 
 
 def without_truncated(found: pyarrow.Table, cuts: Iterable[Truncation]) -> pyarrow.Table:

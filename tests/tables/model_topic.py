@@ -104,6 +104,7 @@ class WatchedTarget:
     def __init__(self, path: Path, at: Callable[[int], None]) -> None:
         self._target = target_of(path)
         self.where = self._target.where
+        self.traits = self._target.traits
         self._at = at
         self.moments = 0
 

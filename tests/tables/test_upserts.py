@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("deltalake")
 
 from kbroker.tables.follower import Settings
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Refused
 from kbroker.wire.record_batch import Record
 from tests.tables.model_topic import TIME, Killed, ModelTopic, dead_in, follow, rows_in
@@ -179,7 +181,7 @@ def test_a_table_keeps_its_way(tmp_path: Path) -> None:
     put(topic, 0, b"k4", None)
     follow(topic, tmp_path / "keys", Settings())
     check_latest(topic, tmp_path / "keys")
-    with pytest.raises(ValueError, match="changes are values in JSON"):
+    with pytest.raises(ValueError, match="changes of debezium are values that are json, avro, protobuf"):
         Settings(value_format="text", changes="debezium")
 
 
@@ -237,11 +239,79 @@ def test_a_truncation(tmp_path: Path, kind: str, memory: int) -> None:
     """It takes the rows before it in its partition, and those of other partitions that are not later."""
     topic, path = ModelTopic(), tmp_path / kind
     topic.append(0)
-    for partition, key, time in ((1, b"a", 5), (1, b"b", 12), (0, b"c", 5), (0, b"d", 15), (0, b"e", 5)):
+    for partition, key, time in ((0, b"a", 5), (0, b"b", 12), (1, b"c", 5), (1, b"d", 15), (1, b"e", 5)):
         put(topic, partition, key, envelope("c", {"id": time}), time)
-    put(topic, 0, None, envelope("t"), 10)
-    put(topic, 0, b"f", envelope("c", {"id": 1}), 5)
-    put(topic, 0, b"c", envelope("c", {"id": 2}), 5)
+    put(topic, 1, None, envelope("t"), 10)
+    put(topic, 1, b"f", envelope("c", {"id": 1}), 5)
+    put(topic, 1, b"c", envelope("c", {"id": 2}), 5)
     follow(topic, path, Settings(changes="debezium", batch_records=1, max_bytes=memory))
     assert {row["_key"]: row["id"] for row in rows_in(path)} == {b"b": 12, b"f": 1, b"c": 2}
     assert dead_in(path) == []
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_changes_of_debezium_in_avro(tmp_path: Path, kind: str, flat: bool) -> None:
+    """With a schema of a registry, which a later one widens, and a follower that comes later."""
+    pytest.importorskip("fastavro")
+    from tests.schemas.registry_server import running_registry
+    from tests.tables.test_formats import asking, avro, record
+
+    place = record(("city", "string"), name="Place")
+    first = record(("id", "long"), ("to", place), name="Value")
+    wider = record(("id", "long"), ("to", place), ("more", ["null", "string"]), name="Value")
+
+    def enveloped(row: Any, *values: Any) -> list[bytes]:
+        source = record(("lsn", "long"), name="Source")
+        fields = [("before", ["null", row]), ("after", ["null", "Value"]), ("source", source), ("op", "string")]
+        return avro(registry, record(*fields, name="Envelope"), *({"source": {"lsn": 1}, **each} for each in values))
+
+    def row(number: int, **more: Any) -> dict[str, Any]:
+        return {"id": number, "to": {"city": "Bern"}, **more}
+
+    with running_registry() as registry:
+        topic, path = ModelTopic(), tmp_path / kind
+        chosen = Settings("avro", changes="debezium", registry=asking(registry), layout=Layout(flatten=flat))
+        rows = enveloped(first, *({"op": "r", "after": row(number)} for number in range(4)))
+        gone = enveloped(first, {"op": "d", "before": row(0)})
+        for number, value in enumerate(rows + gone):
+            put(topic, 0, b"%d" % (number % 4), value)
+        [no_envelope] = avro(registry, first, row(9))
+        put(topic, 0, b"9", no_envelope)
+        follow(topic, path, chosen)
+        put(topic, 0, b"2", enveloped(wider, {"op": "u", "after": row(2, more="x")})[0])
+        put(topic, 0, b"3", None)
+        follow(topic, path, replace(chosen, changes=None, value_format=None, layout=Layout()))
+        city = "to_city" if flat else "to"
+        rows_by_key = {each["_key"]: (each["id"], each[city], each["more"]) for each in rows_in(path)}
+        bern = "Bern" if flat else {"city": "Bern"}
+        assert rows_by_key == {b"1": (1, bern, None), b"2": (2, bern, "x")}
+        assert [each["reason"] for each in dead_in(path)] == ["no envelope of Debezium: it has no op"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_in_partitions(tmp_path: Path, kind: str) -> None:
+    """A key's row may go to another partition of the table."""
+    topic, path = ModelTopic(), tmp_path / kind
+    for number in range(9):
+        put(
+            topic,
+            0,
+            b"%d" % (number % 3),
+            b'{"id": %d, "where": "%s"}' % (number, b"abcd"[number % 4 : number % 4 + 1]),
+        )
+    follow(topic, path, replace(UPSERT, layout=Layout(partition_by="where", cluster_by="id")))
+    put(topic, 0, b"1", b'{"id": 20, "where": "x", "new": 1}')
+    follow(topic, path, UPSERT)
+    check_latest(topic, path)
+
+
+def test_a_delta_table_by_days(tmp_path: Path) -> None:
+    topic, path = ModelTopic(), tmp_path / "t"
+    for number in range(9):
+        put(topic, 0, b"%d" % (number % 3), b'{"id": %d}' % number, number * 86_400_000)
+    follow(topic, path, replace(UPSERT, layout=Layout(partition_by="day(_timestamp)")))
+    put(topic, 0, b"1", b'{"id": 20, "new": 1}', 20 * 86_400_000)
+    follow(topic, path, UPSERT)
+    found = {row["_key"]: (row["id"], str(row["_timestamp_day"])) for row in rows_in(path)}
+    assert found == {b"0": (6, "2023-11-20"), b"1": (20, "2023-12-04"), b"2": (8, "2023-11-22")}

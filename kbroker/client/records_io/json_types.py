@@ -14,13 +14,28 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
+class ExactFloat(float):
+    """A number with a point or an exponent, and its text, which may say more than a double holds."""
+
+    text: str
+
+    def __new__(cls, text: str) -> ExactFloat:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_EXACT: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=ExactFloat)
 
 
-def load_json(data: bytes) -> Json:
-    """A document; ``ValueError`` for what is none, NaN and Infinity included, and for one that is nested too deep."""
+def load_json(data: bytes, *, exact: bool = False) -> Json:
+    """A document; ``ValueError`` for what is none, NaN and Infinity included, and for one that is nested too deep.
+
+    ``exact``: broken numbers are each an `ExactFloat`.
+    """
     try:
-        document: Json = _DECODER.decode(data.decode())
+        document: Json = (_EXACT if exact else _DECODER).decode(data.decode())
     except RecursionError:
         raise ValueError("nested too deep") from None
     return document

@@ -11,14 +11,19 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord
+
+T = TypeVar("T")
 
 _WRAPPER: Final = "kbroker_decoded"
 """A record around the schema: its bytes are those of its only field, and any schema can be a field's."""
 
-_DECIMAL: Final = "kbroker-decimal"
+AVRO_DECIMAL: Final = "kbroker-decimal"
+"""The logical type of decimals, after a schema was read."""
+PLAIN_LOGICAL: Final = "kbroker-logical"
+
 _MOST_DECIMAL: Final = 1024
 """Bytes of a decimal, which are 2,466 digits."""
 
@@ -31,22 +36,39 @@ def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]
 
     :class:`UndecodableRecord` if the schema is none; the decoder raises it for bytes that do not fit.
     """
+    return read_avro(text, references, json_text).read
+
+
+class AvroReader(NamedTuple, Generic[T]):
+    """A schema as ``fastavro`` has it, its named types, and what reads bytes by it."""
+
+    schema: Any
+    named: Mapping[str, Any]
+    read: Callable[[bytes], T]
+
+
+def read_avro(text: str, references: Sequence[str], shape: Callable[[Any], T], *, plain: bool = False) -> AvroReader[T]:
+    """A reader of values, each put into ``shape``; the rest is as of `compile_avro`.
+
+    ``plain``: times, dates and UUIDs are the numbers, texts and bytes that they are stored as, and their logical type
+    is under `PLAIN_LOGICAL` in the schema.
+    """
     try:
         from fastavro import parse_schema, schemaless_reader
         from fastavro.read import LOGICAL_READERS
     except ImportError:
         raise PackageMissing("Avro", "fastavro") from None
     for base in ("bytes", "fixed"):
-        LOGICAL_READERS[f"{base}-{_DECIMAL}"] = _bounded(LOGICAL_READERS[f"{base}-decimal"])
+        LOGICAL_READERS[f"{base}-{AVRO_DECIMAL}"] = _bounded(LOGICAL_READERS[f"{base}-decimal"])
     named: dict[str, Any] = {}
     try:
         for reference in references:
             parse_schema(_loaded(reference), named)
         field = {"name": "value", "type": _loaded(text)}
-        schema = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named)
+        schema: Any = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named)
         free = _FreeValues(named)
         for each in (schema, *named.values()):
-            _check(each, free)
+            _check(each, free, plain)
     except UndecodableRecord:
         raise
     except RecursionError:
@@ -54,16 +76,16 @@ def compile_avro(text: str, references: Sequence[str]) -> Callable[[bytes], str]
     except Exception as error:  # fastavro has errors of its own, and lets KeyError and others through
         raise UndecodableRecord(f"its Avro schema cannot be used: {_told(error)}") from None
 
-    def decode(data: bytes) -> str:
+    def decode(data: bytes) -> T:
         try:
             found: Any = schemaless_reader(io.BytesIO(data), schema, None)
-            return json_text(found["value"])
+            return shape(found["value"])
         except RecursionError:
             raise UndecodableRecord("it is nested too deep") from None
         except Exception as error:  # whatever fastavro stumbles over in bytes that do not fit
             raise UndecodableRecord(f"its bytes do not fit its Avro schema: {_told(error)}") from None
 
-    return decode
+    return AvroReader(schema["fields"][0]["type"], named, decode)
 
 
 class _FreeValues:
@@ -93,22 +115,24 @@ class _FreeValues:
         return int(is_free), is_free
 
 
-def _check(schema: Any, free: _FreeValues) -> None:
+def _check(schema: Any, free: _FreeValues, plain: bool) -> None:
     """Refuse types by which a few bytes ask for billions of values: arrays of what takes no bytes, and many such.
 
-    Decimals are given a name of ours, for a reader of ours.
+    Decimals are given a name of ours, for a reader of ours; with ``plain`` all other logical types go elsewhere.
     """
     if isinstance(schema, list):
         for each in schema:
-            _check(each, free)
+            _check(each, free, plain)
     elif isinstance(schema, dict):
         if schema.get("logicalType") == "decimal":
-            schema["logicalType"] = _DECIMAL
+            schema["logicalType"] = AVRO_DECIMAL
+        elif plain and schema.get("logicalType", AVRO_DECIMAL) != AVRO_DECIMAL:
+            schema[PLAIN_LOGICAL] = schema.pop("logicalType")
         for field in schema.get("fields") or ():
-            _check(field["type"], free)
+            _check(field["type"], free, plain)
         for inner in ("items", "values"):
             if inner in schema:
-                _check(schema[inner], free)
+                _check(schema[inner], free, plain)
         if schema["type"] == "array" and free.of(schema["items"])[1]:
             raise UndecodableRecord("its Avro schema has arrays of what takes no bytes")
         if free.of(schema)[0] > _MOST_FREE:

@@ -10,13 +10,12 @@ from kbroker.client.schemas.registry import AVRO, JSON, KEPT_SCHEMAS, PROTOBUF, 
 from kbroker.client.schemas.wire_format import (
     KEY_HEADER,
     VALUE_HEADER,
-    Framed,
+    Headers,
     PackageMissing,
     RegistryError,
     SchemaId,
     UndecodableRecord,
-    split_frame,
-    split_header,
+    frame_of,
 )
 from kbroker.value_types import NamedTuple
 from kbroker.wire.record_batch import Record
@@ -52,30 +51,16 @@ class RecordDecoder:
 
     def decode(self, record: Record) -> Decoded:
         """The record with what can be decoded of it."""
-        key_frame = value_frame = None
-        for name, content in record.headers:
-            if content is not None and name in (KEY_HEADER, VALUE_HEADER):
-                if name == KEY_HEADER:
-                    key_frame = split_header(content)
-                else:
-                    value_frame = split_header(content)
-        key, key_note = self._part(record.key, key_frame)
-        value, value_note = self._part(record.value, value_frame)
+        key, key_note = self._part(record.key, record.headers, KEY_HEADER)
+        value, value_note = self._part(record.value, record.headers, VALUE_HEADER)
         if key_note is None and value_note is None:
             return Decoded(record)
         return Decoded(Record(record.offset, record.timestamp, key, value, record.headers), key_note, value_note)
 
-    def _part(self, data: bytes | None, header: Framed | None) -> tuple[bytes | None, PartNote | None]:
-        if data is None:
-            return None, None
-        if header is not None:
-            # The place of a Protobuf type is in the header, too, after the id.
-            framed = Framed(header.schema_id, header.rest + data)
-        else:
-            found = split_frame(data)
-            if found is None:
-                return data, None
-            framed = found
+    def _part(self, data: bytes | None, headers: Headers, header: str) -> tuple[bytes | None, PartNote | None]:
+        framed = None if data is None else frame_of(data, headers, header)
+        if framed is None:
+            return data, None
         kind: str | None = None
         try:
             kind, decode = self._decoder_of(framed.schema_id)

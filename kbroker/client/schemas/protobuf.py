@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord, split_message_type
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message import Message
+
+T = TypeVar("T")
 
 _WELL_KNOWN: Final = "google/protobuf/"
 _OPTIONS_ALONE: Final = "confluent/meta.proto"
@@ -29,8 +31,32 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
     ``references``: the names by which files are imported, and those files, each after those that it imports.
     :class:`UndecodableRecord` if a file cannot be used; the decoder raises it for bytes that do not fit.
     """
+
+    def shape(message: Message, pool: DescriptorPool) -> str:
+        from google.protobuf import json_format
+
+        try:
+            text: str = json_format.MessageToJson(
+                message,
+                preserving_proto_field_name=True,
+                always_print_fields_with_no_presence=True,
+                indent=None,
+                ensure_ascii=False,
+                descriptor_pool=pool,
+            )
+        except json_format.Error as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    return read_protobuf(text, references, shape)
+
+
+def read_protobuf(
+    text: str, references: Sequence[tuple[str, str]], shape: Callable[[Message, DescriptorPool], T]
+) -> Callable[[bytes], T]:
+    """A reader of messages, each put into ``shape``, which raises ``ValueError``; the rest as `compile_protobuf`."""
     try:
-        from google.protobuf import descriptor_pool, json_format, message_factory
+        from google.protobuf import descriptor_pool, message_factory
         from google.protobuf.message import DecodeError
     except ImportError:
         raise PackageMissing("Protobuf", "protobuf") from None
@@ -50,22 +76,14 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
             classes[path] = message_factory.GetMessageClass(pool.FindMessageTypeByName(_type_name(file, path)))
         return classes[path]
 
-    def decode(data: bytes) -> str:
+    def decode(data: bytes) -> T:
         path, payload = split_message_type(data)
         message = class_of(path)()
         try:
             message.ParseFromString(payload)
             sizes.check(message, len(payload))
-            text: str = json_format.MessageToJson(
-                message,
-                preserving_proto_field_name=True,
-                always_print_fields_with_no_presence=True,
-                indent=None,
-                ensure_ascii=False,
-                descriptor_pool=pool,
-            )
-            return text
-        except (DecodeError, json_format.Error, TypeError, ValueError, RecursionError) as error:
+            return shape(message, pool)
+        except (DecodeError, TypeError, ValueError, RecursionError) as error:
             raise UndecodableRecord(f"its bytes do not fit its Protobuf schema: {_told(error)}") from None
 
     return decode

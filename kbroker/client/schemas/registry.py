@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 from kbroker.client.schemas.settings import RegistrySettings
-from kbroker.client.schemas.wire_format import RegistryError, SchemaId, UndecodableRecord
+from kbroker.client.schemas.wire_format import RegistryAway, RegistryError, SchemaId, UndecodableRecord
 from kbroker.config.schema_registry import TOKEN, USER_INFO
 from kbroker.security.sasl.oauthbearer.http import LIMITS, Limits, ProviderError, ask
 from kbroker.value_types import NamedTuple
@@ -110,7 +110,7 @@ class SchemaRegistry:
         self._clock = clock
         self._schemas: BoundedCache[SchemaId | tuple[str, int, bool], Schema] = BoundedCache(kept)
         self._missing: BoundedCache[str, tuple[float, str]] = BoundedCache(kept)
-        self._resting: tuple[float, str] | None = None
+        self._resting: tuple[float, RegistryError] | None = None
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if settings.authorization is not None:
             self._headers["Authorization"] = settings.authorization
@@ -175,7 +175,7 @@ class SchemaRegistry:
                 raise UndecodableRecord(missing[1])
             self._missing.remove(target)
         if self._resting is not None and now < self._resting[0]:
-            raise RegistryError(self._resting[1])
+            raise self._resting[1]
         self._resting = None
         try:
             body = self._patiently(target)
@@ -204,15 +204,16 @@ class SchemaRegistry:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _refused(self, error: ProviderError, target: str, what: str) -> Exception:
-        if error.status == 404:
+        if error.status == 404 and _is_of_a_registry(error.body):
             text = f"the registry has no {what}"
             self._missing.put(target, (self._clock() + _MISSING_SECONDS, text))
             return UndecodableRecord(text)
         text = f"schema registry: {error}"
         if error.status in (401, 403):
             text += f" (who asks is said by {USER_INFO} or {TOKEN} in --command-config)"
-        self._resting = (self._clock() + _REST_SECONDS, text)
-        return RegistryError(text)
+        is_away = not error.is_final or error.status == 404
+        self._resting = (self._clock() + _REST_SECONDS, RegistryAway(text) if is_away else RegistryError(text))
+        return self._resting[1]
 
     @staticmethod
     def _schema(document: Any, what: str) -> Schema:
@@ -224,6 +225,15 @@ class SchemaRegistry:
             return Schema(str(document.get("schemaType") or AVRO), str(document["schema"]), references)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise UndecodableRecord(f"the registry's answer about {what} is none") from None
+
+
+def _is_of_a_registry(body: bytes) -> bool:
+    """Whether an answer is a registry's own, and not that of what stands before a registry that is away."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "error_code" in document
 
 
 def _check_serialized(schema: Schema, what: str) -> None:

@@ -6,7 +6,8 @@ schema's GUID in 16 bytes into a header of the record instead. With Protobuf the
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from kbroker.errors import FatalError
@@ -24,6 +25,9 @@ _MAX_DEPTH: Final = 64
 SchemaId = int | UUID
 """The number of a schema, or its GUID."""
 
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+"""The headers of a record."""
+
 
 class UndecodableRecord(Exception):
     """One key or value cannot be decoded: its schema is not there or is unusable, or its bytes do not fit it."""
@@ -31,6 +35,10 @@ class UndecodableRecord(Exception):
 
 class RegistryError(FatalError):
     """The registry cannot be asked at all, so nothing can be decoded."""
+
+
+class RegistryAway(RegistryError):
+    """The registry does not answer now; another try may help."""
 
 
 class PackageMissing(FatalError):
@@ -45,6 +53,18 @@ class Framed(NamedTuple):
 
     schema_id: SchemaId
     rest: bytes
+
+
+def frame_of(data: bytes, headers: Headers, name: str) -> Framed | None:
+    """The schema's id of a key or value, in the header ``name`` or at its own beginning; None if there is none."""
+    for each, content in reversed(headers):
+        if each == name and content is not None:
+            found = split_header(content)
+            if found is not None:
+                # The place of a Protobuf type is in the header, too, after the id.
+                return Framed(found.schema_id, found.rest + data)
+            break
+    return split_frame(data)
 
 
 def split_frame(data: bytes) -> Framed | None:

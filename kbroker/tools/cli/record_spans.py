@@ -84,7 +84,17 @@ def decoder_of(arguments: argparse.Namespace) -> RecordDecoder | None:
 
     Ask within :func:`kbroker.tools.cli.common.cluster`: it knows all that chooses the properties.
     """
-    if arguments.registry is None and arguments.command_config is None:
+    registry = registry_of(arguments, arguments.registry, arguments.timeout)
+    if registry is None:
+        return None
+    from kbroker.client.schemas.decoder import RecordDecoder
+
+    return RecordDecoder(registry)
+
+
+def registry_of(arguments: argparse.Namespace, urls: str | None, patience: float) -> SchemaRegistry | None:
+    """The registry of ``urls`` or of ``--command-config``, if one of them names it; ask as for :func:`decoder_of`."""
+    if urls is None and arguments.command_config is None:
         return None
     from kbroker.client.schemas.settings import registry_settings
 
@@ -94,15 +104,14 @@ def decoder_of(arguments: argparse.Namespace) -> RecordDecoder | None:
 
         with readable_errors():
             properties = ClientProperties.read(arguments.command_config)
-    settings = registry_settings(arguments.registry, properties)
+    settings = registry_settings(urls, properties)
     if settings is None:
         return None
     if settings.is_exposed:
         complain("the registry's password or token goes over the network as it is: an address with https hides it")
-    from kbroker.client.schemas.decoder import RecordDecoder
     from kbroker.client.schemas.registry import SchemaRegistry
 
-    return RecordDecoder(SchemaRegistry(settings, patience=arguments.timeout))
+    return SchemaRegistry(settings, patience=patience)
 
 
 def check_registry_is_used(arguments: argparse.Namespace) -> None:

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, readable_errors
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 _PLACES: Final = "delta:PATH with the path of a directory, or iceberg:NAMESPACE.TABLE"
 _PACKAGES: Final = {"delta": ("pyarrow", "deltalake"), "iceberg": ("pyarrow", "pyiceberg", "sqlalchemy")}
+_REGISTERED: Final = ("avro", "protobuf", "json-schema")
 _AGAIN_SECONDS: Final = 5.0
+_REGISTRY_PATIENCE: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
 
 DETAILS = """\
@@ -88,17 +91,53 @@ def _seconds(text: str) -> float:
     return parse_duration(text) / 1000
 
 
+def _partition(text: str) -> str:
+    from kbroker.tables.layout import parse_partition
+
+    return parse_partition(text)
+
+
+def _cluster(text: str) -> str:
+    from kbroker.tables.layout import parse_cluster
+
+    return parse_cluster(text)
+
+
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("the table")
     what.add_argument(
-        "--value", choices=("bytes", "text", "json"), help="what values are (default: as the table has them, or bytes)"
+        "--value",
+        choices=("bytes", "text", "json", *_REGISTERED),
+        help="what values are (default: as the table has them, or bytes)",
     )
     what.add_argument(
         "--schema",
         type=Path,
         metavar="FILE",
         help='the fields of JSON values: {"id": "long", "tags": ["string"], "address": {"city": "string"}} of boolean,'
-        " int, long, double, string (default: those that come; fields that are new become columns)",
+        " int, long, double, string, timestamp, date, decimal(10,2) (default: those that come; fields that are new"
+        " become columns)",
+    )
+    what.add_argument(
+        "--registry",
+        metavar="URL",
+        help="the registry that has the schemas of avro, protobuf and json-schema; user, token and TLS are properties"
+        " of --command-config: basic.auth.user.info, bearer.auth.token, schema.registry.ssl.*",
+    )
+    what.add_argument("--flatten", action="store_true", help="make the field city of address a column address_city")
+    what.add_argument(
+        "--partition-by",
+        type=checked(_partition, "fields, or day(_timestamp)"),
+        default="",
+        metavar="FIELDS",
+        help="keep rows with the same customer or day(_timestamp) together; also hour(FIELD), month(FIELD)",
+    )
+    what.add_argument(
+        "--cluster-by",
+        type=checked(_cluster, "fields"),
+        default="",
+        metavar="FIELDS",
+        help="keep near values of fields in the same files: of a Delta table when it is maintained",
     )
     how = parser.add_argument_group("commits")
     how.add_argument(
@@ -124,7 +163,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--upsert", action="store_true", help="the table is the latest row of each key, and tombstones delete"
     )
     what.add_argument(
-        "--changes", choices=("debezium",), help="values are Debezium's envelopes: apply what they say of their keys' rows"
+        "--changes",
+        choices=("debezium",),
+        help="values are Debezium's envelopes: apply what they say of their keys' rows",
     )
     files = parser.add_argument_group("files")
     files.add_argument("--no-merge", action="store_true", help="leave small files, and old ones, as they are")
@@ -165,12 +206,14 @@ def _backfill_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="log_dir", required=True, metavar="DIR", help="the log directory of a node")
     _add_target(parser, option=True)
     _add_settings(parser)
+    parser.add_argument("--command-config", type=Path, metavar="FILE", help="the properties for --registry")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     from kbroker.tables.follower import USUAL_SECONDS, Settings
     from kbroker.tables.json_kinds import parse_kinds
+    from kbroker.tables.layout import Layout
     from kbroker.tables.target import Merging
 
     declared = ""
@@ -183,20 +226,22 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             parse_kinds(declared.encode())
         except ValueError as error:
             raise FatalError(f"{arguments.schema}: {error}") from None
-    if arguments.changes and arguments.value in ("bytes", "text"):
-        raise UsageError("--changes debezium is of values that are JSON: leave out --value, or give --value json")
-    return Settings(
-        value_format=arguments.value,
-        declared=declared,
-        interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
-        max_bytes=arguments.memory,
-        accept_loss=arguments.accept_loss,
-        new_topic=arguments.new_topic,
-        upsert=arguments.upsert,
-        changes=arguments.changes,
-        merging=None if arguments.no_merge else Merging(),
-        keep_hours=arguments.keep,
-    )
+    try:
+        return Settings(
+            value_format=arguments.value,
+            declared=declared,
+            interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
+            max_bytes=arguments.memory,
+            accept_loss=arguments.accept_loss,
+            new_topic=arguments.new_topic,
+            layout=Layout(arguments.flatten, arguments.partition_by, arguments.cluster_by),
+            upsert=arguments.upsert,
+            changes=arguments.changes,
+            merging=None if arguments.no_merge else Merging(),
+            keep_hours=arguments.keep,
+        )
+    except ValueError as error:
+        raise UsageError(f"--changes: {error}") from None
 
 
 def _target(place: str, catalog: str | None) -> Target:
@@ -231,6 +276,13 @@ def _stopping() -> Iterator[threading.Event]:
             signal.signal(each, handler)
 
 
+def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str | None) -> Settings:
+    """The settings with the registry of an address or of ``--command-config``; ask within `cluster`."""
+    from kbroker.tools.cli.record_spans import registry_of
+
+    return replace(settings, registry=registry_of(arguments, url, _REGISTRY_PATIENCE))
+
+
 def _say_nothing(line: str) -> None:
     pass
 
@@ -248,7 +300,9 @@ def _keep(
 ) -> Follower:
     """Follow until ``stop``, also while the cluster is away; with ``once`` to the end that there is."""
     from kbroker.client import ConnectionFailed, RequestTimedOut
+    from kbroker.client.schemas.wire_format import RegistryAway
     from kbroker.tables.follower import Follower
+    from kbroker.tables.plan import NotYet
     from kbroker.tables.sources import ClusterSource
 
     show = _say_nothing if once or quiet else tell
@@ -257,7 +311,7 @@ def _keep(
         try:
             follower.run(once=once, stop=stop.is_set)
             return follower
-        except (ConnectionFailed, RequestTimedOut) as error:
+        except (ConnectionFailed, RequestTimedOut, RegistryAway, NotYet) as error:
             if once:
                 raise
             tell(f"{error}; trying again")
@@ -270,6 +324,7 @@ def _follow(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
     with _stopping() as stop, cluster(arguments) as client:
         once, quiet = arguments.once, arguments.quiet
+        settings = _with_registry(settings, arguments, arguments.registry)
         follower = _keep(client, arguments.topic, target, settings, complain, stop, once=once, quiet=quiet)
     return _summarize(arguments, follower, time.monotonic() - begin)
 
@@ -281,6 +336,7 @@ def _backfill(arguments: argparse.Namespace) -> int:
         from kbroker.tables.follower import Follower
         from kbroker.tables.sources import DirectorySource
 
+        settings = _with_registry(settings, arguments, arguments.registry)
         follower = Follower(DirectorySource(arguments.log_dir, arguments.topic), target, settings, complain)
         follower.run(once=True, stop=stop.is_set)
     return _summarize(arguments, follower, time.monotonic() - begin)
@@ -330,7 +386,9 @@ def _entries(arguments: argparse.Namespace) -> list[Entry]:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours})
+    return read_tables(
+        arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours}
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -345,8 +403,9 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             with readable_errors(), client:
                 target = _target(entry.to, entry.catalog)
+                settings = _with_registry(entry.settings, arguments, entry.registry)
                 once, quiet = arguments.once, arguments.quiet
-                follower = _keep(client, entry.topic, target, entry.settings, tell, stop, once=once, quiet=quiet)
+                follower = _keep(client, entry.topic, target, settings, tell, stop, once=once, quiet=quiet)
             rows[entry.to] = follower.progress.rows
         except FatalError as error:
             tell(str(error))
@@ -453,7 +512,18 @@ def _document(target: Target, client: Client) -> dict[str, Any]:
     }
 
 
+class _ShowJob(argparse.Action):
+    """Prints where the job of Spark is, as ``--help`` prints help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(Path(__file__).parents[2] / "tables" / "spark_maintenance.py")
+        parser.exit()
+
+
 def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--spark-job", action=_ShowJob, nargs=0, help="show the file of a job for spark-submit, for large tables"
+    )
     _add_target(parser, option=False)
     _add_keep(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")

@@ -27,13 +27,14 @@ MAX_BODY = 1 << 20
 class ProviderError(Exception):
     """A provider that does not give what it is asked for; one line. ``is_final``: another try will not help.
 
-    ``status`` is that of its answer, if there was one.
+    ``status`` and ``body`` are those of its answer, if there was one.
     """
 
-    def __init__(self, text: str, *, is_final: bool = False, status: int | None = None) -> None:
+    def __init__(self, text: str, *, is_final: bool = False, status: int | None = None, body: bytes = b"") -> None:
         super().__init__(text)
         self.is_final = is_final
         self.status = status
+        self.body = body
 
 
 class Url(NamedTuple):
@@ -125,9 +126,8 @@ def ask(
     if response.status not in (200, 201):
         # 4xx tells that the question is wrong; a redirect is not followed, whatever it points at.
         is_final = 300 <= response.status < 500 and response.status not in (408, 425, 429)
-        raise ProviderError(
-            f"{_shown(url)} answers with status {response.status}", is_final=is_final, status=response.status
-        )
+        text = f"{_shown(url)} answers with status {response.status}"
+        raise ProviderError(text, is_final=is_final, status=response.status, body=body)
     if not is_complete:
         raise ProviderError(f"{_shown(url)} does not finish its answer")
     return body

@@ -1,0 +1,353 @@
+"""Values by the schemas of a registry, and where they lie: what is read from the table is what was written."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("deltalake")
+fastavro = pytest.importorskip("fastavro")
+
+from kbroker.client.schemas.registry import SchemaRegistry
+from kbroker.client.schemas.settings import registry_settings
+from kbroker.client.schemas.wire_format import RegistryAway
+from kbroker.tables.follower import Settings
+from kbroker.tables.layout import Layout
+from kbroker.tables.plan import NotYet, Refused
+from tests.schemas.registry_server import Registry, running_registry
+from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in
+
+KINDS = ["delta", *(["iceberg"] if importlib.util.find_spec("pyiceberg") else [])]
+needs_transforms = pytest.mark.skipif(
+    importlib.util.find_spec("pyiceberg_core") is None, reason="pyiceberg-core is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[Registry]:
+    with running_registry() as running:
+        yield running
+
+
+def asking(registry: Registry) -> SchemaRegistry:
+    found = registry_settings(registry.url, None)
+    assert found is not None
+    return SchemaRegistry(found)
+
+
+def record(*fields: tuple[str, Any], name: str = "R") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields]}
+
+
+def avro(registry: Registry, schema: Any, *values: Any) -> list[bytes]:
+    """Values in the form of a registry's serializers."""
+    schema_id = registry.add("t-value", json.dumps(schema))
+    parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
+    found = []
+    for value in values:
+        out = io.BytesIO(b"\0" + schema_id.to_bytes(4))
+        out.seek(0, io.SEEK_END)
+        fastavro.schemaless_writer(out, parsed, value)
+        found.append(out.getvalue())
+    return found
+
+
+def fields_in(path: Path) -> list[dict[str, Any]]:
+    return [{name: each for name, each in row.items() if name[0] != "_"} for row in rows_in(path)]
+
+
+EVERYTHING = record(
+    ("n", "int"),
+    ("maybe", ["null", "string"]),
+    ("tags", {"type": "array", "items": ["null", "string"]}),
+    ("counts", {"type": "map", "values": "long"}),
+    ("address", record(("city", "string"), ("lines", {"type": "array", "items": record(("t", "string"), name="L")}), name="A")),
+    ("colour", {"type": "enum", "name": "C", "symbols": ["RED", "BLUE"]}),
+    ("raw", {"type": "fixed", "name": "F", "size": 2}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("here", {"type": "long", "logicalType": "local-timestamp-micros"}),
+    ("clock", {"type": "int", "logicalType": "time-millis"}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
+    ("id", {"type": "string", "logicalType": "uuid"}),
+    ("number", ["null", "int", "long"]),
+)
+VALUE = {
+    "n": 1,
+    "maybe": None,
+    "tags": ["a", None],
+    "counts": {"x": 1},
+    "address": {"city": "Oslo", "lines": [{"t": "1"}, {"t": "2"}]},
+    "colour": "BLUE",
+    "raw": b"ab",
+    "day": date(2026, 11, 30),
+    "at": datetime(2026, 11, 30, 12, 0, 0, 123000, UTC),
+    "here": datetime(2026, 11, 30, 12, 0, 0, 123456),
+    "clock": time(12, 0, 1),
+    "price": Decimal("12.50"),
+    "id": UUID(int=7),
+    "number": 1 << 40,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_avro_has_all_its_types(tmp_path: Path, registry: Registry, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, *avro(registry, EVERYTHING, VALUE), None, b"plain", b"\0\0\0\x99\0" + b"x")
+    topic.append(0, *avro(registry, {"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, {"u": 1}))
+    follow(topic, path, Settings("avro", registry=asking(registry)))
+    check_once(topic, path)
+    first, tombstone = fields_in(path)
+    wanted = VALUE | {"id": str(UUID(int=7)), "counts": [("x", 1)]}
+    wanted["clock"] = "12:00:01.000000" if kind == "delta" else time(12, 0, 1)
+    assert first == wanted and not any(tombstone.values())
+    assert [each["reason"] for each in dead_in(path)] == [
+        "it names no schema of a registry",
+        "the registry has no schema 39168",
+        "u: a union of int and string, for which there is no column",
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_later_schema_widens_the_table(tmp_path: Path, registry: Registry, kind: str) -> None:
+    """Iceberg's int becomes long; Delta's stays, and what it does not hold is a dead letter."""
+    topic, path = ModelTopic(), tmp_path / kind
+    inner = record(("x", "int"), name="I")
+    wider = record(("x", "int"), ("y", ["null", "string"]), name="I")
+    topic.append(0, *avro(registry, record(("a", "int"), ("f", "float"), ("s", inner)), {"a": 1, "f": 0.5, "s": {"x": 1}}))
+    new = record(("f", "double"), ("s", wider), ("a", "long"), ("t", "string"))
+    topic.append(0, *avro(registry, new, {"a": 2, "f": 1.5, "s": {"x": 2, "y": "y"}, "t": "t"}))
+    topic.append(0, *avro(registry, new, {"a": 1 << 40, "f": 0.1, "s": {"x": 2, "y": None}, "t": "t"}))
+    topic.append(0, *avro(registry, record(("a", "string")), {"a": "text"}))
+    for _ in range(2):
+        follow(topic, path, Settings("avro", registry=asking(registry), batch_records=1, max_bytes=1))
+    check_once(topic, path)
+    rows, reasons = fields_in(path), [each["reason"] for each in dead_in(path)]
+    assert rows[0] == {"a": 1, "f": 0.5, "s": {"x": 1, "y": None}, "t": None}
+    assert rows[1] == {"a": 2, "f": 1.5, "s": {"x": 2, "y": "y"}, "t": "t"}
+    assert reasons[-1] == f"a: string where the table has {'int' if kind == 'delta' else 'long'}"
+    if kind == "iceberg":
+        assert rows[2:] == [{"a": 1 << 40, "f": 0.1, "s": {"x": 2, "y": None}, "t": "t"}] and len(reasons) == 1
+    else:
+        assert len(rows) == 2 and "1099511627776 not in range" in reasons[0]
+
+
+def test_a_registry_that_is_away_is_waited_for(tmp_path: Path, registry: Registry) -> None:
+    """Neither refusals, nor an answer of what stands before it, make a dead letter; a new follower goes on."""
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, *avro(registry, record(("a", "int")), {"a": 1}))
+    for status in (500, 503, 429):
+        registry.fails_with = status
+        with pytest.raises(RegistryAway, match=str(status)):
+            follow(topic, path, Settings("avro", registry=asking(registry)))
+    registry.fails_with = None
+    follow(topic, path, Settings(registry=asking(registry)))
+    assert fields_in(path) == [{"a": 1}] and not dead_in(path)
+    with pytest.raises(Refused, match="need the registry of their schemas: give --registry"):
+        follow(topic, path, Settings())
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "at": {"type": "string", "format": "date-time"},
+        "address": {"$ref": "#/$defs/address"},
+        "open": {},
+        "maybe": {"oneOf": [{"type": "null"}, {"type": "number"}]},
+    },
+    "$defs": {"address": {"type": "object", "properties": {"city": {"type": ["string", "null"]}}}},
+}
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_json_schema(tmp_path: Path, registry: Registry, flat: bool) -> None:
+    schema_id = registry.add("t-value", json.dumps(SCHEMA), "JSON").to_bytes(4)
+    documents: list[dict[str, Any]] = [
+        {"id": 1, "at": "2026-11-30T12:00:00.5+01:00", "address": {"city": "Oslo"}},
+        {"id": 2, "open": [1]},
+        {"id": "three"},
+        {"id": 4, "at": "soon"},
+    ]
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, *(b"\0" + schema_id + json.dumps(each).encode() for each in documents))
+    follow(topic, path, Settings("json-schema", registry=asking(registry), layout=Layout(flatten=flat)))
+    check_once(topic, path)
+    rows = fields_in(path)
+    at = datetime(2026, 11, 30, 11, 0, 0, 500000, UTC)
+    assert (rows[0]["id"], rows[0]["at"], rows[1]["open"], rows[1]["maybe"]) == (1, at, [1], None)
+    assert (rows[0]["address_city"] if flat else rows[0]["address"]["city"]) == "Oslo"
+    assert [each["_offset"] for each in dead_in(path)] == [2, 3]
+
+
+DECLARED = '{"id": "long", "at": "timestamp", "day": "date", "price": "decimal(6,2)", "in": {"days": ["date"]}}'
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
+    good = [
+        ('{"id": 1, "at": "2026-11-30T12:00:00Z", "price": 12.5}', datetime(2026, 11, 30, 12, tzinfo=UTC), "12.50"),
+        ('{"id": 2, "at": "2026-11-30 12:00:00.1234567", "price": "7"}', datetime(2026, 11, 30, 12, 0, 0, 123456, UTC), "7.00"),
+        ('{"id": 3, "at": "2026-11-30", "price": 1e1}', datetime(2026, 11, 30, tzinfo=UTC), "10.00"),
+        ('{"id": 4, "day": "2026-11-30", "in": {"days": ["2026-11-30", null]}, "price": 9999.990}', None, "9999.99"),
+    ]
+    bad = ['{"at": "yesterday"}', '{"at": 5}', '{"day": "2026-13-01"}', '{"price": 0.001}', '{"price": 10000}', '{"price": true}']
+    topic.append(0, *(text.encode() for text, _, _ in good), *map(str.encode, bad))
+    for batch in (1, 100):
+        each = path.with_name(f"{path.name}{batch}")
+        follow(topic, each, Settings("json", DECLARED, batch_records=batch, max_bytes=1))
+        check_once(topic, each)
+        rows = fields_in(each)
+        assert [(row["at"], row["price"]) for row in rows] == [(at, Decimal(price)) for _, at, price in good]
+        assert rows[3]["day"] == date(2026, 11, 30) and rows[3]["in"] == {"days": [date(2026, 11, 30), None]}
+        assert len(dead_in(each)) == len(bad)
+
+
+def test_flat_json_and_a_collision(tmp_path: Path) -> None:
+    """The columns are those of the nested fields, also for a follower that comes later, and whole numbers fit a double."""
+    topic, path = ModelTopic(), tmp_path / "t"
+    flat = Settings("json", layout=Layout(flatten=True))
+    topic.append(0, b'{"a": {"b": {"c": 1.5}, "d": "x"}}', b'{"a": {"d": "y"}, "a_d": "z"}', b'{"e": 1}')
+    follow(topic, path, flat)
+    topic.append(0, b'{"a": {"b": {"c": 2}, "new": true}}')
+    follow(topic, path, Settings())
+    check_once(topic, path)
+    assert [(row["a_b_c"], row["a_d"], row["e"], row["a_new"]) for row in rows_in(path)] == [
+        (1.5, "x", None, None),
+        (None, None, 1, None),
+        (2.0, None, None, True),
+    ]
+    [dead] = dead_in(path)
+    assert dead["reason"] == "a_d: two fields have this name when they are flat"
+    with pytest.raises(Refused, match="--flatten: a_d: two fields"):
+        follow(topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_partitions_by_a_field_of_the_first_values(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
+    by_customer = Settings("json", layout=Layout(False, "customer", "id,customer"))
+    topic.append(0)
+    with pytest.raises(NotYet, match="has no value yet that tells what customer is"):
+        follow(topic, path, by_customer)
+    topic.append(0, b'{"id": 2, "customer": "ann"}', b'{"id": 1, "customer": "bob"}', b'{"id": 0}')
+    follow(topic, path, by_customer)
+    topic.append(0, b'{"id": 3, "customer": "ann", "new": 1}')
+    follow(topic, path, Settings())
+    check_once(topic, path)
+    files = [str(each.parent.name) for each in tmp_path.rglob("*.parquet") if "customer=" in str(each)]
+    assert {"customer=ann", "customer=bob"} <= {*files}
+    for other, told in (("_partition", "is partitioned by customer"), ("day(_timestamp)", "is partitioned by customer")):
+        with pytest.raises(Refused, match=f"{told}: leave out --partition-by"):
+            follow(topic, path, Settings(layout=Layout(False, other)))
+    with pytest.raises(Refused, match="has nested values: leave out --flatten"):
+        follow(topic, path, Settings(layout=Layout(True)))
+    with pytest.raises(Refused, match="of topic orders has town: name another field"):
+        follow(topic, tmp_path / f"{kind}2", Settings("json", layout=Layout(False, "town")))
+    with pytest.raises(Refused, match=r"hour\(id\): it is int64, and no time"):
+        follow(topic, tmp_path / f"{kind}2", Settings("json", layout=Layout(False, "hour(id)")))
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(each, marks=needs_transforms) for each in KINDS[1:])])
+def test_partitions_by_time(tmp_path: Path, kind: str) -> None:
+    topic, path = ModelTopic(), tmp_path / kind
+    layout = Layout(False, "day(_timestamp),hour(at),month(day)")
+    declared = '{"id": "long", "at": "timestamp", "day": "date"}'
+    topic.append(0, *(b'{"id": %d, "at": "2026-11-30T0%d:59:59Z", "day": "2026-1%d-30"}' % (n, n, n) for n in range(3)))
+    topic.append(0, b'{"id": 9}')
+    for _ in range(2):
+        follow(topic, path, Settings("json", declared, layout=layout))
+        topic.append(0, b'{"id": 5}')
+    rows = rows_in(path)
+    assert len(rows) == 5 and {row["id"] for row in rows} == {0, 1, 2, 5, 9} - ({5} if len(rows) < 5 else set())
+    if kind == "delta":
+        assert rows[1]["_timestamp_day"] == date(2023, 11, 14) and rows[1]["day_month"] == date(2026, 11, 1)
+        assert rows[1]["at_hour"] == datetime(2026, 11, 30, 1, tzinfo=UTC)
+    else:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("kbroker", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=f"file://{tmp_path}")
+        table = catalog.load_table(f"lake.{kind}")
+        assert [str(each.transform) for each in table.spec().fields] == ["day", "hour", "month"]
+        assert len(list(table.scan("at >= '2026-11-30T02:00:00+00:00'").plan_files())) == 1
+
+
+def test_clustered_when_it_is_maintained(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    from kbroker.tables.delta import DeltaTarget
+
+    topic, path = ModelTopic(), tmp_path / "t"
+    layout = Layout(cluster_by="id")
+    for number in (3, 1, 2):
+        topic.append(0, b'{"id": %d}' % number)
+        follow(topic, path, Settings("json", layout=layout))
+    assert DeltaTarget(str(path)).maintain()["merged_files"] == 3
+    assert DeltaTable(str(path)).to_pyarrow_table().column("id").to_pylist() == [1, 2, 3]
+    follow(topic, path, Settings())
+    check_once(topic, path)
+
+
+# --- Any schemas that widen -----------------------------------------------------------------------------------------
+
+LEAVES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+    "int": ("int", st.integers(-(2**31), 2**31 - 1)),
+    "long": ("long", st.integers(-(2**63), 2**63 - 1)),
+    "float": ("float", st.floats(width=32, allow_nan=False)),
+    "double": ("double", st.floats(allow_nan=False)),
+    "string": ("string", st.text(max_size=4)),
+    "bytes": ("bytes", st.binary(max_size=4)),
+    "boolean": ("boolean", st.booleans()),
+    "maybe": (["null", "long"], st.none() | st.integers(-5, 5)),
+    "list": ({"type": "array", "items": "int"}, st.lists(st.integers(-5, 5), max_size=3)),
+    "map": ({"type": "map", "values": "string"}, st.dictionaries(st.text(max_size=2), st.text(max_size=2), max_size=2)),
+    "at": (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda each: each.replace(tzinfo=UTC)),
+    ),
+    "day": ({"type": "int", "logicalType": "date"}, st.dates()),
+}
+FIELDS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(sorted(LEAVES)), min_size=1, max_size=4)
+SCHEMAS = st.lists(st.tuples(FIELDS, st.booleans()), min_size=1, max_size=4)
+
+
+def same(wanted: Any, found: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        pairs = dict(found or []) if not isinstance(found, Mapping) else found
+        return all(same(each, pairs.get(name)) for name, each in wanted.items())
+    return bool(wanted == found or (wanted == {} and found is None))
+
+
+@settings(max_examples=30, deadline=timedelta(minutes=2))
+@given(SCHEMAS, st.data(), st.sampled_from(KINDS))
+def test_any_schemas(schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str) -> None:
+    with running_registry() as registry, tempfile.TemporaryDirectory() as directory:
+        topic, path, written = ModelTopic(), Path(directory) / kind, []
+        topic.append(0)
+        for fields, nested in schemas:
+            schema = record(*((name, LEAVES[leaf][0]) for name, leaf in fields.items()), name="In")
+            values = st.fixed_dictionaries({name: LEAVES[leaf][1] for name, leaf in fields.items()})
+            if nested:
+                schema, values = record(("in", schema), name="Out"), values.map(lambda each: {"in": each})
+            drawn = data.draw(st.lists(values, min_size=1, max_size=4))
+            written += drawn
+            topic.append(0, *avro(registry, schema, *drawn))
+            if data.draw(st.booleans()):
+                follow(topic, path, Settings("avro", registry=asking(registry), batch_records=3))
+        follow(topic, path, Settings("avro", registry=asking(registry), batch_records=3))
+        check_once(topic, path)
+        for row in rows_in(path):
+            assert same(written[row["_offset"]], row), (written[row["_offset"]], row)
