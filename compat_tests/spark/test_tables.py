@@ -267,7 +267,9 @@ def test_a_stream_that_is_killed(bootstrap: str, new_name: Callable[[], str], tm
     end = 600
     for stops_at in ("151", "701"):
         with python(*words, stops_at) as process:
-            eventually((tmp_path / f"reached-{stops_at}").exists)
+            reached = tmp_path / f"reached-{stops_at}"
+            eventually(lambda: reached.exists() or process.poll() is not None)  # noqa: B023
+            assert process.poll() is None and process.stderr is not None, process.stderr.read().decode()
             kill_with_java(process)
         follow(bootstrap, topic, path)
         produce_values(bootstrap, topic, range(end, end + 300))

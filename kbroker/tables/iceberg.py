@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow
 import pyarrow.compute as pc
@@ -49,6 +49,12 @@ _DECLARED: Final = "kbroker.schema"
 _NEXT: Final = "kbroker.next."
 _TRIES: Final = "commit.retry.num-retries"
 _WAY: Final = "kbroker.way"
+PARTITION: Final = "_partition"
+NAMES: Final = {PARTITION: "_topic_partition"}
+"""Names that Iceberg keeps for itself: Spark does not read a table with such a column."""
+_INWARD: Final = {theirs: ours for ours, theirs in NAMES.items()}
+
+Data = TypeVar("Data", pyarrow.Schema, pyarrow.Table)
 _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
 _SIZES: Final = {"write.target-file-size-bytes": str(64 << 20)}
@@ -115,7 +121,7 @@ class IcebergTarget:
     def schema(self) -> pyarrow.Schema:
         """The columns."""
         assert self._table is not None
-        return plain_schema(self._table.schema().as_arrow())
+        return _columns(self._table)
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
@@ -126,7 +132,8 @@ class IcebergTarget:
             for partition, end in _positions(self._dead.properties).items():
                 first = positions.get(partition, 0)
                 if end > first:
-                    chosen = f"_topic_id = '{self._topic_id}' and _partition = {partition} and _offset >= {first}"
+                    where = f"{_column(self._dead)} = {partition} and _offset >= {first}"
+                    chosen = f"_topic_id = '{self._topic_id}' and {where}"
                     offsets = self._dead.scan(chosen, selected_fields=("_offset",)).to_arrow().column(0)
                     found.update((partition, offset) for offset in offsets.to_pylist())
         return found
@@ -149,7 +156,7 @@ class IcebergTarget:
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
             properties = {**told, **_next(kept.positions), **kept.layout}
-            self._create(schema, properties, Layout.of(kept.layout))
+            self._create(_outward(schema), properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
 
     def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
@@ -162,11 +169,11 @@ class IcebergTarget:
             if layout.parts:
                 with create.update_spec() as spec:
                     for part in layout.parts:
-                        spec.add_field(part.column, part.unit or "identity", part.name)
+                        spec.add_field(NAMES.get(part.column, part.column), part.unit or "identity", part.name)
             if layout.cluster:
                 with create.update_sort_order() as order:
                     for column in layout.cluster:
-                        order.asc(column, IdentityTransform())
+                        order.asc(NAMES.get(column, column), IdentityTransform())
 
     def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Go on with another topic of the same name."""
@@ -182,7 +189,7 @@ class IcebergTarget:
         gone: list[str] = []
         if self._dead is None:
             with self._readable():
-                self._opened().create_table(self.where + DEAD_LETTERS, table.schema)
+                self._opened().create_table(self.where + DEAD_LETTERS, _outward(table.schema))
                 self._dead = self._loaded(self.where + DEAD_LETTERS)
         assert self._dead is not None
         known = _positions(self._dead.properties)
@@ -199,10 +206,9 @@ class IcebergTarget:
     def _commit(
         self, table: Table, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int], gone: Sequence[str]
     ) -> None:
-        data = pyarrow.Table.from_batches(rows) if rows else plain_schema(table.schema().as_arrow()).empty_table()
-        data = _clustered(table, data)
+        data = _clustered(table, pyarrow.Table.from_batches(rows) if rows else _columns(table).empty_table())
         with self._going_on(table, data.schema, positions, gone) as (commit, told):
-            commit.append(data, snapshot_properties=told)
+            commit.append(_for(table, data), snapshot_properties=told)
 
     @contextmanager
     def _going_on(
@@ -214,9 +220,9 @@ class IcebergTarget:
             if gone:
                 commit.remove_properties(*gone)
             commit.set_properties(told)
-            if widens(plain_schema(table.schema().as_arrow()), columns):
+            if widens(_columns(table), columns):
                 with commit.update_schema() as update:
-                    update.union_by_name(columns)
+                    update.union_by_name(_for(table, columns))
             yield commit, told
         table.metadata.properties[_TRIES] = "0"
 
@@ -377,9 +383,11 @@ class _Replace(_OverwriteFiles):
 def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) -> pyarrow.Table:
     """The rows of a file with the columns of the table."""
     schema = commit.table_metadata.schema()
-    chosen = schema.select(*columns) if columns else schema
+    names = (_column(table) if each == PARTITION else each for each in columns)
+    chosen = schema.select(*names) if columns else schema
     rows = ArrowScan(commit.table_metadata, table.io, chosen, AlwaysTrue()).to_table([task])
-    return rows.cast(plain_schema(rows.schema))
+    rows = rows.cast(plain_schema(rows.schema))
+    return rows.rename_columns(_inward(rows.schema).names)
 
 
 def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
@@ -388,7 +396,33 @@ def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
 
 
 def _written(commit: Transaction, table: Table, rows: pyarrow.Table) -> Iterable[DataFile]:
-    return _dataframe_to_data_files(commit.table_metadata, _clustered(table, rows), table.io) if rows.num_rows else ()
+    if not rows.num_rows:
+        return ()
+    return _dataframe_to_data_files(commit.table_metadata, _for(table, _clustered(table, rows)), table.io)
+
+
+def _outward(schema: pyarrow.Schema) -> pyarrow.Schema:
+    return pyarrow.schema([each.with_name(NAMES.get(each.name, each.name)) for each in schema])
+
+
+def _columns(table: Table) -> pyarrow.Schema:
+    return _inward(plain_schema(table.schema().as_arrow()))
+
+
+def _inward(schema: pyarrow.Schema) -> pyarrow.Schema:
+    return pyarrow.schema([each.with_name(_INWARD.get(each.name, each.name)) for each in schema])
+
+
+def _column(table: Table) -> str:
+    """The name that the partition's column has: tables of the first release have it as it is."""
+    return PARTITION if PARTITION in table.schema().column_names else NAMES[PARTITION]
+
+
+def _for(table: Table, data: Data) -> Data:
+    """Rows, or a schema, with the names that the table has."""
+    if _column(table) == PARTITION:
+        return data
+    return _outward(data) if isinstance(data, pyarrow.Schema) else data.rename_columns(_outward(data.schema).names)
 
 
 def _remove_orphans(table: Table, hours: int) -> dict[str, int]:

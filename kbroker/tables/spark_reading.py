@@ -65,7 +65,8 @@ def spark_union(
     ``table`` is ``delta:PATH``, or ``iceberg:CATALOG.NAMESPACE.TABLE`` with Spark's name of the catalog. Without a
     ``checkpoint`` it is a batch, to the topic's end at the moment of the call. With one it is a stream: give the query
     the same directory as ``checkpointLocation``. ``options`` are those of Spark's Kafka source; those that begin with
-    ``kafka.`` are client properties. ``registry`` is the address of the one that has the values' schemas. ``Refused`` and ``FatalError`` say in one line what is in the way.
+    ``kafka.`` are client properties. ``registry`` is the address of the schemas' registry. ``Refused`` and
+    ``FatalError`` say in one line what is in the way.
     """
     given = {_KAFKA + _BOOTSTRAP: bootstrap, **(options or {})}
     if ours := given.keys() & {*_OURS, _ISOLATION}:
@@ -177,9 +178,13 @@ def _rows_at(spark: SparkSession, table: str, version: str) -> DataFrame:
     if kind == "delta":
         path = name if "://" in name else os.path.abspath(name)
         return spark.read.format("delta").option("versionAsOf", version).load(path)
-    if not version:
-        return spark.createDataFrame([], spark.table(name).schema)
-    return spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}")
+    from kbroker.tables.iceberg import NAMES
+
+    if version:
+        rows = spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}")
+    else:
+        rows = spark.createDataFrame([], spark.table(name).schema)
+    return rows.withColumnsRenamed({theirs: ours for ours, theirs in NAMES.items()})
 
 
 def _columns(pin: _Pin) -> Any:
