@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-PER_BATCH = "60"
+PER_BATCH = "200"
 
 
 def main(bootstrap: str, topic: str, table: str, directory: str, stops_at: str) -> None:
