@@ -14,6 +14,8 @@ from tests.patience import LONG
 pytest.importorskip("deltalake")
 
 ROOT = Path(__file__).parents[2]
+FEW = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+"""Tasks that look at a table's directory: 10,000 by itself, which one core works off one by one."""
 JOB = """
 from pathlib import Path
 from kbroker.tables.follower import Settings
@@ -22,7 +24,7 @@ from kbroker.testing.spark import delta_session
 from tests.tables.model_topic import ModelTopic, check_once, follow
 
 path = Path({path!r})
-spark = delta_session("maintenance")
+spark = delta_session("maintenance", {few}=2)
 topic = ModelTopic()
 topic.append(0, *(b"%d" % number for number in range(7 * 6)))
 many = Settings(batch_records=1, max_bytes=1, merging=None)
@@ -61,7 +63,7 @@ spark.stop()
 
 def test_delta_is_maintained_by_spark(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}  # a JVM of this process may be there without Delta's jars
-    text = JOB.format(path=str(tmp_path / "t"))
+    text = JOB.format(path=str(tmp_path / "t"), few=FEW.replace(".", "__"))
     subprocess.run([sys.executable, "-c", text], env=environment, timeout=6 * LONG, check=True)
 
 
@@ -80,7 +82,7 @@ def test_as_spark_submit_runs_it(tmp_path: Path) -> None:
     extensions = "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
     catalog = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
     words = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]", "--conf", extensions]
-    words += ["--conf", catalog, "--conf", "spark.ui.enabled=false"]
+    words += ["--conf", catalog, "--conf", "spark.ui.enabled=false", "--conf", f"{FEW}=2"]
     words += ["--jars", ",".join(map(str, connector_jars(jars=(*CONNECTOR, *DELTA))))]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow
 
 from kbroker.client.schemas.avro import AVRO_DECIMAL, PLAIN_LOGICAL, AvroReader
+from kbroker.tables.columns import Shape
 from kbroker.tables.json_kinds import Unfit
-from kbroker.tables.schema_values import Shape
 
 _PRIMITIVE: Final = {
     "null": pyarrow.null(),

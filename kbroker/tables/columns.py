@@ -15,6 +15,7 @@ import pyarrow.compute
 
 from kbroker.tables.json_kinds import MAX_FIELDS, RESERVED, Unfit, check_name
 from kbroker.tables.target import Traits
+from kbroker.value_types import NamedTuple
 
 T = TypeVar("T")
 
@@ -35,6 +36,13 @@ _ZONED: Final = r"(Z|[+-]\d\d:?\d\d)$"
 _FINER: Final = r"(\.\d{6})\d+"
 
 types: Final = pyarrow.types
+
+
+class Shape(NamedTuple):
+    """Columns as one struct, and what makes it of many values."""
+
+    type: pyarrow.DataType
+    build: Callable[[Sequence[Any]], pyarrow.Array]
 
 
 def told_type(kind: pyarrow.DataType) -> str:
@@ -88,7 +96,7 @@ def _widen(
             inner = f"{where}.{each.name}" if where else each.name
             if each.name not in fields:
                 check_name(each.name, where, {*map(str.lower, fields), *taken})
-                fields[each.name] = _widen(_EMPTY, each.type, traits, inner) if types.is_struct(each.type) else each.type
+                fields[each.name] = _widen(_bare(each.type), each.type, traits, inner)
             else:
                 fields[each.name] = _widen(fields[each.name], each.type, traits, inner)
         return pyarrow.struct(list(fields.items()))
@@ -100,6 +108,15 @@ def _widen(
 
 
 _EMPTY: Final = pyarrow.struct([])
+
+
+def _bare(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """A type without the fields of its structures, whose names are to be looked at."""
+    if types.is_struct(kind):
+        return _EMPTY
+    if types.is_list(kind):
+        return pyarrow.list_(_bare(kind.value_type))
+    return pyarrow.map_(kind.key_type, _bare(kind.item_type)) if types.is_map(kind) else kind
 
 
 def _is_promotion(known: pyarrow.DataType, new: pyarrow.DataType) -> bool:
@@ -135,7 +152,9 @@ def put(array: pyarrow.Array, kind: pyarrow.DataType, where: str = "") -> pyarro
         inner = dict(zip((each.name for each in found), array.flatten(), strict=True))
         if not kind.num_fields:
             return pyarrow.array([{}] * len(array), kind)
-        missing = [name for name, each in inner.items() if kind.get_field_index(name) < 0 and each.null_count < len(each)]
+        missing = [
+            name for name, each in inner.items() if kind.get_field_index(name) < 0 and each.null_count < len(each)
+        ]
         if missing and any(not _is_bare(inner[name].type) for name in missing):
             raise Unfit(f"{_within(where, missing[0])}: the table has no such column")
         columns = [
@@ -161,7 +180,11 @@ def put(array: pyarrow.Array, kind: pyarrow.DataType, where: str = "") -> pyarro
 
 def _is_bare(kind: pyarrow.DataType) -> bool:
     """Whether a type has nothing that a column could have."""
-    return bool(types.is_null(kind) or kind.num_fields and all(_is_bare(kind.field(i).type) for i in range(kind.num_fields)) or kind == _EMPTY)
+    return bool(
+        types.is_null(kind)
+        or (kind.num_fields and all(_is_bare(kind.field(i).type) for i in range(kind.num_fields)))
+        or kind == _EMPTY
+    )
 
 
 def _within(where: str, name: str) -> str:
@@ -192,9 +215,7 @@ def _put_leaf(array: pyarrow.Array, kind: pyarrow.DataType, where: str) -> pyarr
                 pyarrow.compute.binary_join_element_wise(text, "T00:00", ""),
                 text,
             )
-            text = pyarrow.compute.if_else(
-                zoned, text, pyarrow.compute.binary_join_element_wise(whole, "Z", "")
-            )
+            text = pyarrow.compute.if_else(zoned, text, pyarrow.compute.binary_join_element_wise(whole, "Z", ""))
         return text.cast(kind)
     if not _holds(found, kind):
         raise Unfit(f"{where}: {told_type(found)} where the table has {told_type(kind)}")
@@ -262,16 +283,11 @@ def flat_type(kind: pyarrow.DataType) -> pyarrow.DataType:
     return flattened(pyarrow.array([], kind)).type
 
 
-
-
 def rows_in_order(parts: Sequence[tuple[Sequence[int], pyarrow.Array]], count: int, kind: pyarrow.DataType) -> Any:
     """One array of ``count`` values out of parts that say where each of their values belongs; null elsewhere."""
     places: list[int | None] = [None] * count
-    place = 0
-    for indexes, _ in parts:
-        for place, index in enumerate(indexes, place):
-            places[index] = place
-        place += bool(indexes)
+    for place, index in enumerate(index for indexes, _ in parts for index in indexes):
+        places[index] = place
     if not parts:
         return pyarrow.nulls(count, kind)
     whole = pyarrow.concat_arrays([array for _, array in parts])

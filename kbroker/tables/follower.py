@@ -49,9 +49,9 @@ class Settings:
     batch_bytes: int = 8 << 20
     accept_loss: bool = False
     new_topic: bool = False
-    layout: Layout = Layout()
+    layout: Layout = field(default_factory=Layout)
     registry: SchemaRegistry | None = None
-    """What is asked for the schemas of values."""
+    """The registry that has the schemas of values."""
     upsert: bool = False
     """Whether the table has the latest row of each key."""
     changes: str | None = None
@@ -204,7 +204,7 @@ class Follower:
                 values.columns([record.value for record in records], [record.headers for record in records])
             elif not came and source.reached(ends) and not read:
                 raise NotYet(f"topic {source.topic} has no value yet that tells what {name} is")
-            elif read >= self._settings.batch_records or not came and source.reached(ends):
+            elif read >= self._settings.batch_records or (not came and source.reached(ends)):
                 raise Refused(
                     f"none of the first {read:,} values of topic {source.topic} has {name}: name another field"
                 )

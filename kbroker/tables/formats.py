@@ -44,6 +44,8 @@ def _changes_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, regis
 
 def _values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, registry: SchemaRegistry | None) -> Values:
     name, flatten = kept.value_format, Layout.of(kept.layout).flatten
+    if flatten and name in ("bytes", "text"):
+        raise Refused(f"values that are {name} have no fields: leave out --flatten, or say what they are with --value")
     known: Kinds = {} if schema is None else kinds_of(schema)[0]
     flat = known if flatten else None
     if name in REGISTERED:

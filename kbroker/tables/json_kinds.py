@@ -104,7 +104,9 @@ def flat_kinds(kinds: Kinds, prefix: str = "") -> Kinds:
     """The fields of objects as fields of their own: ``address.city`` as ``address_city``; ``Unfit`` for a collision."""
     flat: Kinds = {}
     for name, kind in kinds.items():
-        for inner, each in flat_kinds(kind, f"{prefix}{name}_").items() if isinstance(kind, dict) else [(prefix + name, kind)]:
+        for inner, each in (
+            flat_kinds(kind, f"{prefix}{name}_").items() if isinstance(kind, dict) else [(prefix + name, kind)]
+        ):
             if inner.lower() in map(str.lower, flat):
                 raise Unfit(f"{inner}: two fields have this name when they are flat")
             flat[inner] = each

@@ -45,7 +45,7 @@ class JsonSchemaValues(JsonValues):
         super().__init__(kinds, flat=flat)
         self._registry = registry
         self._seen: BoundedCache[SchemaId, str] = BoundedCache(KEPT_SCHEMAS)
-        """Why the values of a schema are bad; empty for a schema that is known."""
+        """Schema -> the reason for which its values are bad; empty if they are good."""
 
     def learn(self, values: Any) -> None:
         """There is nothing to learn before the schemas are known."""
@@ -75,7 +75,9 @@ class JsonSchemaValues(JsonValues):
             try:
                 schema = self._registry.schema(schema_id)
                 if schema.kind != JSON:
-                    raise UndecodableRecord(f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}")
+                    raise UndecodableRecord(
+                        f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}"
+                    )
                 needed = self._registry.references(schema)
                 root = load_json(schema.text.encode())
                 others = {name: load_json(each.text.encode()) for name, each in needed}

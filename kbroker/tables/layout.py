@@ -1,4 +1,4 @@
-"""How the rows of a table lie: flat or nested, in partitions, near to each other. Kept as properties of the table."""
+"""The layout of a table's rows: flat or nested, in partitions, near to each other. Kept as properties of the table."""
 
 from __future__ import annotations
 
@@ -95,6 +95,9 @@ class Layout(NamedTuple):
     def check_columns(self, schema: pyarrow.Schema) -> None:
         """``Refused`` if a table cannot be partitioned by one of these columns."""
         types = pyarrow.types
+        for name in self.cluster:
+            if types.is_nested(schema.field(name).type):
+                raise Refused(f"--cluster-by {name}: it has fields or elements, and no order")
         for part in self.parts:
             kind = schema.field(part.column).type
             if part.unit and not types.is_timestamp(kind) and (part.unit == "hour" or not types.is_date(kind)):

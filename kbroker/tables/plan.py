@@ -18,7 +18,7 @@ class Refused(FatalError):
 
 
 class NotYet(FatalError):
-    """What has to be waited for: then another try goes on."""
+    """A start that has to wait: another try may go on."""
 
 
 class OffsetRange(NamedTuple):

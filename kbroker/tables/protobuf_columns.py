@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow
 
-from kbroker.tables.columns import TIME
+from kbroker.tables.columns import TIME, Shape
 from kbroker.tables.json_kinds import Unfit
-from kbroker.tables.schema_values import Shape
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -21,7 +20,8 @@ _TIMESTAMP: Final = f"{_PACKAGE}Timestamp"
 _DOCUMENTS: Final = (f"{_PACKAGE}Struct", f"{_PACKAGE}Value", f"{_PACKAGE}ListValue")
 """They may have anything, and are JSON as text."""
 _WRAPPERS: Final = tuple(
-    f"{_PACKAGE}{each}Value" for each in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
+    f"{_PACKAGE}{each}Value"
+    for each in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
 _SCALARS: Final = {
     "bool": pyarrow.bool_(),
@@ -41,18 +41,18 @@ class ProtobufShapes:
     """The columns of each type of message in one schema."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Shape | Unfit] = {}
+        self._known: dict[type[Message], Shape | Unfit] = {}
 
     def of(self, message: Message) -> Shape:
         """The columns of a message's type; ``Unfit`` if it has what no column has."""
-        kind = message.DESCRIPTOR
-        if kind.full_name not in self._known:
+        found = self._known.get(type(message))
+        if found is None:
+            kind = message.DESCRIPTOR
             try:
-                columns = _struct_type(kind, "", ())
-                self._known[kind.full_name] = Shape(columns, lambda messages: _structs(messages, kind))
+                found = Shape(_struct_type(kind, "", ()), lambda messages: _structs(messages, kind))
             except Unfit as error:
-                self._known[kind.full_name] = error
-        found = self._known[kind.full_name]
+                found = error
+            self._known[type(message)] = found
         if isinstance(found, Unfit):
             raise found
         return found
@@ -142,7 +142,9 @@ def _column(messages: Sequence[Any], field: FieldDescriptor) -> pyarrow.Array:
     if _is_map(field):
         key, value = _entry(field)
         keys = _values([inner for each in found for inner in each], key)
-        return pyarrow.MapArray.from_arrays(ends, keys, _values([each[inner] for each in found for inner in each], value))
+        return pyarrow.MapArray.from_arrays(
+            ends, keys, _values([each[inner] for each in found for inner in each], value)
+        )
     return pyarrow.ListArray.from_arrays(ends, _values([inner for each in found for inner in each], field))
 
 
@@ -156,7 +158,9 @@ def _values(values: Sequence[Any], field: FieldDescriptor) -> pyarrow.Array:
             values = [None if each is None else names.get(each) or str(each) for each in values]
         return pyarrow.array(values, _SCALARS[_scalar(field)])
     if message.full_name == _TIMESTAMP:
-        return pyarrow.array([None if each is None else each.seconds * 1_000_000 + each.nanos // 1000 for each in values], TIME)
+        return pyarrow.array(
+            [None if each is None else each.seconds * 1_000_000 + each.nanos // 1000 for each in values], TIME
+        )
     if message.full_name in _DOCUMENTS:
         from google.protobuf import json_format
 

@@ -9,7 +9,7 @@ import pyarrow
 
 from kbroker.client.schemas.registry import AVRO, KEPT_SCHEMAS, PROTOBUF, BoundedCache, SchemaRegistry
 from kbroker.client.schemas.wire_format import VALUE_HEADER, Headers, SchemaId, UndecodableRecord, frame_of
-from kbroker.tables.columns import column_type, converted, flat_type, flattened, rows_in_order, widen
+from kbroker.tables.columns import Shape, column_type, converted, flat_type, flattened, rows_in_order, widen
 from kbroker.tables.json_kinds import Unfit
 from kbroker.tables.target import Traits
 from kbroker.value_types import NamedTuple
@@ -17,14 +17,7 @@ from kbroker.value_types import NamedTuple
 KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
 """The name of a format -> the registry's name of its schemas."""
 UNNAMED: Final = "it names no schema of a registry"
-"""Why a value is bad that is not in the form of a registry's serializers."""
-
-
-class Shape(NamedTuple):
-    """Columns as one struct, and what makes it of many values."""
-
-    type: pyarrow.DataType
-    build: Callable[[Sequence[Any]], pyarrow.Array]
+"""The reason for a value that is not in the form of a registry's serializers."""
 
 
 class _Reader(NamedTuple):
@@ -59,6 +52,8 @@ class SchemaValues:
         """Returns the columns. ``RegistryError`` if a schema cannot be had, and the values have to wait."""
         bad: dict[int, str] = {}
         groups: dict[int, tuple[Shape, list[int], list[Any]]] = {}
+        known: _Reader | None = None
+        known_id: SchemaId | None = None
         for index, value in enumerate(values):
             if value is None:
                 continue
@@ -66,15 +61,18 @@ class SchemaValues:
             try:
                 if framed is None:
                     raise UndecodableRecord(UNNAMED)
-                reader = self._reader(framed.schema_id)
-                content = reader.read(framed.rest)
-                shape = reader.shape_of(content)
+                if known is None or framed.schema_id != known_id:
+                    known, known_id = self._reader(framed.schema_id), framed.schema_id
+                content = known.read(framed.rest)
+                shape = known.shape_of(content)
             except (UndecodableRecord, Unfit) as error:
                 bad[index] = str(error)
                 continue
-            _, indexes, contents = groups.setdefault(id(shape), (shape, [], []))
-            indexes.append(index)
-            contents.append(content)
+            group = groups.get(id(shape))
+            if group is None:
+                group = groups[id(shape)] = (shape, [], [])
+            group[1].append(index)
+            group[2].append(content)
         for key, (shape, indexes, _) in list(groups.items()):
             try:
                 kind = flat_type(shape.type) if self._flat else shape.type
@@ -99,7 +97,9 @@ class SchemaValues:
             needed = self._registry.references(schema)
             try:
                 if schema.kind != KINDS[self.name]:
-                    raise UndecodableRecord(f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}")
+                    raise UndecodableRecord(
+                        f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}"
+                    )
                 if schema.kind == AVRO:
                     found = _avro(schema.text, [each.text for _, each in needed])
                 else:

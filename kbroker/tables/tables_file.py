@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from kbroker.errors import FatalError
 from kbroker.tables.follower import USUAL_SECONDS, Settings
-from kbroker.tables.formats import FORMATS
+from kbroker.tables.formats import FORMATS, REGISTERED
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.tables.layout import Layout, parse_cluster, parse_partition
 from kbroker.value_types import NamedTuple
@@ -85,7 +85,11 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
     read = {name: readers[name](value) for name, value in table.items() if name in readers}
     declared = (file.parent / table["schema"]).read_text("utf-8") if "schema" in table else ""
     if declared:
+        if table.get("value", "json") != "json":
+            raise ValueError("schema is of values that are json")
         parse_kinds(declared.encode())
+    if "registry" in table and table.get("value", REGISTERED[0]) not in REGISTERED:
+        raise ValueError(f"registry is of values that are {', '.join(REGISTERED)}")
     usual = Settings()
     settings = Settings(
         value_format="json" if declared else table.get("value"),

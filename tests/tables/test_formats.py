@@ -7,7 +7,7 @@ import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
-fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("fastavro")
+
+import fastavro
 
 from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.client.schemas.settings import registry_settings
-from kbroker.client.schemas.wire_format import RegistryAway
+from kbroker.client.schemas.wire_format import RegistryAway, RegistryError
 from kbroker.tables.follower import Settings
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import NotYet, Refused
@@ -73,7 +75,10 @@ EVERYTHING = record(
     ("maybe", ["null", "string"]),
     ("tags", {"type": "array", "items": ["null", "string"]}),
     ("counts", {"type": "map", "values": "long"}),
-    ("address", record(("city", "string"), ("lines", {"type": "array", "items": record(("t", "string"), name="L")}), name="A")),
+    (
+        "address",
+        record(("city", "string"), ("lines", {"type": "array", "items": record(("t", "string"), name="L")}), name="A"),
+    ),
     ("colour", {"type": "enum", "name": "C", "symbols": ["RED", "BLUE"]}),
     ("raw", {"type": "fixed", "name": "F", "size": 2}),
     ("day", {"type": "int", "logicalType": "date"}),
@@ -106,7 +111,12 @@ VALUE = {
 def test_avro_has_all_its_types(tmp_path: Path, registry: Registry, kind: str) -> None:
     topic, path = ModelTopic(), tmp_path / kind
     topic.append(0, *avro(registry, EVERYTHING, VALUE), None, b"plain", b"\0\0\0\x99\0" + b"x")
-    topic.append(0, *avro(registry, {"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, {"u": 1}))
+    topic.append(
+        0,
+        *avro(
+            registry, {"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, {"u": 1}
+        ),
+    )
     follow(topic, path, Settings("avro", registry=asking(registry)))
     check_once(topic, path)
     first, tombstone = fields_in(path)
@@ -126,7 +136,9 @@ def test_a_later_schema_widens_the_table(tmp_path: Path, registry: Registry, kin
     topic, path = ModelTopic(), tmp_path / kind
     inner = record(("x", "int"), name="I")
     wider = record(("x", "int"), ("y", ["null", "string"]), name="I")
-    topic.append(0, *avro(registry, record(("a", "int"), ("f", "float"), ("s", inner)), {"a": 1, "f": 0.5, "s": {"x": 1}}))
+    topic.append(
+        0, *avro(registry, record(("a", "int"), ("f", "float"), ("s", inner)), {"a": 1, "f": 0.5, "s": {"x": 1}})
+    )
     new = record(("f", "double"), ("s", wider), ("a", "long"), ("t", "string"))
     topic.append(0, *avro(registry, new, {"a": 2, "f": 1.5, "s": {"x": 2, "y": "y"}, "t": "t"}))
     topic.append(0, *avro(registry, new, {"a": 1 << 40, "f": 0.1, "s": {"x": 2, "y": None}, "t": "t"}))
@@ -152,6 +164,10 @@ def test_a_registry_that_is_away_is_waited_for(tmp_path: Path, registry: Registr
         registry.fails_with = status
         with pytest.raises(RegistryAway, match=str(status)):
             follow(topic, path, Settings("avro", registry=asking(registry)))
+    registry.fails_with = 401
+    with pytest.raises(RegistryError, match=r"401 \(who asks is said by basic.auth.user.info") as refused:
+        follow(topic, path, Settings("avro", registry=asking(registry)))
+    assert not isinstance(refused.value, RegistryAway)
     registry.fails_with = None
     follow(topic, path, Settings(registry=asking(registry)))
     assert fields_in(path) == [{"a": 1}] and not dead_in(path)
@@ -200,11 +216,22 @@ def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None
     topic, path = ModelTopic(), tmp_path / kind
     good = [
         ('{"id": 1, "at": "2026-11-30T12:00:00Z", "price": 12.5}', datetime(2026, 11, 30, 12, tzinfo=UTC), "12.50"),
-        ('{"id": 2, "at": "2026-11-30 12:00:00.1234567", "price": "7"}', datetime(2026, 11, 30, 12, 0, 0, 123456, UTC), "7.00"),
+        (
+            '{"id": 2, "at": "2026-11-30 12:00:00.1234567", "price": "7"}',
+            datetime(2026, 11, 30, 12, 0, 0, 123456, UTC),
+            "7.00",
+        ),
         ('{"id": 3, "at": "2026-11-30", "price": 1e1}', datetime(2026, 11, 30, tzinfo=UTC), "10.00"),
         ('{"id": 4, "day": "2026-11-30", "in": {"days": ["2026-11-30", null]}, "price": 9999.990}', None, "9999.99"),
     ]
-    bad = ['{"at": "yesterday"}', '{"at": 5}', '{"day": "2026-13-01"}', '{"price": 0.001}', '{"price": 10000}', '{"price": true}']
+    bad = [
+        '{"at": "yesterday"}',
+        '{"at": 5}',
+        '{"day": "2026-13-01"}',
+        '{"price": 0.001}',
+        '{"price": 10000}',
+        '{"price": true}',
+    ]
     topic.append(0, *(text.encode() for text, _, _ in good), *map(str.encode, bad))
     for batch in (1, 100):
         each = path.with_name(f"{path.name}{batch}")
@@ -217,7 +244,7 @@ def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None
 
 
 def test_flat_json_and_a_collision(tmp_path: Path) -> None:
-    """The columns are those of the nested fields, also for a follower that comes later, and whole numbers fit a double."""
+    """The columns are those of the nested fields, also for a later follower, and whole numbers fit a double."""
     topic, path = ModelTopic(), tmp_path / "t"
     flat = Settings("json", layout=Layout(flatten=True))
     topic.append(0, b'{"a": {"b": {"c": 1.5}, "d": "x"}}', b'{"a": {"d": "y"}, "a_d": "z"}', b'{"e": 1}')
@@ -233,7 +260,9 @@ def test_flat_json_and_a_collision(tmp_path: Path) -> None:
     [dead] = dead_in(path)
     assert dead["reason"] == "a_d: two fields have this name when they are flat"
     with pytest.raises(Refused, match="--flatten: a_d: two fields"):
-        follow(topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True)))
+        follow(
+            topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True))
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -250,7 +279,10 @@ def test_partitions_by_a_field_of_the_first_values(tmp_path: Path, kind: str) ->
     check_once(topic, path)
     files = [str(each.parent.name) for each in tmp_path.rglob("*.parquet") if "customer=" in str(each)]
     assert {"customer=ann", "customer=bob"} <= {*files}
-    for other, told in (("_partition", "is partitioned by customer"), ("day(_timestamp)", "is partitioned by customer")):
+    for other, told in (
+        ("_partition", "is partitioned by customer"),
+        ("day(_timestamp)", "is partitioned by customer"),
+    ):
         with pytest.raises(Refused, match=f"{told}: leave out --partition-by"):
             follow(topic, path, Settings(layout=Layout(False, other)))
     with pytest.raises(Refused, match="has nested values: leave out --flatten"):
@@ -272,7 +304,7 @@ def test_partitions_by_time(tmp_path: Path, kind: str) -> None:
         follow(topic, path, Settings("json", declared, layout=layout))
         topic.append(0, b'{"id": 5}')
     rows = rows_in(path)
-    assert len(rows) == 5 and {row["id"] for row in rows} == {0, 1, 2, 5, 9} - ({5} if len(rows) < 5 else set())
+    assert [row["id"] for row in rows] == [0, 1, 2, 9, 5]
     if kind == "delta":
         assert rows[1]["_timestamp_day"] == date(2023, 11, 14) and rows[1]["day_month"] == date(2026, 11, 1)
         assert rows[1]["at_hour"] == datetime(2026, 11, 30, 1, tzinfo=UTC)
@@ -331,10 +363,12 @@ def same(wanted: Any, found: Any) -> bool:
     return bool(wanted == found or (wanted == {} and found is None))
 
 
-@settings(max_examples=30, deadline=timedelta(minutes=2))
-@given(SCHEMAS, st.data(), st.sampled_from(KINDS))
-def test_any_schemas(schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str) -> None:
-    with running_registry() as registry, tempfile.TemporaryDirectory() as directory:
+@settings(max_examples=20)
+@given(schemas=SCHEMAS, data=st.data(), kind=st.sampled_from(KINDS))
+def test_any_schemas(
+    registry: Registry, schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
         topic, path, written = ModelTopic(), Path(directory) / kind, []
         topic.append(0)
         for fields, nested in schemas:

@@ -161,3 +161,22 @@ def test_killed_and_merged_by_key(tmp_path: Path, kind: str) -> None:
         follow(topic, path, chosen, kill_at(5))
     follow(topic, path, chosen)
     assert len(rows_in(path)) == 35 and files_of(path) <= 3
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_checkpoints_know_how_far_it_is(tmp_path: Path, upsert: bool) -> None:
+    topic, path = numbers(7), tmp_path / "t"
+    topic.logs[0] = [each._replace(key=b"k") for each in topic.logs[0]]
+    follow(topic, path, Settings(upsert=upsert))
+    often = {"delta.checkpointInterval": "3"}
+    DeltaTable(str(path)).alter.set_table_properties(often, raise_if_not_exists=False)
+    for _ in range(8):
+        topic.append(0, b"more")
+        topic.logs[0] = [each._replace(key=b"k") for each in topic.logs[0]]
+        follow(topic, path, EAGER)
+    assert (path / "_delta_log" / "_last_checkpoint").exists()
+    for each in (path / "_delta_log").glob("*.json"):
+        if int(each.stem) < 9:
+            each.unlink()
+    assert follow(topic, path, EAGER).progress.commits == 0
+    assert len(rows_in(path)) == (1 if upsert else 15)

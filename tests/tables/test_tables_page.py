@@ -12,32 +12,36 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.testing import RunningBroker
 from tests.cli_command import Run
 from tests.patience import LONG
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pandas")
+for package in ("confluent_kafka.schema_registry", "fastavro", "h11", "jsonschema", "pyiceberg"):
+    pytest.importorskip(package, reason=f"{package} is not installed")
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "tables.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def test_the_blocks(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGISTRY", broker.registry_url)
     ran = 0
     for language, text in BLOCKS:
         if language == "json":
             Path("orders.jsonl").write_text(text)
         elif language == "toml":
-            Path("tables.toml").write_text(text)
+            Path("tables.toml").write_text(os.path.expandvars(text))
         elif language == "text":
             Path("schema.json").write_text(text)
             kb("topic", "create", "declared")
             kb("table", "follow", "declared", "--to", "delta:lake/declared", "--schema", "schema.json", "--once")
         elif language == "sh":
             for command in text.splitlines():
-                program, *words = shlex.split(command)
+                program, *words = shlex.split(os.path.expandvars(command))
                 assert program == "kbroker"
                 kb(*words)
                 ran += 1
@@ -47,7 +51,7 @@ def test_the_blocks(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             if "spark" not in text and all(map(importlib.util.find_spec, needs)):
                 exec(compile(text, "docs/tables.md", "exec"), {})
                 ran += 1
-    assert ran >= 8 + 4
+    assert ran >= 9 + 6
 
 
 @pytest.mark.spark

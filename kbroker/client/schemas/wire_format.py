@@ -87,9 +87,9 @@ def split_message_type(data: bytes) -> tuple[tuple[int, ...], bytes]:
     ``(1, 0)`` is the first type within the second. The numbers are zigzag varints after their count, and a single byte
     0 stands for ``(0,)``. :class:`UndecodableRecord` if that is not so.
     """
+    if data[:1] == b"\0":  # most often
+        return (0,), data[1:]
     count, place = _zigzag(data, 0)
-    if count == 0:
-        return (0,), data[place:]
     if not 0 < count <= _MAX_DEPTH:
         raise UndecodableRecord(f"{count} is no number of levels of a Protobuf message")
     path: list[int] = []

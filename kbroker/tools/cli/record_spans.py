@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kbroker.client.reader import Reader
     from kbroker.client.records_io.sieve import Sieve
     from kbroker.client.schemas.decoder import RecordDecoder
+    from kbroker.client.schemas.registry import SchemaRegistry
 
 FILTER_HELP = """\
 An EXPRESSION of --filter is a word (in the key or the value), or comparisons: `key = order-17`, `value ~ "not found"`,

@@ -128,14 +128,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--partition-by",
         type=checked(_partition, "fields, or day(_timestamp)"),
-        default="",
         metavar="FIELDS",
         help="keep rows with the same customer or day(_timestamp) together; also hour(FIELD), month(FIELD)",
     )
     what.add_argument(
         "--cluster-by",
         type=checked(_cluster, "fields"),
-        default="",
         metavar="FIELDS",
         help="keep near values of fields in the same files: of a Delta table when it is maintained",
     )
@@ -226,6 +224,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             parse_kinds(declared.encode())
         except ValueError as error:
             raise FatalError(f"{arguments.schema}: {error}") from None
+    if arguments.registry is not None and arguments.value not in (None, *_REGISTERED):
+        raise UsageError(f"--registry is of values that are {', '.join(_REGISTERED)}: give one of them as --value")
     try:
         return Settings(
             value_format=arguments.value,
@@ -234,7 +234,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             max_bytes=arguments.memory,
             accept_loss=arguments.accept_loss,
             new_topic=arguments.new_topic,
-            layout=Layout(arguments.flatten, arguments.partition_by, arguments.cluster_by),
+            layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
             upsert=arguments.upsert,
             changes=arguments.changes,
             merging=None if arguments.no_merge else Merging(),
