@@ -46,7 +46,7 @@ JARS = (
     ),
     next(jar for jar in CONNECTOR if jar.artifact == "commons-pool2"),
 )
-"""What ``spark.jars.packages`` of the page resolves to, less what Spark has itself."""
+"""The jars that ``spark.jars.packages`` of the page resolves to, without those that Spark has itself."""
 
 
 def block(*words: str) -> str:
