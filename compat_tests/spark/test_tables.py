@@ -20,6 +20,7 @@ from kbroker.errors import FatalError
 from kbroker.tables import spark_union
 from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Follower, Settings
+from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Refused
 from kbroker.tables.sources import ClusterSource
 from tests.patience import LONG, eventually
@@ -133,12 +134,13 @@ ENVELOPES: tuple[bytes | None, ...] = (
     [
         ({"value_format": "json"}, VALUES),
         ({"value_format": "json", "declared": DECLARED}, VALUES),
+        ({"value_format": "json", "layout": Layout(flatten=True, partition_by="day(_timestamp)")}, VALUES),
         ({"value_format": "text"}, VALUES),
         ({"value_format": "bytes"}, VALUES),
         ({"value_format": "json", "upsert": True}, VALUES),
         ({"changes": "debezium"}, ENVELOPES),
     ],
-    ids=["json", "declared", "text", "bytes", "upsert", "debezium"],
+    ids=["json", "declared", "layout", "text", "bytes", "upsert", "debezium"],
 )
 def test_the_union_is_what_the_table_will_be(
     spark: Any,

@@ -219,7 +219,7 @@ def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], registry: st
         F.coalesce("headers", F.array().cast(columns["_headers"].dataType)).alias("_headers"),
         "value",
     )
-    if pin.kept.value_format == "bytes" and not pin.kept.way:
+    if pin.kept.value_format == "bytes" and not pin.kept.way and not pin.kept.layout:
         return known.select(*(F.col(each.name) if each.name in known.columns else _null(each) for each in columns))
     arrow = plain_schema(spark.createDataFrame([], columns).toArrow().schema)
     if pin.kept.way:
@@ -258,11 +258,14 @@ class _Decoder:
         from kbroker.client.schemas.registry import SchemaRegistry
         from kbroker.client.schemas.settings import registry_settings
         from kbroker.tables.formats import values_of
+        from kbroker.tables.layout import Layout
         from kbroker.tables.rows import CHANGE, keyless
 
         settings = registry_settings(self.registry, None)
         like_table: Any = self  # the format's traits are all that is asked of a table
-        values = values_of(self.kept, self.schema, like_table, settings and SchemaRegistry(settings))
+        parts = [part for part in Layout.of(self.kept.layout).parts if part.unit]
+        own = pyarrow.schema([each for each in self.schema if each.name not in {part.name for part in parts}])
+        values = values_of(self.kept, own, like_table, settings and SchemaRegistry(settings))
         schema = self.schema.append(CHANGE) if self.kept.way else self.schema
         for batch in batches:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -273,6 +276,9 @@ class _Decoder:
                 names.append(CHANGE.name)
                 bad |= dict.fromkeys(keyless(columns["_key"].to_pylist(), decoded[-1]))
             columns |= dict(zip(names, decoded, strict=True))
+            columns |= {
+                part.name: part.of(pyarrow.chunked_array([columns[part.column]])).combine_chunks() for part in parts
+            }
             rows = pyarrow.RecordBatch.from_arrays(
                 [columns.get(each.name, pyarrow.nulls(batch.num_rows, each.type)) for each in schema], schema.names
             )
