@@ -157,8 +157,8 @@ def test_the_union_is_what_the_table_will_be(
         producer = Producer({"bootstrap.servers": bootstrap})
         for index, value in enumerate(values, first):
             key = None if index % 11 == 10 else b"k%d" % (index % 8)
-            headers = [("h", b"1"), ("none", None)] if index % 3 == 0 else None
-            where = {"partition": index % 8 % PARTITIONS, "timestamp": 1_000_000 + index}
+            headers: Any = [("h", b"1"), ("none", None)] if index % 3 == 0 else None
+            where: dict[str, Any] = {"partition": index % 8 % PARTITIONS, "timestamp": 1_000_000 + index}
             producer.produce(topic, value, key, headers=headers, **where)
         assert producer.flush(LONG) == 0
 
@@ -271,7 +271,7 @@ def test_a_stream_that_is_killed(bootstrap: str, new_name: Callable[[], str], tm
         with python(*words, stops_at) as process:
             reached = tmp_path / f"reached-{stops_at}"
             eventually(lambda: reached.exists() or process.poll() is not None)  # noqa: B023
-            assert process.poll() is None and process.stderr is not None, process.stderr.read().decode()
+            assert process.poll() is None, process.communicate()
             kill_with_java(process)
         follow(bootstrap, topic, path)
         produce_values(bootstrap, topic, range(end, end + 300))

@@ -68,8 +68,8 @@ def tables(bootstrap: str, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "orders.jsonl").write_text(orders)
     variables = os.environ | {"KBROKER_BOOTSTRAP": bootstrap, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     variables |= {"PYSPARK_SUBMIT_ARGS": "pyspark-shell", "JAVA_HOME": java_home(), "SPARK_LOCAL_IP": "127.0.0.1"}
-    subprocess.run([sys.executable, "-m", "kbroker", "topic", "delete", "orders"], env=variables, cwd=tmp_path)
     for words in (
+        "topic delete orders --yes --if-exists",
         "topic create orders -p 3",
         "produce orders orders.jsonl --key-column customer",
         "table follow orders --to delta:lake/orders --value json --once",

@@ -209,7 +209,7 @@ def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], registry: st
         bounds["endingOffsets"] = json.dumps({topic: pin.ends})
     reader: Any = spark.readStream if stream else spark.read
     reader = reader.format("kafka").options(**given, **bounds, subscribe=topic, includeHeaders="true")
-    records = reader.option(_ISOLATION, "read_committed").load()
+    records: DataFrame = reader.option(_ISOLATION, "read_committed").load()
     time = F.unix_millis("timestamp")
     known = records.where(time.between(NO_TIMESTAMP, LATEST_TIME)).select(
         F.col("partition").alias("_partition"),
@@ -270,11 +270,11 @@ class _Decoder:
         for batch in batches:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             decoded, found = values.columns(columns.pop("value").to_pylist())
-            bad = dict(found)
+            bad = {*found}
             names = [each.name for each in values.fields()]
             if self.kept.way:
                 names.append(CHANGE.name)
-                bad |= dict.fromkeys(keyless(columns["_key"].to_pylist(), decoded[-1]))
+                bad.update(keyless(columns["_key"].to_pylist(), decoded[-1]))
             columns |= dict(zip(names, decoded, strict=True))
             columns |= {
                 part.name: part.of(pyarrow.chunked_array([columns[part.column]])).combine_chunks() for part in parts

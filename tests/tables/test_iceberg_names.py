@@ -34,7 +34,7 @@ def add(table: IcebergTarget, first: int) -> None:
     """A row and a dead letter."""
     kept = table.load([0])
     assert kept is not None and kept.positions == {0: first}
-    records = [Record(first, 1, b"k", b"text", []), Record(first + 1, 1, b"k", b"\xff", [])]
+    records = [Record(first, 1, b"k", b"text", ()), Record(first + 1, 1, b"k", b"\xff", ())]
     rows, dead = rows_of(0, records, TextValues())
     assert dead is not None
     table.add_dead([dead], {0: first + 2})
