@@ -57,8 +57,10 @@ _INWARD: Final = {theirs: ours for ours, theirs in NAMES.items()}
 Data = TypeVar("Data", pyarrow.Schema, pyarrow.Table)
 _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
-_SIZES: Final = {"write.target-file-size-bytes": str(64 << 20)}
-"""Of a file's rows in memory: to merge by keys, or to merge files, reads one after the other."""
+_SIZES: Final = {"write.target-file-size-bytes": str(256 << 20)}
+"""Of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other."""
+_SMALLER: Final = 8
+"""By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
 _ITS_FILE: Final = re.compile(
     r"data/([^/=]+=[^/]*/)*[0-9]{5}-[0-9]+-[0-9a-f-]{36}(-[0-9]+)?\.parquet"
     r"|metadata/([0-9a-f-]{36}-m[0-9]+|snap-[0-9]+-[0-9]+-[0-9a-f-]{36})\.avro"
@@ -277,6 +279,7 @@ class IcebergTarget:
         with self._readable():
             for task in table.scan().plan_files():
                 by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
+        merging = merging._replace(size=merging.size // _SMALLER)
         budget = merging.budget
         for tasks in sorted(by_partition.values(), key=len, reverse=True):
             sizes = [each.file.file_size_in_bytes for each in tasks]
@@ -291,13 +294,15 @@ class IcebergTarget:
     def _merge(self, table: Table, tasks: Sequence[FileScanTask], size: int) -> None:
         with self._readable(), table.transaction() as commit, _Replace(commit, table) as snapshot:
             some: list[pyarrow.Table] = []
+            read = 0
             for index, task in enumerate(tasks, 1):
                 snapshot.delete_data_file(task.file)
                 some.append(_read(commit, table, task))
-                if index == len(tasks) or sum(each.nbytes for each in some) >= size:
+                read += task.file.file_size_in_bytes
+                if index == len(tasks) or read >= size:
                     for written in _written(commit, table, pyarrow.concat_tables(some, promote_options="permissive")):
                         snapshot.append_data_file(written)
-                    some = []
+                    some, read = [], 0
         table.metadata.properties[_TRIES] = "0"
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
@@ -314,7 +319,7 @@ class IcebergTarget:
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, expire snapshots and remove what nothing names; what was done."""
         self._table = self._opened_table()
-        merged = self.merge_files(Merging(fewest=2, budget=sys.maxsize))
+        merged = self.merge_files(Merging(fewest=2, size=128 << 20, budget=sys.maxsize))
         return {"merged_files": merged, **self.clean(keep_hours)}
 
     def _opened_table(self) -> Table:

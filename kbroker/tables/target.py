@@ -24,16 +24,19 @@ class Merging(NamedTuple):
     fewest: int = 16
     """Files that are not worth it."""
     size: int = 64 << 20
-    """Bytes of a file that is not small."""
-    budget: int = 512 << 20
+    """Bytes of a file that is large enough."""
+    budget: int = 128 << 20
     """Bytes that are read at once, while records wait."""
 
 
 def size_to_merge(sizes: Sequence[int], merging: Merging) -> int:
-    """Returns the size below which the files of a partition are merged now; 0 if there are few, or all are too much."""
+    """Returns the size below which the files of a partition are merged now; 0 if there are few, or all are too much.
+
+    What is nearly as large as that has been merged before, and is no reason to do it again.
+    """
     size = merging.size
-    while len(small := [each for each in sizes if each < size]) >= merging.fewest:
-        if sum(small) <= merging.budget:
+    while len([each for each in sizes if each < size * 3 // 4]) >= merging.fewest:
+        if sum(each for each in sizes if each < size) <= merging.budget:
             return size
         size //= 4
     return 0

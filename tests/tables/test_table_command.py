@@ -238,7 +238,7 @@ def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     catalog = catalogs.SqlCatalog("kbroker", uri=f"sqlite:///{tmp_path / 'lake' / 'catalog.db'}", warehouse=warehouse)
     rows = catalog.load_table("lake.events").scan(row_filter="id > 8").to_arrow().to_pylist()
     assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
-    assert "1 expired" in kb("table", "maintain", *place, "--keep", "0s").out
+    assert "2 merged files, 2 expired, 0 removed files" in kb("table", "maintain", *place, "--keep", "0s").out
     assert kb("table", "describe", *place, "--json").json["rows"] == 11
     assert "has --catalog sqlite:FILE" in kb("table", "describe", place[0], code=2).err
 
