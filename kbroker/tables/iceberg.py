@@ -392,7 +392,7 @@ def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) 
     chosen = schema.select(*names) if columns else schema
     rows = ArrowScan(commit.table_metadata, table.io, chosen, AlwaysTrue()).to_table([task])
     rows = rows.cast(plain_schema(rows.schema))
-    return rows.rename_columns(_inward(rows.schema).names)
+    return rows.rename_columns(inward(rows.schema).names)
 
 
 def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
@@ -411,10 +411,11 @@ def _outward(schema: pyarrow.Schema) -> pyarrow.Schema:
 
 
 def _columns(table: Table) -> pyarrow.Schema:
-    return _inward(plain_schema(table.schema().as_arrow()))
+    return inward(plain_schema(table.schema().as_arrow()))
 
 
-def _inward(schema: pyarrow.Schema) -> pyarrow.Schema:
+def inward(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """Returns a table's columns with the names that those of all tables have."""
     return pyarrow.schema([each.with_name(_INWARD.get(each.name, each.name)) for each in schema])
 
 

@@ -169,12 +169,15 @@ def iceberg_rows(path: Path) -> list[dict[str, Any]]:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
+    from kbroker.tables.iceberg import inward
+
     catalog = SqlCatalog("kbroker", uri=f"sqlite:///{path.parent / 'catalog.db'}", warehouse=f"file://{path.parent}")
     try:
-        rows: list[dict[str, Any]] = catalog.load_table(f"lake.{path.name}").scan().to_arrow().to_pylist()
+        rows = catalog.load_table(f"lake.{path.name}").scan().to_arrow()
     except NoSuchTableError:
         return []
-    return rows
+    found: list[dict[str, Any]] = rows.rename_columns(inward(rows.schema).names).to_pylist()
+    return found
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
