@@ -12,6 +12,8 @@
                              one node under a steady load, watched and unwatched in turn: five minutes
     python -m benchmarks --rounds 1 --only 'metrics-*'
                              a node with its page of metrics, which is scraped, beside two without: ten minutes
+    python -m benchmarks --rounds 1 --only spark-table-read
+                             Spark asks a topic, and the table of the topic: five minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests

@@ -70,6 +70,8 @@ UNITS = {
     "control_rate_less_low_percent": "control, work a second: %, lower quartile",
     "control_rate_less_high_percent": "control, work a second: %, upper quartile",
     "pairs": "pairs of slices",
+    "topic_records_per_s": "records/s of the topic",
+    "times_faster": "times as fast as the topic",
     "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
 MORE_IS_BETTER = frozenset(
@@ -81,6 +83,8 @@ MORE_IS_BETTER = frozenset(
         "connections_per_s",
         "connections_per_cpu_s",
         "committed_share",
+        "topic_records_per_s",
+        "times_faster",
     }
 )
 
@@ -140,6 +144,7 @@ def _targets() -> Iterator[Target]:
     yield Target("list-offsets", "cpu_us_per_request", 150, None, is_ratio=False)
     yield Target("spark-batch-read", "records_per_s", 1.0, 1.3)
     yield Target("spark-latency", "p50_ms", 1.0, None)
+    yield Target("spark-table-read", "times_faster", 5, None, is_ratio=False)
     yield Target("spark-first-batch", "first_result_s", 2.0, None, is_ratio=False)
     yield Target("spark-first-batch", "first_record_s", 0.3, None, is_ratio=False)
     yield Target("restart-large", "killed_s", 2.0, None, is_ratio=False)

@@ -1,4 +1,4 @@
-"""Workloads of Spark: a batch read, a record's way through a query, the start of a test, ListOffsets.
+"""Workloads of Spark: a batch read, a record's way through a query, the start of a test, ListOffsets, a topic's table.
 
 One Spark session of this process, two cores, for both brokers. The ListOffsets requests are raw and need no Spark:
 an executor sends two of them for every 500 rows, so their latency is in the rate of its reading.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +27,7 @@ from benchmarks.clients import LoadError
 from benchmarks.group_workloads import summed_up
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload
+from kbroker.tools.cli.child import module_command
 
 ROWS, SIZE, PARTITIONS = 1_000_000, 100, 4
 
@@ -37,9 +41,9 @@ _read_before = threading.Event()
 def session() -> Any:
     """The session, started when first asked for, and warm: a few queries have run in it, on a broker of its own."""
     from kbroker.testing import running_broker
-    from kbroker.testing.spark import spark_session
+    from kbroker.testing.spark import delta_session
 
-    spark = spark_session("benchmark")
+    spark = delta_session("benchmark")
     with running_broker() as broker:
         raw.await_record(broker.host, broker.port, "source")
         raw.await_record(broker.host, broker.port, "target")
@@ -216,11 +220,70 @@ def first_trigger(query: Any) -> float:
     return float(reports[0]["durationMs"]["triggerExecution"]) / 1000
 
 
+TABLE_ROWS = 10_000_000
+
+
+def table_read(bench: Bench, server: Server) -> Figures:
+    """A filter and a group by over a topic's JSON values of 100 B, and over the table that `kbroker table` has made."""
+    from pyspark.sql import functions as F
+
+    spark, rows = session(), bench.amount(TABLE_ROWS, TABLE_ROWS // 10)
+    server.start()
+    server.await_port()
+    topic = bench.new_topic(server, PARTITIONS)
+    values = [json.dumps({"id": n, "customer": f"customer-{n % 97}", "total": n / 4, "note": ""}) for n in range(1000)]
+    values = [value[:-2] + "x" * (SIZE - len(value)) + value[-2:] for value in values]
+    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 20, "log_level": 3})
+    for n in range(rows):
+        while True:
+            try:
+                producer.produce(topic, values[n % 1000], partition=n % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if n % 1000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+    def asked(frame: Any) -> list[Any]:
+        late = frame.where("total > 125").groupBy("customer").agg(F.count("*"), F.sum("total")).orderBy("customer")
+        found: list[Any] = late.collect()
+        return found
+
+    def by_topic() -> list[Any]:
+        source = spark.read.format("kafka").option("kafka.bootstrap.servers", server.bootstrap)
+        value = F.from_json(F.col("value").cast("string"), "id LONG, customer STRING, total DOUBLE, note STRING")
+        return asked(source.option("subscribe", topic).load().select(value.alias("v")).select("v.*"))
+
+    with tempfile.TemporaryDirectory(prefix="bench-table-") as directory:
+        words = ["table", "follow", topic, "--to", f"delta:{directory}/table", "--value", "json", "--once"]
+        subprocess.run([*module_command("kbroker"), *words, "-b", server.bootstrap], check=True, stdout=sys.stderr)
+
+        def by_table() -> list[Any]:
+            return asked(spark.read.format("delta").load(f"{directory}/table"))
+
+        if by_topic() != by_table() or by_table() == []:
+            raise LoadError("the table says something else than the topic")
+        took: dict[Any, list[float]] = {by_topic: [], by_table: []}
+        for _ in range(3):
+            for ask, seconds in took.items():
+                start = time.monotonic()
+                ask()
+                seconds.append(time.monotonic() - start)
+    pairs = zip(took[by_topic], took[by_table], strict=True)
+    return {
+        "records_per_s": rows / statistics.median(took[by_table]),
+        "topic_records_per_s": rows / statistics.median(took[by_topic]),
+        "times_faster": statistics.median(topic / table for topic, table in pairs),
+    }
+
+
 SPARK_WORKLOADS: tuple[Workload, ...] = (
     Workload("list-offsets", "ListOffsets of one partition", list_offsets, in_quick=True),
     Workload("spark-first-batch", "Spark, launch of the broker to a first result", first_batch, "fresh"),
     Workload("spark-batch-read", "Spark, batch read of 1,000,000 rows of 100 B", batch_read),
     Workload("spark-latency", "Spark, one record through a query", streaming_latency),
+    Workload("spark-table-read", f"Spark, a filter and a group by over {TABLE_ROWS:,} rows", table_read, "alone"),
 )
 
 

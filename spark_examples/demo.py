@@ -4,8 +4,9 @@
     python -m spark_examples.demo --bootstrap HOST:PORT   # another broker, Apache Kafka included
 
 First all flights of a year at once, read as a batch and as a stream. Then a month of them in event time, faster:
-counted in windows by Spark while they come, written into a second topic, and watched live from there. Ends with exit
-code 1 if any count or mean differs from the source data by the last bit.
+counted in windows by Spark while they come, written into a second topic, and watched live from there. At last two
+months as a table: a report over it and its topic together, and the table before a correction. Ends with exit code 1 if
+any count or mean differs from the source data by the last bit.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbroker.testing.spark import using_spark
-from spark_examples import flights, live
+from kbroker.testing.spark import delta_session, using_spark
+from spark_examples import flights, live, table_report
 from spark_examples.batch_report import carrier_delays, parsed
 from spark_examples.command import OUT, kbroker_process, moment_ms, parser, readable_errors
 from spark_examples.console import table
@@ -159,7 +160,8 @@ def main(argv: list[str] | None = None) -> None:
         "--topic", default=f"flights-{os.getpid()}", help="is created, so it must not exist (a new name)"
     )
     arguments_of.add_argument("--limit", type=int, help="only the first so many flights in the first part")
-    arguments_of.add_argument("--no-live", action="store_true", help="only the first part")
+    arguments_of.add_argument("--no-live", action="store_true", help="without the second part")
+    arguments_of.add_argument("--no-table", action="store_true", help="without the third part")
     arguments_of.add_argument(
         "--from", dest="start", type=moment_ms, default=moment_ms("2013-02-01"), help="of the replay (2013-02-01)"
     )
@@ -177,7 +179,7 @@ def main(argv: list[str] | None = None) -> None:
         if not arguments.bootstrap:
             print(f"kbroker ready on {bootstrap} after {time.monotonic() - started:.2f} s", file=sys.stderr)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kbroker-spark-")))
-        stack.enter_context(using_spark("kbroker demo"))
+        spark = stack.enter_context(using_spark("kbroker demo", delta_session))
         result = run(bootstrap, work, topic=arguments.topic, limit=arguments.limit)
         report(result, arguments.out / "mean_delay_by_carrier.png")
         differences = result.differences()
@@ -189,6 +191,13 @@ def main(argv: list[str] | None = None) -> None:
             )
             report_live(followed, arguments.out / "delay_by_day_and_origin.png")
             differences += followed.differences()
+        if not arguments.no_table:
+            print()
+            frame = flights.load(end_ms=moment_ms("2013-03-01"))
+            topic, live_from_ms = f"{arguments.topic}-table", moment_ms("2013-02-01")
+            reports = table_report.run(spark, bootstrap, work, topic=topic, frame=frame, live_from_ms=live_from_ms)
+            print(table_report.report_table(reports))
+            differences += table_report.differences(reports)
     if differences:
         sys.exit("NOT as in the source data:\n  " + "\n  ".join(differences))
     print("every count and mean is equal to the source data's")

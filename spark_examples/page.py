@@ -28,6 +28,7 @@ COMMANDS = (
     "upserts",
     "dead_letters --spoil 100",
     "secure",
+    "table_report",
 )
 
 HEAD = """# What the Spark examples print

@@ -30,6 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _delta_on_the_class_path() -> None:
+    """Delta's jars for whichever session comes first: this process has one JVM, which takes no jar later."""
+    from kbroker.testing.spark import DELTA, connector_jars
+
+    jars = ":".join(map(str, connector_jars(jars=DELTA)))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {jars} pyspark-shell"
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A local session that knows `format("kafka")`."""

@@ -54,21 +54,23 @@ JARS: dict[str, tuple[Jar, ...]] = {
 """By release of PySpark: its connector, and all that this needs beyond Spark's own jars."""
 
 
-def environment(version: str) -> Path:
-    """The Python that has PySpark of that version. SetupError when it cannot be made."""
-    directory = cache_dir() / f"spark-{version}"
+def environment(version: str, *packages: str) -> Path:
+    """The Python that has PySpark of that version, and further packages. SetupError when it cannot be made."""
+    # PySpark is a source archive
+    return made(f"spark-{version}", ("setuptools", "wheel"), (f"pyspark=={version}", *packages))
+
+
+def made(name: str, *steps: tuple[str, ...]) -> Path:
+    """The Python of an environment with packages, step by step. SetupError when it cannot be made."""
+    directory = cache_dir() / name
     python = directory / "bin" / "python"
-    with locked(f"spark-{version}"):
+    with locked(name):
         if (directory / ".complete").exists():
             return python
         base = shutil.which("python3.11") or sys.executable
         shutil.rmtree(directory, ignore_errors=True)
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        for command in (
-            [base, "-m", "venv", str(directory)],
-            [*pip, "setuptools", "wheel"],  # PySpark is a source archive
-            [*pip, f"pyspark=={version}"],
-        ):
+        for command in ([base, "-m", "venv", str(directory)], *([*pip, *packages] for packages in steps)):
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise SetupError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")

@@ -21,17 +21,25 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, Traits, furthest
+from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
+from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
+from kbroker.tables.upserts import latest, of_keys, truncations
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
 _VALUE: Final = "kbroker.value"
 _DECLARED: Final = "kbroker.schema"
 _FIRST: Final = "kbroker.first.partition"
-_DATA_FILE: Final = re.compile(r"part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
-"""The names that Delta's writers give to files of rows."""
+_WAY: Final = "kbroker.way"
+_DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
+"""The names that Delta's writers give to files of rows, in directories of partitions."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
+_T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
+_S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
+_IS_LATER: Final = (
+    f"(t._partition = s._partition or {_S_TIME} > {_T_TIME} or ({_S_TIME} = {_T_TIME} and s._partition > t._partition))"
+)
+"""Whether a change ``s`` is the latest of a key with the row ``t``."""
 
 
 class DeltaTarget:
@@ -88,6 +96,7 @@ class DeltaTarget:
             positions,
             told.get(_DECLARED, ""),
             self._layout.properties,
+            told.get(_WAY, ""),
         )
 
     def topic(self) -> str | None:
@@ -135,7 +144,7 @@ class DeltaTarget:
     def create(self, kept: Kept, schema: pyarrow.Schema) -> None:
         """Make the table; ``Conflict`` if somebody else has made one meanwhile."""
         told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
-        told |= {_FIRST: str(min(kept.positions)), **kept.layout}
+        told |= {_FIRST: str(min(kept.positions)), _WAY: kept.way, **kept.layout}
         self._layout = Layout.of(kept.layout)
         derived = [pyarrow.field(each.name, each.type) for each in self._layout.parts if each.unit]
         self._topic_id, self._known = kept.topic_id, dict(kept.positions)
@@ -175,45 +184,85 @@ class DeltaTarget:
                 with suppress(DeltaError):  # it is there by now
                     DeltaTable.create(path, table.schema)
                 self._dead = DeltaTable(path)
-            self._check(self._dead, self._known_dead, positions)
             reached = furthest(self._known_dead, positions)
-            before = self._dead.version()
-            write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(reached))
-            self._saw(self._dead, before)
+            with self._going_on(self._dead, self._known_dead, positions):
+                write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(reached))
             self._known_dead |= reached
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows, which are of one schema, and the next offset of each partition that has moved. ``Conflict``."""
         assert self._table is not None
-        with _readable(self.where):
-            self._check(self._table, self._known, positions)
-            before = self._table.version()
+        with _readable(self.where), self._going_on(self._table, self._known, positions):
             if rows:
-                table = pyarrow.Table.from_batches(rows)
-                for part in self._layout.parts:
-                    if part.unit:
-                        table = table.append_column(part.name, part.of(table.column(part.column)))
+                table = self._with_parts(pyarrow.Table.from_batches(rows))
                 write_deltalake(
                     self._table, table, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
                 )
             else:
                 self._add_nothing(positions)
-            self._known |= positions
-            self._saw(self._table, before)
+        self._known |= positions
 
-    def _check(self, table: DeltaTable, known: Mapping[int, int], partitions: Iterable[int]) -> None:
-        """``Conflict`` if the version that a commit goes on from has other positions than `load` has told.
+    def _with_parts(self, table: pyarrow.Table) -> pyarrow.Table:
+        """The same with the columns of days, hours and months by which the table is partitioned."""
+        for part in self._layout.parts:
+            if part.unit:
+                table = table.append_column(part.name, part.of(table.column(part.column)))
+        return table
+
+    def upsert(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
+        """Write and delete the rows of keys, and the next offset of each partition that has moved. ``Conflict``.
+
+        Columns that are new come first, in a commit of their own: to merge into what lies within an object, and widen
+        it by the same commit, would lose that of rows that stay as they are.
+        """
+        if not rows:
+            self.add(rows, positions)
+            return
+        assert self._table is not None
+        changes = self._with_parts(latest(rows))
+        columns = changes.slice(0, 0).drop_columns([CHANGE.name])
+        with _readable(self.where):
+            if widens(plain_schema(pyarrow.schema(self._table.schema().to_arrow())), columns.schema):
+                with self._going_on(self._table, self._known, positions):
+                    write_deltalake(self._table, columns, mode="append", schema_mode="merge")
+            with self._going_on(self._table, self._known, positions):
+                self._merge(changes, columns.column_names, positions)
+        self._known |= positions
+
+    def _merge(self, changes: pyarrow.Table, columns: Sequence[str], positions: Mapping[int, int]) -> None:
+        assert self._table is not None
+        before = self._table.version()
+        is_later, values = _IS_LATER, {f"`{name}`": f"s.`{name}`" for name in columns}
+        covered = " or ".join(
+            f"t._partition = {each.partition} or {_T_TIME} <= to_timestamp_micros({each.microseconds})"
+            for each in truncations(changes)
+        )
+        merge = self._table.merge(
+            of_keys(changes), "t._key = s._key", "s", "t", commit_properties=self._commit(positions)
+        )
+        if covered:
+            is_later = f"({is_later} or {covered})"
+            merge = merge.when_not_matched_by_source_delete(covered)
+        is_gone = f"s.{CHANGE.name} = {DELETE}"
+        merge = merge.when_matched_delete(f"{is_gone} and {is_later}").when_matched_update(values, is_later)
+        merge.when_not_matched_insert(values, f"not {is_gone}").execute()
+        if self._table.version() == before:  # nothing changed
+            self._add_nothing(positions)
+
+    @contextmanager
+    def _going_on(self, table: DeltaTable, known: Mapping[int, int], partitions: Iterable[int]) -> Iterator[None]:
+        """Commit something within; ``Conflict`` if the version before it has other positions than `load` has told.
 
         A commit that another follower's came before, of other partitions, goes on from both; no later one would be
         refused for what that follower did.
         """
-        if table.version() == self._seen.get(table.table_uri):
-            return
-        if _positions(table, self._topic_id, partitions) != {each: known[each] for each in partitions if each in known}:
-            raise Conflict("another follower has gone on with a partition")
-
-    def _saw(self, table: DeltaTable, before: int) -> None:
-        """Note the version of a commit that nobody's came before: to ask for all positions takes a while."""
+        if table.version() != self._seen.get(table.table_uri):
+            told = {each: known[each] for each in partitions if each in known}
+            if _positions(table, self._topic_id, partitions) != told:
+                raise Conflict("another follower has gone on with a partition")
+        before = table.version()
+        yield
+        # To ask for all positions takes a while: a version before which nobody's commit came needs it not.
         if table.version() == before + 1:
             self._seen[table.table_uri] = before + 1
         else:
@@ -233,25 +282,54 @@ class DeltaTarget:
 
     # --- Maintenance -------------------------------------------------------------------------------------------------
 
-    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
+    def merge_files(self, merging: Merging) -> int:
+        """Merge the small files of those partitions that have many; their number."""
+        assert self._table is not None
+        merged = 0
+        with _readable(self.where), suppress(CommitFailedError):
+            files = pyarrow.table(self._table.get_add_actions(flatten=True))
+            names = self._table.metadata().partition_columns
+            by_partition: dict[tuple[Any, ...], list[int]] = {}
+            for file in files.select(["size_bytes", *(f"partition.{name}" for name in names)]).to_pylist():
+                by_partition.setdefault(tuple(file.values())[1:], []).append(file["size_bytes"])
+            budget = merging.budget
+            for value, sizes in sorted(by_partition.items(), key=lambda each: -len(each[1])):
+                if size := size_to_merge(sizes, merging._replace(budget=budget)):
+                    budget -= sum(each for each in sizes if each < size)
+                    chosen = zip(names, value, strict=True)
+                    filters = [(name, "=", "" if each is None else each) for name, each in chosen]
+                    done: dict[str, Any] = self._table.optimize.compact(filters or None, target_size=size)
+                    merged += done["numFilesRemoved"]
+        return merged
+
+    def clean(self, keep_hours: int | None = None) -> dict[str, int]:
+        """Remove the files that no version of the retention needs; what was done."""
+        with _readable(self.where):
+            return self._cleaned(self._opened(), keep_hours)
+
+    def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, and remove those that no version of the retention needs; what was done."""
         with _readable(self.where):
-            table = _open(self._path)
-            if table is None:
-                raise FatalError(f"there is no table in {self.where}")
+            table = self._opened()
             cluster = Layout.of(table.metadata().configuration).cluster
             merged: dict[str, Any] = table.optimize.z_order(cluster) if cluster else table.optimize.compact()
             table.create_checkpoint()
-            vacuum = partial(table.vacuum, retention_hours, enforce_retention_duration=retention_hours is None)
-            # A full one would remove whatever the table does not know, whoever has put it there.
-            others = [each for each in vacuum(dry_run=True, full=True) if not _DATA_FILE.fullmatch(each)]
-            removed = vacuum(dry_run=False, full=not others)
-            return {
-                "merged_files": merged["numFilesRemoved"],
-                "new_files": merged["numFilesAdded"],
-                "removed_files": len(removed),
-                **({"kept_files_of_others": len(others)} if others else {}),
-            }
+            removed = self._cleaned(table, keep_hours)
+            return {"merged_files": merged["numFilesRemoved"], "new_files": merged["numFilesAdded"], **removed}
+
+    def _opened(self) -> DeltaTable:
+        table = _open(self._path)
+        if table is None:
+            raise FatalError(f"there is no table in {self.where}")
+        return table
+
+    def _cleaned(self, table: DeltaTable, keep_hours: int | None) -> dict[str, int]:
+        vacuum = partial(table.vacuum, keep_hours, enforce_retention_duration=keep_hours is None)
+        # A full one would remove whatever the table does not know, whoever has put it there, and whoever has not
+        # committed it yet.
+        others = [each for each in vacuum(dry_run=True, full=True) if not _DATA_FILE.fullmatch(each)]
+        removed = vacuum(dry_run=False, full=not others and keep_hours != 0)
+        return {"removed_files": len(removed), **({"kept_files_of_others": len(others)} if others else {})}
 
 
 def _app_id(topic_id: str, partition: int) -> str:

@@ -17,15 +17,18 @@ import pyarrow
 from kbroker.base.collector import paused
 from kbroker.client.reader import Chunk, Skipped
 from kbroker.client.schemas.registry import SchemaRegistry
+from kbroker.errors import FatalError
 from kbroker.tables.formats import FORMATS, values_of
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Lost, NotYet, OffsetRange, Refused, plan, refused_loss
 from kbroker.tables.rows import RECORD_FIELDS, BytesValues, Values, lost_row, rows_of
 from kbroker.tables.sources import Source
-from kbroker.tables.target import Conflict, Target
+from kbroker.tables.target import Conflict, Merging, Target
+from kbroker.tables.upserts import DEBEZIUM, ENVELOPES, UPSERT, latest
 from kbroker.wire.record_batch import Record
 
 _SHOWN_PARTITIONS: Final = 10
+_CLEAN_SECONDS: Final = 3600.0
 USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
 """Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
 
@@ -49,6 +52,26 @@ class Settings:
     layout: Layout = field(default_factory=Layout)
     registry: SchemaRegistry | None = None
     """The registry that has the schemas of values."""
+    upsert: bool = False
+    """Whether the table has the latest row of each key."""
+    changes: str | None = None
+    """``debezium``: values are its envelopes, which are applied by key."""
+    merging: Merging | None = field(default_factory=Merging)
+    """When small files are merged; never without it."""
+    keep_hours: int | None = None
+    """Versions of the table that stay; as the table says, or a week."""
+
+    def __post_init__(self) -> None:
+        """``ValueError`` for settings that do not go together."""
+        if self.changes not in (None, DEBEZIUM):
+            raise ValueError(f"changes is {DEBEZIUM}, or there is none")
+        if self.changes and self.value_format not in (None, *ENVELOPES):
+            raise ValueError(f"changes of {DEBEZIUM} are values that are {', '.join(ENVELOPES)}")
+
+    @property
+    def way(self) -> str:
+        """The way in which the table is kept by key; empty if that is not said."""
+        return DEBEZIUM if self.changes else UPSERT if self.upsert else ""
 
 
 @dataclass(slots=True)
@@ -59,6 +82,7 @@ class Progress:
     dead_letters: int = 0
     commits: int = 0
     conflicts: int = 0
+    merged_files: int = 0
     lost: list[Lost] = field(default_factory=list)
 
 
@@ -92,13 +116,17 @@ class Follower:
         self._covered: dict[int, int] = {}
         """Partition -> the offset up to which there are rows in memory, or in the table."""
         self._skip: set[tuple[int, int]] = set()
+        self._way = ""
         self._drop()
         self._due = 0.0
+        self._unmerged = 0
+        self._clean_due = clock() + _CLEAN_SECONDS
 
     def _drop(self) -> None:
         self._raw: dict[int, list[Record]] = {}
         self._raw_records = self._raw_bytes = 0
         self._rows: list[pyarrow.RecordBatch] = []
+        self._row_count = 0
         self._dead: list[pyarrow.RecordBatch] = []
         self._bytes = 0
 
@@ -127,15 +155,18 @@ class Follower:
             self._ranges,
             accept_loss=settings.accept_loss,
             new_topic=settings.new_topic,
+            way=settings.way,
         )
         if kept is None:
+            value_format = settings.value_format or ("json" if settings.changes else FORMATS[0])
             kept = Kept(
                 source.topic,
                 source.topic_id,
-                settings.value_format or FORMATS[0],
+                value_format,
                 planned.starts,
                 settings.declared,
                 settings.layout.properties,
+                settings.way,
             )
             self._values = values_of(kept, None, target, settings.registry)
             target.create(kept, self._first_schema(planned.starts))
@@ -148,6 +179,7 @@ class Follower:
             if kept.topic_id != source.topic_id:
                 target.adopt(source.topic_id, planned.starts)
                 kept = replace(kept, topic_id=source.topic_id, positions=planned.starts)
+        self._way = kept.way
         self._committed = {each: kept.positions[each] for each in planned.starts if each in kept.positions}
         self._skip = target.dead_offsets(self._committed)
         self._covered = dict(planned.starts)
@@ -252,8 +284,17 @@ class Follower:
         self._raw_bytes += sum([len(record.value) for record in records if record.value is not None])
         if self._raw_records >= self._settings.batch_records or self._raw_bytes >= self._settings.batch_bytes:
             self._convert_all()
-            if self._bytes >= self._settings.max_bytes:
+            if self._bytes >= self._settings.max_bytes and not self._leave_latest():
                 self._commit(self._covered)
+
+    def _leave_latest(self) -> bool:
+        """Leave the latest row of each key in memory, if the table is kept by key; whether much became free."""
+        if not self._way or not self._rows:
+            return False
+        self._bytes -= sum(each.nbytes for each in self._rows)
+        self._rows = latest(self._rows).combine_chunks().to_batches()
+        self._bytes += sum(each.nbytes for each in self._rows)
+        return self._bytes < self._settings.max_bytes // 2
 
     def _convert_all(self) -> None:
         self._values.learn(record.value for records in self._raw.values() for record in records)
@@ -270,11 +311,12 @@ class Follower:
         if self._skip:
             records = [record for record in records if (partition, record.offset) not in self._skip]
         if records:
-            rows, dead = rows_of(partition, records, self._values)
+            rows, dead = rows_of(partition, records, self._values, keyed=bool(self._way))
             if self._rows and self._rows[0].schema != rows.schema:
                 self._commit(self._covered)
             if rows.num_rows:
                 self._rows.append(rows)
+                self._row_count += rows.num_rows
                 self._bytes += rows.nbytes
             if dead is not None:
                 self._dead.append(dead)
@@ -302,11 +344,30 @@ class Follower:
             self._target.add_dead(self._dead, moved)
             self.progress.dead_letters += sum(each.num_rows for each in self._dead)
             self._dead = []
-        self._target.add(self._rows, moved)
-        self.progress.rows += sum(each.num_rows for each in self._rows)
+        put = self._target.upsert if self._way else self._target.add
+        put(self._rows, moved)
+        self.progress.rows += self._row_count
         self.progress.commits += 1
-        self._rows, self._bytes = [], 0
+        self._rows, self._row_count, self._bytes = [], 0, 0
         self._committed |= moved
+        self._tend()
+
+    def _tend(self) -> None:
+        """Merge small files and clean, now and then; what cannot be done is told, and done another time."""
+        merging, now = self._settings.merging, self._clock()
+        if merging is None:
+            return
+        try:
+            if self._unmerged <= 0:
+                self.progress.merged_files += self._target.merge_files(merging)
+                self._unmerged = max(merging.fewest // 2, 1)
+            self._unmerged -= 1
+            if now >= self._clean_due:
+                self._clean_due = now + _CLEAN_SECONDS
+                self._target.clean(self._settings.keep_hours)
+        except (Conflict, FatalError) as error:
+            self._unmerged = merging.fewest
+            self._tell(f"{error}: its files are left as they are for now")
 
     @property
     def lag(self) -> dict[int, int]:

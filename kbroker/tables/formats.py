@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pyarrow
@@ -14,6 +15,7 @@ from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import BytesValues, JsonValues, TextValues, Values, kinds_of
 from kbroker.tables.schema_values import KINDS, SchemaValues
 from kbroker.tables.target import Target
+from kbroker.tables.upserts import DEBEZIUM, DebeziumColumns, DebeziumValues, KeyedValues
 
 REGISTERED: Final = (*KINDS, JsonSchemaValues.name)
 """Formats that ask a registry for schemas."""
@@ -23,6 +25,24 @@ FORMATS: Final = ("bytes", "text", "json", *REGISTERED)
 
 def values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, registry: SchemaRegistry | None) -> Values:
     """Returns the values of a table that has ``schema``, or is new; ``Refused`` if they cannot be read."""
+    if kept.way == DEBEZIUM and kept.value_format in KINDS:
+        return _changes_of(kept, schema, target, registry)
+    values = _values_of(kept, schema, target, registry)
+    if kept.way == DEBEZIUM:
+        return DebeziumValues(values)
+    return KeyedValues(values) if kept.way else values
+
+
+def _changes_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, registry: SchemaRegistry | None) -> Values:
+    """Envelopes are columns, of which one is an object with those of the table."""
+    flatten = Layout.of(kept.layout).flatten
+    columns = [each for each in schema or () if each.name not in RESERVED]
+    after = [pyarrow.field("after", pyarrow.struct(columns))] if columns and not flatten else []
+    envelopes = _values_of(replace(kept, layout={}), pyarrow.schema(after), target, registry)
+    return DebeziumColumns(envelopes, columns, flatten=flatten)
+
+
+def _values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, registry: SchemaRegistry | None) -> Values:
     name, flatten = kept.value_format, Layout.of(kept.layout).flatten
     if flatten and name in ("bytes", "text"):
         raise Refused(f"values that are {name} have no fields: leave out --flatten, or say what they are with --value")

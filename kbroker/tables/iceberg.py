@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import time
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow
+import pyarrow.compute as pc
+from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -24,14 +27,20 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import IdentityTransform
 
 from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
-from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, Traits, furthest
+from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
+from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
+from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -39,7 +48,25 @@ _VALUE: Final = "kbroker.value"
 _DECLARED: Final = "kbroker.schema"
 _NEXT: Final = "kbroker.next."
 _TRIES: Final = "commit.retry.num-retries"
+_WAY: Final = "kbroker.way"
+PARTITION: Final = "_partition"
+NAMES: Final = {PARTITION: "_topic_partition"}
+"""Names that Iceberg keeps for itself: Spark does not read a table with such a column."""
+_INWARD: Final = {theirs: ours for ours, theirs in NAMES.items()}
+
+Data = TypeVar("Data", pyarrow.Schema, pyarrow.Table)
 _WEEK_HOURS: Final = 7 * 24
+_EXPIRE_TRIES: Final = 10
+_SIZES: Final = {"write.target-file-size-bytes": str(256 << 20)}
+"""Of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other."""
+_SMALLER: Final = 8
+"""By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
+_ITS_FILE: Final = re.compile(
+    r"data/([^/=]+=[^/]*/)*[0-9]{5}-[0-9]+-[0-9a-f-]{36}(-[0-9]+)?\.parquet"
+    r"|metadata/([0-9a-f-]{36}-m[0-9]+|snap-[0-9]+-[0-9]+-[0-9a-f-]{36})\.avro"
+    r"|metadata/[0-9]{5,}-[0-9a-f-]{36}\.metadata\.json"
+)
+"""The names that Iceberg's writers give to files below a table's place."""
 
 
 class IcebergTarget:
@@ -83,13 +110,9 @@ class IcebergTarget:
             self._dead = self._loaded(self.where + DEAD_LETTERS)
         if self._table is None:
             return None
-        told = self._table.properties
-        if _TOPIC not in told or _TOPIC_ID not in told:
-            raise Refused(f"{self.where} is an Iceberg table, but none that kbroker made: choose another name")
-        self._topic_id = told[_TOPIC_ID]
-        value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
-        layout = Layout.of(told).properties
-        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, layout)
+        kept = kept_of(self._table.properties, self.where)
+        self._topic_id = kept.topic_id
+        return kept
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -100,7 +123,7 @@ class IcebergTarget:
     def schema(self) -> pyarrow.Schema:
         """The columns."""
         assert self._table is not None
-        return plain_schema(self._table.schema().as_arrow())
+        return _columns(self._table)
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
@@ -108,10 +131,11 @@ class IcebergTarget:
         if self._dead is None or self._dead.properties.get(_TOPIC_ID) != self._topic_id:
             return found
         with self._readable():
-            for partition, end in _positions(self._dead).items():
+            for partition, end in _positions(self._dead.properties).items():
                 first = positions.get(partition, 0)
                 if end > first:
-                    chosen = f"_topic_id = '{self._topic_id}' and _partition = {partition} and _offset >= {first}"
+                    where = f"{_column(self._dead)} = {partition} and _offset >= {first}"
+                    chosen = f"_topic_id = '{self._topic_id}' and {where}"
                     offsets = self._dead.scan(chosen, selected_fields=("_offset",)).to_arrow().column(0)
                     found.update((partition, offset) for offset in offsets.to_pylist())
         return found
@@ -128,12 +152,13 @@ class IcebergTarget:
     def create(self, kept: Kept, schema: pyarrow.Schema) -> None:
         """Make the table; ``Conflict`` if somebody else has made one meanwhile."""
         told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
+        told |= {_WAY: kept.way, **_SIZES}
         self._topic_id = kept.topic_id
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
             properties = {**told, **_next(kept.positions), **kept.layout}
-            self._create(schema, properties, Layout.of(kept.layout))
+            self._create(_outward(schema), properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
 
     def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
@@ -146,17 +171,17 @@ class IcebergTarget:
             if layout.parts:
                 with create.update_spec() as spec:
                     for part in layout.parts:
-                        spec.add_field(part.column, part.unit or "identity", part.name)
+                        spec.add_field(NAMES.get(part.column, part.column), part.unit or "identity", part.name)
             if layout.cluster:
                 with create.update_sort_order() as order:
                     for column in layout.cluster:
-                        order.asc(column, IdentityTransform())
+                        order.asc(NAMES.get(column, column), IdentityTransform())
 
     def adopt(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Go on with another topic of the same name."""
         assert self._table is not None
         self._topic_id = topic_id
-        gone = [_NEXT + str(each) for each in _positions(self._table) if each not in positions]
+        gone = [_NEXT + str(each) for each in _positions(self._table.properties) if each not in positions]
         self._commit(self._table, [], positions, gone)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
@@ -166,10 +191,10 @@ class IcebergTarget:
         gone: list[str] = []
         if self._dead is None:
             with self._readable():
-                self._opened().create_table(self.where + DEAD_LETTERS, table.schema)
+                self._opened().create_table(self.where + DEAD_LETTERS, _outward(table.schema))
                 self._dead = self._loaded(self.where + DEAD_LETTERS)
         assert self._dead is not None
-        known = _positions(self._dead)
+        known = _positions(self._dead.properties)
         if self._dead.properties.get(_TOPIC_ID, self._topic_id) != self._topic_id:
             gone = [_NEXT + str(each) for each in known if each not in positions]
             known = {}
@@ -183,35 +208,126 @@ class IcebergTarget:
     def _commit(
         self, table: Table, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int], gone: Sequence[str]
     ) -> None:
-        known = plain_schema(table.schema().as_arrow())
-        data = pyarrow.Table.from_batches(rows) if rows else known.empty_table()
+        data = _clustered(table, pyarrow.Table.from_batches(rows) if rows else _columns(table).empty_table())
+        with self._going_on(table, data.schema, positions, gone) as (commit, told):
+            commit.append(_for(table, data), snapshot_properties=told)
+
+    @contextmanager
+    def _going_on(
+        self, table: Table, columns: pyarrow.Schema, positions: Mapping[int, int], gone: Sequence[str] = ()
+    ) -> Iterator[tuple[Transaction, dict[str, str]]]:
+        """Commit what is added within, together with the positions and the columns that are new; ``Conflict``."""
         told = {_TOPIC_ID: self._topic_id, **_next(positions)}
-        if order := [(each, "ascending") for each in Layout.of(table.properties).cluster]:
-            data = data.sort_by(order)
         with self._readable(), table.transaction() as commit:
             if gone:
                 commit.remove_properties(*gone)
             commit.set_properties(told)
-            if any(
-                known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in data.schema
-            ):
+            if widens(_columns(table), columns):
                 with commit.update_schema() as update:
-                    update.union_by_name(data.schema)
-            commit.append(data, snapshot_properties=told)
+                    update.union_by_name(_for(table, columns))
+            yield commit, told
         table.metadata.properties[_TRIES] = "0"
+
+    def upsert(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
+        """Write and delete the rows of keys, and the next offset of each partition that has moved. ``Conflict``.
+
+        The files that have such keys are written anew, one after the other.
+        """
+        if not rows:
+            self.add(rows, positions)
+            return
+        assert self._table is not None
+        table, merged = self._table, latest(rows)
+        changes, cuts = of_keys(merged), truncations(merged)
+        columns = merged.schema.remove(merged.schema.get_field_index(CHANGE.name))
+        with self._going_on(table, columns, positions) as (commit, told):
+            found: list[FileScanTask] = []
+            may_have: BooleanExpression = AlwaysTrue()
+            if not cuts:
+                bounds = pc.min_max(changes["_key"]).as_py()
+                key = Reference("_key")
+                may_have = And(
+                    GreaterThanOrEqual(term=key, value=bounds["min"]), LessThanOrEqual(term=key, value=bounds["max"])
+                )
+            for task in table.scan(may_have).plan_files():
+                keys = _read(commit, table, task, "_key", "_partition", "_timestamp")
+                there = keys.filter(pc.is_in(keys["_key"], changes["_key"]))
+                if there.num_rows or without_truncated(keys, cuts).num_rows < keys.num_rows:
+                    found.append(task)
+                    lost = losing(changes, without_truncated(there, cuts))
+                    if len(lost):
+                        changes = changes.filter(pc.invert(pc.is_in(changes["_key"], lost)))
+            with commit.update_snapshot(snapshot_properties=told).overwrite() as snapshot:
+                written = changes.filter(pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
+                for each in _written(commit, table, written):
+                    snapshot.append_data_file(each)
+                for task in found:
+                    before = _read(commit, table, task)
+                    kept = without_truncated(before.filter(pc.invert(pc.is_in(before["_key"], changes["_key"]))), cuts)
+                    if kept.num_rows < before.num_rows:
+                        snapshot.delete_data_file(task.file)
+                        for each in _written(commit, table, kept):
+                            snapshot.append_data_file(each)
 
     # --- Maintenance -------------------------------------------------------------------------------------------------
 
-    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
-        """Expire the snapshots that are older; ``pyiceberg`` merges no files and removes none."""
+    def merge_files(self, merging: Merging) -> int:
+        """Merge the small files of those partitions that have many; their number."""
+        assert self._table is not None
+        table, merged = self._table, 0
+        by_partition: dict[object, list[FileScanTask]] = {}
+        with self._readable():
+            for task in table.scan().plan_files():
+                by_partition.setdefault((task.file.spec_id, task.file.partition), []).append(task)
+        merging = merging._replace(size=merging.size // _SMALLER)
+        budget = merging.budget
+        for tasks in sorted(by_partition.values(), key=len, reverse=True):
+            sizes = [each.file.file_size_in_bytes for each in tasks]
+            if size := size_to_merge(sizes, merging._replace(budget=budget)):
+                small = [each for each in tasks if each.file.file_size_in_bytes < size]
+                budget -= sum(each.file.file_size_in_bytes for each in small)
+                with suppress(Conflict):
+                    self._merge(table, small, size)
+                    merged += len(small)
+        return merged
+
+    def _merge(self, table: Table, tasks: Sequence[FileScanTask], size: int) -> None:
+        with self._readable(), table.transaction() as commit, _Replace(commit, table) as snapshot:
+            some: list[pyarrow.Table] = []
+            read = 0
+            for index, task in enumerate(tasks, 1):
+                snapshot.delete_data_file(task.file)
+                some.append(_read(commit, table, task))
+                read += task.file.file_size_in_bytes
+                if index == len(tasks) or read >= size:
+                    for written in _written(commit, table, pyarrow.concat_tables(some, promote_options="permissive")):
+                        snapshot.append_data_file(written)
+                    some, read = [], 0
+        table.metadata.properties[_TRIES] = "0"
+
+    def clean(self, keep_hours: int | None = None) -> dict[str, int]:
+        """Expire the snapshots that are older, and remove files that no metadata names and that are older, too."""
+        hours = _WEEK_HOURS if keep_hours is None else keep_hours
+        for _ in range(_EXPIRE_TRIES):
+            table = self._opened_table()
+            before = len(table.snapshots())
+            with suppress(Conflict), self._readable():
+                table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - timedelta(hours=hours)).commit()
+                return {"expired": before - len(table.snapshots()), **_remove_orphans(table, hours)}
+        raise FatalError(f"others commit to {self.where} all the time: try again later")
+
+    def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
+        """Merge small files, expire snapshots and remove what nothing names; what was done."""
+        self._table = self._opened_table()
+        merged = self.merge_files(Merging(fewest=2, size=128 << 20, budget=sys.maxsize))
+        return {"merged_files": merged, **self.clean(keep_hours)}
+
+    def _opened_table(self) -> Table:
         with self._readable():
             table = self._loaded(self.where)
-            if table is None:
-                raise FatalError(f"there is no table {self.where}")
-            before = len(table.snapshots())
-            oldest = datetime.fromtimestamp(time.time(), UTC) - timedelta(hours=_hours(retention_hours))
-            table.maintenance.expire_snapshots().older_than(oldest).commit()
-            return {"merged_files": 0, "new_files": 0, "removed_files": 0, "expired": before - len(table.snapshots())}
+        if table is None:
+            raise FatalError(f"there is no table {self.where}")
+        return table
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -227,17 +343,21 @@ class IcebergTarget:
             raise FatalError(f"{self.where}: {' '.join(str(error).split())[:300]}") from error
 
 
-def _hours(retention_hours: int | None) -> int:
-    return _WEEK_HOURS if retention_hours is None else retention_hours
-
-
 def _next(positions: Mapping[int, int]) -> dict[str, str]:
     return {_NEXT + str(partition): str(end) for partition, end in positions.items()}
 
 
-def _positions(table: Table) -> dict[int, int]:
-    told = table.properties.items()
-    return {int(name.removeprefix(_NEXT)): int(end) for name, end in told if name.startswith(_NEXT)}
+def kept_of(told: Mapping[str, str], where: str) -> Kept:
+    """Returns what a table's properties say; ``Refused`` if the table is nobody's of kbroker."""
+    if _TOPIC not in told or _TOPIC_ID not in told:
+        raise Refused(f"{where} is an Iceberg table, but none that kbroker made: choose another name")
+    value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
+    layout, way = Layout.of(told).properties, told.get(_WAY, "")
+    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way)
+
+
+def _positions(told: Mapping[str, str]) -> dict[int, int]:
+    return {int(name.removeprefix(_NEXT)): int(end) for name, end in told.items() if name.startswith(_NEXT)}
 
 
 def _totals(table: Table) -> tuple[int, int, int]:
@@ -248,3 +368,91 @@ def _totals(table: Table) -> tuple[int, int, int]:
         return 0, 0, 0
     rows, files, size = (int(summary[name] or 0) for name in ("total-records", "total-data-files", "total-files-size"))
     return rows, files, size
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+class _Replace(_OverwriteFiles):
+    """A snapshot that changes no rows: Iceberg's operation for it, which streams of Spark pass over."""
+
+    def __init__(self, commit: Transaction, table: Table) -> None:
+        told = {_TOPIC_ID: table.properties[_TOPIC_ID], **_next(_positions(table.properties))}
+        super().__init__(Operation.OVERWRITE, commit, table.io, snapshot_properties=told)
+
+    def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
+        summary = super()._summary(dict(snapshot_properties or {}))
+        return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) -> pyarrow.Table:
+    """The rows of a file with the columns of the table."""
+    schema = commit.table_metadata.schema()
+    names = (_column(table) if each == PARTITION else each for each in columns)
+    chosen = schema.select(*names) if columns else schema
+    rows = ArrowScan(commit.table_metadata, table.io, chosen, AlwaysTrue()).to_table([task])
+    rows = rows.cast(plain_schema(rows.schema))
+    return rows.rename_columns(inward(rows.schema).names)
+
+
+def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
+    order = [(each, "ascending") for each in Layout.of(table.properties).cluster]
+    return rows.sort_by(order) if order else rows
+
+
+def _written(commit: Transaction, table: Table, rows: pyarrow.Table) -> Iterable[DataFile]:
+    if not rows.num_rows:
+        return ()
+    return _dataframe_to_data_files(commit.table_metadata, _for(table, _clustered(table, rows)), table.io)
+
+
+def _outward(schema: pyarrow.Schema) -> pyarrow.Schema:
+    return pyarrow.schema([each.with_name(NAMES.get(each.name, each.name)) for each in schema])
+
+
+def _columns(table: Table) -> pyarrow.Schema:
+    return inward(plain_schema(table.schema().as_arrow()))
+
+
+def inward(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """Returns a table's columns with the names that those of all tables have."""
+    return pyarrow.schema([each.with_name(_INWARD.get(each.name, each.name)) for each in schema])
+
+
+def _column(table: Table) -> str:
+    """The name that the partition's column has: tables of the first release have it as it is."""
+    return PARTITION if PARTITION in table.schema().column_names else NAMES[PARTITION]
+
+
+def _for(table: Table, data: Data) -> Data:
+    """Rows, or a schema, with the names that the table has."""
+    if _column(table) == PARTITION:
+        return data
+    return _outward(data) if isinstance(data, pyarrow.Schema) else data.rename_columns(_outward(data.schema).names)
+
+
+def _remove_orphans(table: Table, hours: int) -> dict[str, int]:
+    """Remove files at the table's place that none of its metadata names; those whose names nothing explains stay."""
+    metadata = table.metadata
+    named = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    named.update(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics))
+    named.update(each.manifest_list for each in metadata.snapshots)
+    manifests = {each.manifest_path: each for snapshot in metadata.snapshots for each in snapshot.manifests(table.io)}
+    named.update(manifests)
+    for manifest in manifests.values():
+        named.update(each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io))
+    assert isinstance(table.io, PyArrowFileIO)
+    scheme, host, place = PyArrowFileIO.parse_location(table.location())
+    store = table.io.fs_by_scheme(scheme, host)
+    known = {PyArrowFileIO.parse_location(each)[2] for each in named}
+    oldest = datetime.now(UTC) - timedelta(hours=max(hours, 1))  # what is younger may not be committed yet
+    orphans = [
+        each
+        for each in store.get_file_info(FileSelector(place, recursive=True))
+        if each.is_file and each.path not in known and each.mtime < oldest
+    ]
+    its_own = [each.path for each in orphans if _ITS_FILE.fullmatch(os.path.relpath(each.path, place))]
+    for path in its_own:
+        store.delete_file(path)
+    others = len(orphans) - len(its_own)
+    return {"removed_files": len(its_own), **({"kept_files_of_others": others} if others else {})}

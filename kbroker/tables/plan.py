@@ -51,6 +51,8 @@ class Kept:
     """The schema of values that was declared, as the user wrote it."""
     layout: Mapping[str, str] = field(default_factory=dict)
     """The properties of the table that say how its rows lie."""
+    way: str = ""
+    """``upsert`` or ``debezium`` for the latest row of each key; empty if every record is a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,12 @@ def plan(
     *,
     accept_loss: bool = False,
     new_topic: bool = False,
+    way: str = "",
 ) -> Plan:
     """Returns the starts for a table that keeps ``kept``, of a topic that has ``ranges``; ``Refused``.
 
-    ``accept_loss`` goes on behind what is gone, ``new_topic`` with the topic that was made anew under the same name.
+    ``accept_loss`` goes on behind what is gone, ``new_topic`` with the topic that was made anew under the same name;
+    ``way`` is that which is asked for, empty for the table's own.
     """
     if kept is None:
         return Plan({partition: each.start for partition, each in ranges.items()})
@@ -82,6 +86,9 @@ def plan(
         raise Refused(f"{where} is the table of topic {kept.topic}: name another place for {topic}")
     if value_format not in (None, kept.value_format):
         raise Refused(f"{where} has its values as {kept.value_format}: leave out --value, or name another place")
+    if way not in ("", kept.way):
+        has = f"is kept by {kept.way}" if kept.way else "has every record as a row"
+        raise Refused(f"{where} {has}: leave out --upsert and --changes, or name another place")
     if kept.topic_id != topic_id:
         if not new_topic:
             raise Refused(

@@ -41,7 +41,7 @@ from kbroker.wire.record_batch import Record
 PIECE: Final = 1024
 """Values that are looked at one by one when one among them is no value of the format."""
 
-_LATEST: Final = 253_402_300_799_999
+LATEST_TIME: Final = 253_402_300_799_999
 """The end of the year 9999, in ms: engines that read tables know no later time."""
 
 _HEADER: Final = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
@@ -61,6 +61,12 @@ DEAD_LETTERS: Final = pyarrow.schema(
 
 TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
 """The last column of dead letters: those of a topic that is gone are none of its successor's."""
+
+CHANGE: Final = pyarrow.field("_change", pyarrow.int8())
+"""The last column of rows that are merged by their keys; no table has it."""
+WRITE: Final = 0
+DELETE: Final = 1
+TRUNCATE: Final = 2
 
 Bad = Mapping[int, str]
 """The index of a value -> why it is none of the format."""
@@ -337,8 +343,13 @@ def _kind(kind: pyarrow.DataType) -> Kind:
 
 
 def plain_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
-    """The same with lists, texts and bytes of the usual size, and without what a format notes at a field."""
+    """The same with lists, texts and bytes of the usual size, times in UTC, and without what is noted at a field."""
     return pyarrow.schema([pyarrow.field(each.name, _plain(each.type), each.nullable) for each in schema])
+
+
+def widens(known: pyarrow.Schema, columns: pyarrow.Schema) -> bool:
+    """Whether there is a column that is not known, or has fields within that are not."""
+    return any(known.get_field_index(each.name) < 0 or known.field(each.name).type != each.type for each in columns)
 
 
 def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
@@ -353,6 +364,8 @@ def _plain(kind: pyarrow.DataType) -> pyarrow.DataType:
         return pyarrow.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pyarrow.binary()
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pyarrow.timestamp(kind.unit, "UTC")
     return kind
 
 
@@ -363,18 +376,22 @@ class Rows(NamedTuple):
     dead: pyarrow.RecordBatch | None
 
 
-def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
-    """The rows of records of one partition."""
+def rows_of(partition: int, records: Sequence[Record], values: Values, *, keyed: bool = False) -> Rows:
+    """The rows of records of one partition. ``keyed``: the last column of the values is ``CHANGE``, of a key's row."""
     offsets, timestamps, keys, contents, headers = zip(*records, strict=True)
     columns, found = values.columns(contents, headers)
     bad = dict(found)
     times: Sequence[int] = timestamps
-    if max(timestamps) > _LATEST or min(timestamps) < NO_TIMESTAMP:
+    if max(timestamps) > LATEST_TIME or min(timestamps) < NO_TIMESTAMP:
         for index, time in enumerate(timestamps):
-            if not NO_TIMESTAMP <= time <= _LATEST:
+            if not NO_TIMESTAMP <= time <= LATEST_TIME:
                 bad[index] = f"its timestamp, {time} ms, is in no year that can be shown"
-        times = [time if NO_TIMESTAMP <= time <= _LATEST else NO_TIMESTAMP for time in timestamps]
+        times = [time if NO_TIMESTAMP <= time <= LATEST_TIME else NO_TIMESTAMP for time in timestamps]
     fields = [*RECORD_FIELDS, *values.fields()]
+    if keyed:
+        fields.append(CHANGE)
+        for index in keyless(keys, columns[-1]):
+            bad.setdefault(index, "no key, by which its row would be known")
     known = _record_columns(partition, offsets, times, keys, headers)
     rows = pyarrow.RecordBatch.from_arrays([*known, *columns], schema=pyarrow.schema(fields))
     if not bad:
@@ -385,6 +402,14 @@ def rows_of(partition: int, records: Sequence[Record], values: Values) -> Rows:
     dead.append(pyarrow.array([contents[index] for index in indexes], pyarrow.binary()))
     dead.append(pyarrow.array([bad[index].encode(errors="backslashreplace") for index in indexes], pyarrow.string()))
     return Rows(rows.filter(mask), pyarrow.RecordBatch.from_arrays(dead, schema=DEAD_LETTERS))
+
+
+def keyless(keys: Sequence[bytes | None], changes: pyarrow.Array) -> list[int]:
+    """Returns the indexes of changes that have no key, and are of a row."""
+    if None not in keys:
+        return []
+    pairs = zip(keys, changes.to_pylist(), strict=True)
+    return [index for index, (key, change) in enumerate(pairs) if key is None and change != TRUNCATE]
 
 
 def lost_row(lost: Lost) -> pyarrow.RecordBatch:

@@ -11,6 +11,9 @@ cluster-by = "customer"
 schema = "orders.json"    # the fields of JSON values; those that come without it
 every = "30s"
 memory = "16MiB"
+upsert = true             # the latest row of each key; or changes = "debezium"
+merge = false             # small files stay as they are
+keep = "2d"               # versions that stay
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ from kbroker.tables.layout import Layout, parse_cluster, parse_partition
 from kbroker.value_types import NamedTuple
 
 _NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"} | {
-    *("registry", "flatten", "partition-by", "cluster-by")
+    *("registry", "flatten", "partition-by", "cluster-by", "upsert", "changes", "merge", "keep")
 }
-_FLAGS: Final = {"flatten"}
+_FLAGS: Final = {"flatten", "upsert", "merge"}
 """They are true or false, and all others texts."""
 
 
@@ -98,5 +101,9 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
             parse_partition(table["partition-by"]) if "partition-by" in table else "",
             parse_cluster(table["cluster-by"]) if "cluster-by" in table else "",
         ),
+        upsert=table.get("upsert", False),
+        changes=table.get("changes"),
+        merging=usual.merging if table.get("merge", True) else None,
+        keep_hours=read.get("keep"),
     )
     return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"))

@@ -18,6 +18,30 @@ class Conflict(Exception):
     """Somebody else has committed what this commit depends on: read the table again, and go on from there."""
 
 
+class Merging(NamedTuple):
+    """When small files are merged. A table is left with fewer than ``fewest`` in each of its partitions."""
+
+    fewest: int = 16
+    """Files that are not worth it."""
+    size: int = 64 << 20
+    """Bytes of a file that is large enough."""
+    budget: int = 128 << 20
+    """Bytes that are read at once, while records wait."""
+
+
+def size_to_merge(sizes: Sequence[int], merging: Merging) -> int:
+    """Returns the size below which the files of a partition are merged now; 0 if there are few, or all are too much.
+
+    What is nearly as large as that has been merged before, and is no reason to do it again.
+    """
+    size = merging.size
+    while len([each for each in sizes if each < size * 3 // 4]) >= merging.fewest:
+        if sum(each for each in sizes if each < size) <= merging.budget:
+            return size
+        size //= 4
+    return 0
+
+
 class Traits(NamedTuple):
     """A format of tables, as far as the types of columns need it. ``promotes``: int may become long, and so on."""
 
@@ -70,8 +94,17 @@ class Target(Protocol):
     def facts(self) -> TableFacts:
         """The figures of the version that `load` has read."""
 
-    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
-        """Merge small files and remove old ones, as far as the library can; what was done."""
+    def merge_files(self, merging: Merging) -> int:
+        """Merge small files, if there are many; their number. Nothing is done if another's commit comes before."""
+
+    def clean(self, keep_hours: int | None = None) -> dict[str, int]:
+        """Remove what no version of ``keep_hours`` needs; what was done."""
+
+    def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
+        """Merge all small files and clean; what was done."""
+
+    def upsert(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
+        """Write and delete the rows of keys, as the rows' column ``CHANGE`` says, as `add` adds; ``Conflict``."""
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows and the next offset of each partition that has moved, together; ``Conflict``."""

@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,8 +256,10 @@ def spark_session(
 
 
 @contextlib.contextmanager
-def using_spark(app_name: str, **config: Any) -> Iterator[SparkSession]:
-    """The Spark session that this process has already, or else a new one that is stopped at the end."""
+def using_spark(
+    app_name: str, start: Callable[..., SparkSession] = spark_session, **config: Any
+) -> Iterator[SparkSession]:
+    """The Spark session that this process has already, or else a new one by `start`, which is stopped at the end."""
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -265,7 +267,7 @@ def using_spark(app_name: str, **config: Any) -> Iterator[SparkSession]:
         yield running
         return
     print("starting Spark ...", file=sys.stderr)
-    spark = spark_session(app_name, **config)
+    spark = start(app_name, **config)
     try:
         yield spark
     finally:

@@ -19,7 +19,7 @@ pytest.importorskip("deltalake")
 
 from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Follower, Settings
-from kbroker.tables.target import DEAD_LETTERS, TableFacts, Target
+from kbroker.tables.target import DEAD_LETTERS, Merging, TableFacts, Target
 
 TIME = 1_700_000_000_000
 
@@ -136,8 +136,17 @@ class WatchedTarget:
     def facts(self) -> TableFacts:
         return self._target.facts()
 
-    def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
-        return self._target.maintain(retention_hours)
+    def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
+        return self._target.maintain(keep_hours)
+
+    def clean(self, keep_hours: int | None = None) -> dict[str, int]:
+        return self._target.clean(keep_hours)
+
+    def merge_files(self, merging: Merging) -> int:
+        return self._target.merge_files(merging)
+
+    def upsert(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
+        self._step(self._target.upsert, rows, positions)
 
     def add_dead(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
         self._step(self._target.add_dead, rows, positions)
@@ -160,12 +169,15 @@ def iceberg_rows(path: Path) -> list[dict[str, Any]]:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
+    from kbroker.tables.iceberg import inward
+
     catalog = SqlCatalog("kbroker", uri=f"sqlite:///{path.parent / 'catalog.db'}", warehouse=f"file://{path.parent}")
     try:
-        rows: list[dict[str, Any]] = catalog.load_table(f"lake.{path.name}").scan().to_arrow().to_pylist()
+        rows = catalog.load_table(f"lake.{path.name}").scan().to_arrow()
     except NoSuchTableError:
         return []
-    return rows
+    found: list[dict[str, Any]] = rows.rename_columns(inward(rows.schema).names).to_pylist()
+    return found
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:

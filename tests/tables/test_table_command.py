@@ -238,7 +238,7 @@ def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     catalog = catalogs.SqlCatalog("kbroker", uri=f"sqlite:///{tmp_path / 'lake' / 'catalog.db'}", warehouse=warehouse)
     rows = catalog.load_table("lake.events").scan(row_filter="id > 8").to_arrow().to_pylist()
     assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
-    assert "1 expired" in kb("table", "maintain", *place, "--keep", "0s").out
+    assert "2 merged files, 2 expired, 0 removed files" in kb("table", "maintain", *place, "--keep", "0s").out
     assert kb("table", "describe", *place, "--json").json["rows"] == 11
     assert "has --catalog sqlite:FILE" in kb("table", "describe", place[0], code=2).err
 
@@ -269,3 +269,30 @@ def test_what_others_have_put_beside_the_rows_is_left_alone(kb: Run, tmp_path: P
     for path in theirs:
         path.unlink()
     assert "1 removed files" in kb("table", "maintain", to).out and not orphan.exists()
+
+
+def test_the_latest_of_each_key(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
+    """By options and by a file; what does not go together is said; the job of Spark is where it is said to be."""
+    kb("topic", "create", "latest", "-p", "2", "-c", "cleanup.policy=compact")
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(20):
+        producer.produce("latest", json.dumps({"id": number}), b"k%d" % (number % 4))
+    producer.produce("latest", None, b"k0")
+    assert producer.flush(LONG) == 0
+    to = f"delta:{tmp_path / 'l'}"
+    words = ("table", "follow", "latest", "--to", to, "--once", "--json")
+    assert kb(*words, "--value", "json", "--upsert").json["rows"] == 21
+    assert sorted(table_of(tmp_path / "l")["id"].to_pylist()) == [17, 18, 19]
+    assert kb("table", "describe", to, "--json").json["way"] == "upsert"
+    file = tmp_path / "tables.toml"
+    entry = f'[[table]]\ntopic = "latest"\nto = "delta:{tmp_path / "m"}"\nvalue = "json"\nmerge = false\nkeep = "2d"\n'
+    file.write_text(entry + "upsert = true\n")
+    kb("table", "run", str(file), "--once")
+    assert sorted(table_of(tmp_path / "m")["id"].to_pylist()) == [17, 18, 19]
+    file.write_text(entry + 'upsert = "yes"\n')
+    assert "upsert" in kb("table", "run", str(file), "--once", code=1).err
+    file.write_text(entry.replace("json", "text") + 'changes = "debezium"\n')
+    assert "values that are json, avro, protobuf" in kb("table", "run", str(file), "--once", code=1).err
+    assert "values that are json, avro" in kb(*words, "--value", "text", "--changes", "debezium", code=2).err
+    assert "whole hours" in kb("table", "maintain", to, "--keep", "90m", code=2).err
+    assert Path(kb("table", "maintain", "--spark-job").out.strip()).is_file()

@@ -27,6 +27,7 @@ _EXAMPLES: Final = {
     "table follow": (
         "orders --to delta:lake/orders --value json",
         "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
+        "customers --to delta:lake/customers --value json --upsert",
     ),
     "table backfill": (
         "orders --from ./kbroker-data --to delta:lake/orders",

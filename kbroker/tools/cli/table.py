@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, readable_errors
@@ -157,6 +157,33 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--new-topic", action="store_true", help="go on with the topic that was made anew under the same name"
     )
+    what.add_argument(
+        "--upsert", action="store_true", help="the table is the latest row of each key, and tombstones delete"
+    )
+    what.add_argument(
+        "--changes",
+        choices=("debezium",),
+        help="values are Debezium's envelopes: apply what they say of their keys' rows",
+    )
+    files = parser.add_argument_group("files")
+    files.add_argument("--no-merge", action="store_true", help="leave small files, and old ones, as they are")
+    _add_keep(files)
+
+
+def _add_keep(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--keep",
+        type=checked(_hours, "a duration of whole hours such as 7d"),
+        metavar="DURATION",
+        help="keep what a version of this time needs (default: what the table says, or 7d)",
+    )
+
+
+def _hours(text: str) -> int:
+    hours, rest = divmod(_seconds(text), 3600)
+    if rest:
+        raise ValueError(f"{text!r} is not a number of whole hours")
+    return int(hours)
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
@@ -185,6 +212,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     from kbroker.tables.follower import USUAL_SECONDS, Settings
     from kbroker.tables.json_kinds import parse_kinds
     from kbroker.tables.layout import Layout
+    from kbroker.tables.target import Merging
 
     declared = ""
     if arguments.schema is not None:
@@ -198,15 +226,22 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             raise FatalError(f"{arguments.schema}: {error}") from None
     if arguments.registry is not None and arguments.value not in (None, *_REGISTERED):
         raise UsageError(f"--registry is of values that are {', '.join(_REGISTERED)}: give one of them as --value")
-    return Settings(
-        value_format=arguments.value,
-        declared=declared,
-        interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
-        max_bytes=arguments.memory,
-        accept_loss=arguments.accept_loss,
-        new_topic=arguments.new_topic,
-        layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
-    )
+    try:
+        return Settings(
+            value_format=arguments.value,
+            declared=declared,
+            interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
+            max_bytes=arguments.memory,
+            accept_loss=arguments.accept_loss,
+            new_topic=arguments.new_topic,
+            layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
+            upsert=arguments.upsert,
+            changes=arguments.changes,
+            merging=None if arguments.no_merge else Merging(),
+            keep_hours=arguments.keep,
+        )
+    except ValueError as error:
+        raise UsageError(f"--changes: {error}") from None
 
 
 def _target(place: str, catalog: str | None) -> Target:
@@ -351,7 +386,9 @@ def _entries(arguments: argparse.Namespace) -> list[Entry]:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes})
+    return read_tables(
+        arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours}
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -469,27 +506,32 @@ def _document(target: Target, client: Client) -> dict[str, Any]:
         "topic": topic,
         "value": kept.value_format,
         **{name.removeprefix("kbroker.").replace("-", "_"): text for name, text in kept.layout.items()},
+        **({"way": kept.way} if kept.way else {}),
         **target.facts()._asdict(),
         "lag": sum(each["lag"] for each in partitions),
         "partitions": partitions,
     }
 
 
+class _ShowJob(argparse.Action):
+    """Prints where the job of Spark is, as ``--help`` prints help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(Path(__file__).parents[2] / "tables" / "spark_maintenance.py")
+        parser.exit()
+
+
 def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_target(parser, option=False)
     parser.add_argument(
-        "--keep",
-        type=checked(_seconds, "a duration such as 7d"),
-        metavar="DURATION",
-        help="keep what a version of this time needs (default: what the table says, or 7d)",
+        "--spark-job", action=_ShowJob, nargs=0, help="show the file of a job for spark-submit, for large tables"
     )
+    _add_target(parser, option=False)
+    _add_keep(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(
-        None if arguments.keep is None else int(arguments.keep // 3600)
-    )
+    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(arguments.keep)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 

@@ -1,0 +1,182 @@
+"""Small files are merged while a table is followed, versions expire, files of nobody go; rows stay as they are."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+import pyarrow
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from kbroker.tables.follower import Settings
+from kbroker.tables.target import Merging, size_to_merge
+from tests.tables.model_topic import Killed, ModelTopic, check_once, follow, rows_in, target_of
+from tests.tables.test_exactly_once import FORMATS, kill_at, needs_iceberg
+
+EAGER = Settings(batch_records=1, max_bytes=1, merging=Merging(fewest=4))
+"""A commit for seven records; four files are many."""
+WEEKS_AGO = time.time() - 30 * 24 * 3600
+
+
+def numbers(count: int) -> ModelTopic:
+    topic = ModelTopic()
+    topic.append(0, *(b"%d" % number for number in range(count)))
+    return topic
+
+
+def files_of(path: Path) -> int:
+    target = target_of(path)
+    target.load([0])
+    return target.facts().files
+
+
+def age(directory: Path) -> None:
+    """Make all files of a directory old."""
+    for each in directory.rglob("*"):
+        os.utime(each, (WEEKS_AGO, WEEKS_AGO))
+
+
+def iceberg_table(path: Path) -> Any:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    uri, warehouse = f"sqlite:///{path.parent / 'catalog.db'}", f"file://{path.parent}"
+    return SqlCatalog("kbroker", uri=uri, warehouse=warehouse).load_table(f"lake.{path.name}")
+
+
+def test_what_is_merged() -> None:
+    chosen = Merging(fewest=3, size=64, budget=100)
+    assert size_to_merge([1, 2], chosen) == 0, "few"
+    assert size_to_merge([64, 50, 80, 1, 2], chosen) == 0, "few are small"
+    assert size_to_merge([50, 40, 1, 2], chosen) == 64
+    assert size_to_merge([60, 60, 1, 2, 3], chosen) == 16, "all are too much at once"
+    assert size_to_merge([40, 40, 40], chosen) == 0, "too much at once, none is smaller"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_merged_while_it_follows(tmp_path: Path, kind: str) -> None:
+    """With the rows, the offsets and the topic as they were; killed and conflicting followers go on."""
+    topic, path = numbers(7 * 8), tmp_path / kind
+    found = follow(topic, path, EAGER)
+    assert found.progress.merged_files >= 4 and files_of(path) < 8
+    check_once(topic, path)
+    topic.append(1, b"added")
+    assert follow(topic, path, EAGER).progress.conflicts == 0
+    check_once(topic, path)
+    assert follow(numbers(7 * 8), tmp_path / f"{kind}-not", Settings(batch_records=1, max_bytes=1, merging=None))
+    assert files_of(tmp_path / f"{kind}-not") == 8
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_another_merges_and_another_is_merged(tmp_path: Path, kind: str) -> None:
+    """Between any two commits of a follower somebody else merges all files, and expires what was."""
+    topic, path = numbers(7 * 6), tmp_path / kind
+
+    def other(moment: int) -> None:
+        if moment > 2:
+            target_of(path).maintain(0)
+
+    follow(topic, path, EAGER, other)
+    follow(topic, path, EAGER)
+    check_once(topic, path)
+    assert files_of(path) == 1
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_nobody_go_when_they_are_old(tmp_path: Path, kind: str) -> None:
+    topic, path = numbers(7), tmp_path / kind
+    follow(topic, path, Settings())
+    place = path if kind == "delta" else Path(iceberg_table(path).location().removeprefix("file://"))
+    data = place if kind == "delta" else place / "data"
+    [file] = data.glob("*.parquet")
+    name = file.name.replace("-c000", "-c001") if kind == "delta" else file.name.replace("00000-0", "00000-7")
+    orphan, notes = data / name, data / "notes.txt"
+    orphan.write_bytes(b"of a follower that was killed")
+    assert "kept_files_of_others" not in target_of(path).clean(0)
+    assert orphan.exists(), "it may be committed yet"
+    age(place)
+    assert target_of(path).clean(24)["removed_files"] >= 1
+    assert not orphan.exists()
+    orphan.write_bytes(b"")
+    notes.write_text("of somebody else")
+    age(place)
+    assert target_of(path).clean(24)["kept_files_of_others"] == 1
+    assert notes.exists() and orphan.exists() == (kind == "delta")
+    check_once(topic, path)
+    topic.append(0, b"more")
+    follow(topic, path, Settings())
+    check_once(topic, path)
+
+
+def test_a_partitioned_delta_table(tmp_path: Path) -> None:
+    """Those of its partitions that have many files are merged, also that of null."""
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0)
+    follow(topic, tmp_path / "plain", Settings(value_format="text"))
+    plain = DeltaTable(str(tmp_path / "plain"))
+    DeltaTable.create(
+        str(path),
+        plain.schema(),
+        partition_by=["value"],
+        configuration=plain.metadata().configuration,
+        raise_if_key_not_exists=False,
+        commit_properties=CommitProperties(app_transactions=[Transaction(f"kbroker/{topic.topic_id}/0", 0)]),
+    )
+    topic.append(0, *(each for number in range(8) for each in (b"a", b"a", b"a", None, None, None, b"%d" % number)))
+    found = follow(topic, path, EAGER)
+    assert found.progress.merged_files >= 8
+    check_once(topic, path)
+    by_value = pyarrow.table(DeltaTable(str(path)).get_add_actions(flatten=True))["partition.value"].to_pylist()
+    assert by_value.count("a") < 8 and by_value.count(None) < 8 and by_value.count("3") == 1
+
+
+@needs_iceberg
+def test_iceberg_expires_while_it_follows_and_streams_pass_over_what_was_merged(tmp_path: Path) -> None:
+    from pyiceberg.table.snapshots import Operation
+
+    topic, path = numbers(7 * 8), tmp_path / "iceberg"
+    follow(topic, path, EAGER)
+    operations = [each.summary.operation for each in iceberg_table(path).snapshots()]
+    assert Operation.REPLACE in operations and Operation.OVERWRITE not in operations
+    assert {each.summary["kbroker.next.0"] for each in iceberg_table(path).snapshots()} >= {"7", "56"}
+    assert target_of(path).clean(0)["expired"] == len(operations) - 1
+    check_once(topic, path)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_killed_and_merged_by_key(tmp_path: Path, kind: str) -> None:
+    """Tables that are kept by key are merged, too, and have checkpoints that know how far they are."""
+    path = tmp_path / kind
+    chosen = Settings(batch_records=1, max_bytes=1, merging=Merging(fewest=2), upsert=True)
+    topic = ModelTopic()
+    for number in range(5):
+        topic.append(0, *(b"%d" % number for _ in range(7)))
+    topic.logs[0] = [each._replace(key=b"%d" % each.offset) for each in topic.logs[0]]
+    with pytest.raises(Killed):
+        follow(topic, path, chosen, kill_at(5))
+    follow(topic, path, chosen)
+    assert len(rows_in(path)) == 35 and files_of(path) <= 3
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_checkpoints_know_how_far_it_is(tmp_path: Path, upsert: bool) -> None:
+    topic, path = numbers(7), tmp_path / "t"
+    topic.logs[0] = [each._replace(key=b"k") for each in topic.logs[0]]
+    follow(topic, path, Settings(upsert=upsert))
+    often = {"delta.checkpointInterval": "3"}
+    DeltaTable(str(path)).alter.set_table_properties(often, raise_if_not_exists=False)
+    for _ in range(8):
+        topic.append(0, b"more")
+        topic.logs[0] = [each._replace(key=b"k") for each in topic.logs[0]]
+        follow(topic, path, EAGER)
+    assert (path / "_delta_log" / "_last_checkpoint").exists()
+    for each in (path / "_delta_log").glob("*.json"):
+        if int(each.stem) < 9:
+            each.unlink()
+    assert follow(topic, path, EAGER).progress.commits == 0
+    assert len(rows_in(path)) == (1 if upsert else 15)
