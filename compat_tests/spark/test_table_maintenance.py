@@ -83,6 +83,7 @@ def test_as_spark_submit_runs_it(tmp_path: Path) -> None:
     catalog = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
     words = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]", "--conf", extensions]
     words += ["--conf", catalog, "--conf", "spark.ui.enabled=false", "--conf", f"{FEW}=2"]
+    words += ["--conf", "spark.databricks.delta.snapshotPartitions=2", "--conf", "spark.sql.shuffle.partitions=2"]
     words += ["--jars", ",".join(map(str, connector_jars(jars=(*CONNECTOR, *DELTA))))]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
