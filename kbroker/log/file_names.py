@@ -24,3 +24,8 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDE
 def file_name(offset: int) -> str:
     """The 20 digits by which Kafka names the files of a segment, or a snapshot, at ``offset``."""
     return f"{offset:020d}"
+
+
+def is_offset_name(stem: str) -> bool:
+    """Whether a file's stem is the 20 digits of an offset."""
+    return len(stem) == 20 and stem.isascii() and stem.isdigit()

@@ -13,6 +13,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import islice
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
@@ -89,8 +90,9 @@ def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
             names = disk.list_dir(path)
         except OSError:
             continue  # it is not there yet, or it will go offline
-        logs = [name for name in names if _log_in(name) is not None]
-        if len(logs) > MANY_LOGS or (logs and CLEAN_SHUTDOWN not in names):
+        few = MANY_LOGS if CLEAN_SHUTDOWN in names else 0
+        logs = (name for name in names if _log_in(name) is not None)
+        if next(islice(logs, few, None), None) is not None:
             return True
     return False
 
@@ -299,7 +301,8 @@ def _load(
 ) -> PartitionLog | None:
     tp = item.topic_partition
     try:
-        why = _why_no_log(item.log_dir.disk.list_dir(item.path))
+        names = item.log_dir.disk.list_dir(item.path)
+        why = _why_no_log(names)
         if why is not None:
             warn_of_left(item.path, why)
             loaded.left.add(item.path)
@@ -321,6 +324,7 @@ def _load(
             high_watermark=item.high_watermark,
             leaves_holes=leaves_holes,
             segments_left=progress.left,
+            names=names,
         )
     except (CorruptCheckpoint, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _OF_ONE_PATH and not is_no_room(error):

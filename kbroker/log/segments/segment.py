@@ -296,13 +296,13 @@ class Segment(IndexedFile):
 
     def doubt(self) -> None:
         """Take nothing of the segment for verified any more."""
-        self.unverified, self._verified = self.size, []
+        self.unverified, self._verified = self.size, ()
 
     def distrust(self, position: int) -> None:
         """There is damage at ``position``, and whoever is concerned knows: believe nothing that was not read again."""
         if position not in self.known_damage:
             self.known_damage = (*self.known_damage, position)
-            self.unverified, self._verified = self.size, []
+            self.unverified, self._verified = self.size, ()
 
     def _note_verified(self, start: int, end: int) -> None:
         parts = [part for part in self._verified if part[1] < start or part[0] > end]
@@ -310,7 +310,7 @@ class Segment(IndexedFile):
         parts.append((min([start, *(part[0] for part in joined)]), max([end, *(part[1] for part in joined)])))
         self._verified = sorted(parts[-_VERIFIED_PARTS:])
         if self._verified[0][0] == 0 and self._verified[0][1] >= self.unverified:
-            self.unverified, self._verified = 0, []
+            self.unverified, self._verified = 0, ()
 
     # -- removal
 

@@ -54,6 +54,7 @@ def recover_segment(
     note_batch: Callable[[BatchHeader], None],
     before_read: Callable[[], None],
     *,
+    has_txn_index: bool,
     is_hole: Callable[[Damaged], bool],
 ) -> tuple[int, list[Damaged], int]:
     """Verify every batch and build the indexes anew, around the damage that ``is_hole``, and up to the first other.
@@ -66,7 +67,8 @@ def recover_segment(
     found: list[Damaged] = []
     is_cut = False
     segment.begin_rebuild()
-    segment.txn_index.reset()
+    if has_txn_index:
+        segment.txn_index.reset()
     if segment.size:
         for item in walk(segment.log_file(), segment.size, bounds, before_read=before_read):
             if isinstance(item, Whole):
