@@ -88,7 +88,11 @@ def partition_change(
     if rules.elr_enabled:
         target.elr = _eligible_leader_replicas(target, old, rules, unclean_shutdown)
     _elect(record, target, old, rules, election)
-    if record.leader == NO_LEADER_CHANGE and not set(old.replicas) <= set(target.replicas):
+    if (
+        record.leader == NO_LEADER_CHANGE
+        and target.replicas is not old.replicas
+        and not set(old.replicas) <= set(target.replicas)
+    ):
         # Followers must notice that replicas were removed: the same leader begins a new epoch.
         record.leader = old.leader
     unclean = record.isr is not None
@@ -224,4 +228,6 @@ def _assign(
 
 
 def _is_no_op(record: PartitionChangeRecord) -> bool:
+    if record.leader != NO_LEADER_CHANGE or record.isr is not None:
+        return False  # most that are no no-op
     return record == PartitionChangeRecord(partition_id=record.partition_id, topic_id=record.topic_id)
