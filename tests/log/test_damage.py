@@ -131,6 +131,23 @@ def test_a_last_batch_that_is_too_far_ahead_is_doubted_and_stays(clean: bool, cl
     assert log.log_end_offset == ahead + 1
 
 
+@pytest.mark.parametrize("bit", [0, 1, 6, 14, 40])
+def test_a_wrong_base_offset_at_the_end_of_a_sealed_segment_is_found_by_where_the_next_one_begins(bit: int) -> None:
+    disk = written(clean=True)
+    path, following = logs(disk)[:2]
+    *_, (position, header) = walk_headers(disk.read_bytes(path))
+    assert header.base_offset == int(following[-24:-4]) - 1
+    disk.flip_bit(path, position * 8 + 56 - bit // 8 * 8 + bit % 8)  # no checksum covers it
+    log = open_log(disk.snapshot(), CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
+    with pytest.raises(ApiError) as caught:
+        log.read(header.base_offset, 1 << 20)
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # Nobody is given the records under other offsets than theirs, wherever the reading begins.
+    log = open_log(disk, CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
+    assert read_all_with_holes(log) == [each for each in VALUES if each[0] != header.base_offset]
+    assert missing(log) == {header.base_offset}
+
+
 def test_the_last_batch_of_a_log_with_other_gaps_is_not_doubted() -> None:
     """A follower that copies a compacted log is killed: a node opens logs before it knows how they are configured."""
     disk = FakeDisk()
