@@ -17,7 +17,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import CRC_AT, BatchHeader, walk_headers
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, looked_up, make_holes, missing, open_log, read_all
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
@@ -138,10 +138,14 @@ def test_a_wrong_base_offset_at_the_end_of_a_sealed_segment_is_found_by_where_th
     *_, (position, header) = walk_headers(disk.read_bytes(path))
     assert header.base_offset == int(following[-24:-4]) - 1
     disk.flip_bit(path, position * 8 + 56 - bit // 8 * 8 + bit % 8)  # no checksum covers it
-    log = open_log(disk.snapshot(), CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
-    with pytest.raises(ApiError) as caught:
-        log.read(header.base_offset, 1 << 20)
-    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for looks_up in (False, True):
+        log = open_log(disk.snapshot(), CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
+        with pytest.raises(ApiError) as caught:
+            if looks_up:
+                looked_up(log.offset_for_timestamp(NOW + header.base_offset))
+            else:
+                log.read(header.base_offset, 1 << 20)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     # Nobody is given the records under other offsets than theirs, wherever the reading begins.
     log = open_log(disk, CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
     assert read_all_with_holes(log) == [each for each in VALUES if each[0] != header.base_offset]
