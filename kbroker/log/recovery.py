@@ -20,7 +20,7 @@ from functools import partial
 from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import TXN_INDEX_SUFFIX, file_name
+from kbroker.log.file_names import ABORTED_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs, read_epochs, settle
@@ -132,7 +132,7 @@ class _Recovery:
         """``replaced``: base offsets of segments that compaction had just put in place of others."""
         self._disk = disk
         self._directory = directory
-        self._names = names
+        self._names = set(names)
         """Those of the files when the recovery began."""
         self._segments = segments
         self._segment_at = segment_at
@@ -306,7 +306,7 @@ class _Recovery:
                 ),
                 self._note,
                 partial(self._segments_left, left),
-                has_txn_index=self._has_txn_index(segment),
+                has_txn_index=self._has(segment, TXN_INDEX_SUFFIX),
                 is_hole=partial(self._is_hole, following=following),
             )
             self._take_out_damaged(index, found, reached, following)
@@ -464,24 +464,28 @@ class _Recovery:
 
     # -- producers
 
-    def _has_txn_index(self, segment: Segment) -> bool:
-        return file_name(segment.base_offset) + TXN_INDEX_SUFFIX in self._names
+    def _has(self, segment: Segment, suffix: str) -> bool:
+        return file_name(segment.base_offset) + suffix in self._names
 
     def damaged_txn_indexes(self) -> list[TransactionIndex]:
         """Returns the transaction indexes that have to be made anew, by replaying the log from the first one's segment.
 
-        So has one whose file is empty, unless it was emptied just now, to be made anew with its segment.
+        So has one whose file is empty or missing, unless it is to be made anew with its segment.
         """
         damaged = []
         for segment in self._segments:
-            if self._has_txn_index(segment):
+            is_there, is_marked = self._has(segment, TXN_INDEX_SUFFIX), self._has(segment, ABORTED_SUFFIX)
+            if is_there or is_marked:
                 index = segment.txn_index
                 self._check()
                 try:
                     index.sanity_check()
                     is_known = self._first_recovered is None or segment.base_offset < self._first_recovered
                     if is_known and not len(index):
-                        raise CorruptIndex(f"{index.path}: it is empty")
+                        raise CorruptIndex(f"{index.path}: it is {'empty' if is_there else 'missing'}")
+                    if len(index) and not is_marked:
+                        with unless_full():
+                            index.mark()  # Apache Kafka has made it
                 except CorruptIndex as error:
                     logger.warning("%s; rebuilding it", error)
                     damaged.append(index)
