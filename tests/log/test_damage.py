@@ -15,6 +15,8 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.node.controller.broker_lifecycle import log_end
+from kbroker.raft_metadata.controller.surviving_logs import LogEnd
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import CRC_AT, BatchHeader, walk_headers
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, looked_up, make_holes, missing, open_log, read_all
@@ -680,6 +682,33 @@ def test_a_batch_of_a_later_epoch_than_it_can_be_takes_nothing_of_the_next_segme
     again = open_log(disk, CONFIG, recovery_point=base, leaves_holes=True)
     assert read_all(again, start=base) == VALUES[base:]
     assert again.leader_epochs.latest == 3
+
+
+@pytest.mark.parametrize("bit", [8, 17, 30])
+def test_a_wrong_leader_epoch_in_the_very_last_batch_is_put_right_after_a_kill(bit: int) -> None:
+    """Nothing on the disk contradicts it. No batch has a later epoch than the partition."""
+    disk = FakeDisk()
+    log = open_log(disk, ONE_SEGMENT)
+    for number, value in VALUES[:6]:
+        append(log, [value], leader_epoch=1, timestamp=NOW + number)
+    disk.kill()
+    path = log.active_segment.path
+    position = list(walk_headers(disk.read_bytes(path)))[-1][0]
+    disk.flip_bit(path, (position + 12) * 8 + bit)
+    log = open_log(disk, ONE_SEGMENT, leaves_holes=True)
+    assert log.leader_epochs.latest > 5 and not log.is_damaged
+    assert log_end(log, 5) == LogEnd(1, 0, 6, missing=1)  # a whole copy is better
+    log.put_epochs_right(5)
+    for _ in range(2):
+        assert log.leader_epochs.entries == [(1, 0), (5, 5)]
+        assert log_end(log, 5) == LogEnd(5, 5, 6)
+        follower = open_log(FakeDisk(), ONE_SEGMENT)
+        assert follower.append_as_follower(log.read_bytes(0, 1 << 20), now_ms=NOW, leader_epoch=5) is not None
+        assert read_all(follower) == read_all(log) == VALUES[:6]
+        disk.kill()
+        log = open_log(disk, ONE_SEGMENT, leaves_holes=True)
+        log.put_epochs_right(5)
+    assert append(log, [b"goes on"], leader_epoch=6) == 6
 
 
 @pytest.mark.parametrize("bit", range(32))
