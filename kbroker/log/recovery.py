@@ -20,13 +20,13 @@ from functools import partial
 from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import ABORTED_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from kbroker.log.file_names import TXN_INDEX_SUFFIX, file_name
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs, read_epochs, settle
 from kbroker.log.loaded_log import Known, LoadedLog
 from kbroker.log.log_config import LogConfig
-from kbroker.log.producer_replay import replay_producers, snapshot_at
+from kbroker.log.producer_replay import damaged_txn_indexes, replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.batch_walk import Damaged
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
@@ -55,7 +55,6 @@ from kbroker.log.segments.segment_recovery import (
     write_around,
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
-from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ def load(
     start = max(known.log_start_offset, segments[0].base_offset)
     recovery.epochs.truncate_from_end(recovery.log_end_offset)
     recovery.epochs.truncate_from_start(start)
-    recovery.load_producers(producers, start, recovery.damaged_txn_indexes(), now_ms)
+    recovery.load_producers(producers, start, now_ms)
     for cut in recovery.cuts:
         logger.warning("%s", cut)
     return recovery.result(start)
@@ -306,7 +305,7 @@ class _Recovery:
                 ),
                 self._note,
                 partial(self._segments_left, left),
-                has_txn_index=self._has(segment, TXN_INDEX_SUFFIX),
+                has_txn_index=file_name(segment.base_offset) + TXN_INDEX_SUFFIX in self._names,
                 is_hole=partial(self._is_hole, following=following),
             )
             self._take_out_damaged(index, found, reached, following)
@@ -464,41 +463,13 @@ class _Recovery:
 
     # -- producers
 
-    def _has(self, segment: Segment, suffix: str) -> bool:
-        return file_name(segment.base_offset) + suffix in self._names
-
-    def damaged_txn_indexes(self) -> list[TransactionIndex]:
-        """Returns the transaction indexes that have to be made anew, by replaying the log from the first one's segment.
-
-        So has one whose file is empty or missing, unless it is to be made anew with its segment.
-        """
-        damaged = []
-        for segment in self._segments:
-            is_there, is_marked = self._has(segment, TXN_INDEX_SUFFIX), self._has(segment, ABORTED_SUFFIX)
-            if is_there or is_marked:
-                index = segment.txn_index
-                self._check()
-                try:
-                    index.sanity_check()
-                    is_known = self._first_recovered is None or segment.base_offset < self._first_recovered
-                    if is_known and not len(index):
-                        raise CorruptIndex(f"{index.path}: it is {'empty' if is_there else 'missing'}")
-                    if len(index) and not is_marked:
-                        with unless_full():
-                            index.mark()  # Apache Kafka has made it
-                except CorruptIndex as error:
-                    logger.warning("%s; rebuilding it", error)
-                    damaged.append(index)
-        return damaged
-
-    def load_producers(
-        self, producers: ProducerStateManager, log_start_offset: int, damaged: list[TransactionIndex], now_ms: int
-    ) -> None:
+    def load_producers(self, producers: ProducerStateManager, log_start_offset: int, now_ms: int) -> None:
         """Bring the producers to the log's end, from the latest snapshot on that can be trusted.
 
         Transaction indexes that are damaged are made anew by that.
         """
         segments, first_recovered = self._segments, self._first_recovered
+        damaged = damaged_txn_indexes(segments, self._names, first_recovered, self._check)
         trusted = min([self.log_end_offset, *(index.start_offset for index in damaged)])
         for index in damaged:
             index.begin_rebuild()

@@ -15,11 +15,9 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
-from kbroker.node.controller.broker_lifecycle import log_end
-from kbroker.raft_metadata.controller.surviving_logs import LogEnd
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import CRC_AT, BatchHeader, walk_headers
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, looked_up, make_holes, missing, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, make_holes, missing, open_log, read_all
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
@@ -131,27 +129,6 @@ def test_a_last_batch_that_is_too_far_ahead_is_doubted_and_stays(clean: bool, cl
     # Compaction leaves such gaps. Else another replica leads, and this one fetches from the gap on.
     assert missing(log) == (set(range(COUNT - 1, ahead + 1)) if cleanup_policy == "delete" else set())
     assert log.log_end_offset == ahead + 1
-
-
-@pytest.mark.parametrize("bit", [0, 1, 6, 14, 40])
-def test_a_wrong_base_offset_at_the_end_of_a_sealed_segment_is_found_by_where_the_next_one_begins(bit: int) -> None:
-    disk = written(clean=True)
-    path, following = logs(disk)[:2]
-    *_, (position, header) = walk_headers(disk.read_bytes(path))
-    assert header.base_offset == int(following[-24:-4]) - 1
-    disk.flip_bit(path, position * 8 + 56 - bit // 8 * 8 + bit % 8)  # no checksum covers it
-    for looks_up in (False, True):
-        log = open_log(disk.snapshot(), CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
-        with pytest.raises(ApiError) as caught:
-            if looks_up:
-                looked_up(log.offset_for_timestamp(NOW + header.base_offset))
-            else:
-                log.read(header.base_offset, 1 << 20)
-        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    # Nobody is given the records under other offsets than theirs, wherever the reading begins.
-    log = open_log(disk, CONFIG, clean=True, recovery_point=COUNT, leaves_holes=True)
-    assert read_all_with_holes(log) == [each for each in VALUES if each[0] != header.base_offset]
-    assert missing(log) == {header.base_offset}
 
 
 def test_the_last_batch_of_a_log_with_other_gaps_is_not_doubted() -> None:
@@ -682,33 +659,6 @@ def test_a_batch_of_a_later_epoch_than_it_can_be_takes_nothing_of_the_next_segme
     again = open_log(disk, CONFIG, recovery_point=base, leaves_holes=True)
     assert read_all(again, start=base) == VALUES[base:]
     assert again.leader_epochs.latest == 3
-
-
-@pytest.mark.parametrize("bit", [8, 17, 30])
-def test_a_wrong_leader_epoch_in_the_very_last_batch_is_put_right_after_a_kill(bit: int) -> None:
-    """Nothing on the disk contradicts it. No batch has a later epoch than the partition."""
-    disk = FakeDisk()
-    log = open_log(disk, ONE_SEGMENT)
-    for number, value in VALUES[:6]:
-        append(log, [value], leader_epoch=1, timestamp=NOW + number)
-    disk.kill()
-    path = log.active_segment.path
-    position = list(walk_headers(disk.read_bytes(path)))[-1][0]
-    disk.flip_bit(path, (position + 12) * 8 + bit)
-    log = open_log(disk, ONE_SEGMENT, leaves_holes=True)
-    assert log.leader_epochs.latest > 5 and not log.is_damaged
-    assert log_end(log, 5) == LogEnd(1, 0, 6, missing=1)  # a whole copy is better
-    log.put_epochs_right(5)
-    for _ in range(2):
-        assert log.leader_epochs.entries == [(1, 0), (5, 5)]
-        assert log_end(log, 5) == LogEnd(5, 5, 6)
-        follower = open_log(FakeDisk(), ONE_SEGMENT)
-        assert follower.append_as_follower(log.read_bytes(0, 1 << 20), now_ms=NOW, leader_epoch=5) is not None
-        assert read_all(follower) == read_all(log) == VALUES[:6]
-        disk.kill()
-        log = open_log(disk, ONE_SEGMENT, leaves_holes=True)
-        log.put_epochs_right(5)
-    assert append(log, [b"goes on"], leader_epoch=6) == 6
 
 
 @pytest.mark.parametrize("bit", range(32))

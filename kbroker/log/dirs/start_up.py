@@ -74,7 +74,6 @@ class _ToLoad(NamedTuple):
 MANY_LOGS = 500
 """Logs of a dir that take longer than a moment to open, also after a clean stop."""
 
-
 _OF_ONE_PATH = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
 """Errors that say something of one log. By any other its disk has failed, unless that is full."""
 
@@ -91,8 +90,7 @@ def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
         except OSError:
             continue  # it is not there yet, or it will go offline
         few = MANY_LOGS if CLEAN_SHUTDOWN in names else 0
-        logs = (name for name in names if _log_in(name) is not None)
-        if next(islice(logs, few, None), None) is not None:
+        if any(islice(filter(_log_in, names), few, None)):
             return True
     return False
 
@@ -219,9 +217,7 @@ def load_logs(
     progress.begin({log_dir.path: counts[log_dir.path] for log_dir in log_dirs})
 
     def load_dir(log_dir: LogDir, own: DirProgress) -> None:
-        for item in work:
-            if item.log_dir is not log_dir:
-                continue
+        for item in (each for each in work if each.log_dir is log_dir):
             if log_dir.offline is None:
                 config = log_config(item.topic_partition)
                 log = _load(item, config, now_ms, producer_id_expiration_ms, loaded, own, leaves_holes)
@@ -301,8 +297,7 @@ def _load(
 ) -> PartitionLog | None:
     tp = item.topic_partition
     try:
-        names = item.log_dir.disk.list_dir(item.path)
-        why = _why_no_log(names)
+        why = _why_no_log(names := item.log_dir.disk.list_dir(item.path))
         if why is not None:
             warn_of_left(item.path, why)
             loaded.left.add(item.path)
