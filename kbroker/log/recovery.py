@@ -300,8 +300,8 @@ class _Recovery:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             next_offset, found, reached = recover_segment(
                 segment,
-                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch)._replace(
-                    latest_epoch=self._last_epoch
+                bounds_of(
+                    segment, max(next_offset, segment.base_offset), following, self._latest_epoch, self._last_epoch
                 ),
                 self._note,
                 partial(self._segments_left, left),

@@ -36,9 +36,11 @@ _MARKER_SIZE = 128
 MAX_OFFSET = 2**63 - 1
 
 
-def bounds_of(segment: Segment, next_offset: int, end_offset: int | None = None, epoch: int = -1) -> Bounds:
+def bounds_of(
+    segment: Segment, next_offset: int, end_offset: int | None = None, epoch: int = -1, latest_epoch: int | None = None
+) -> Bounds:
     """Returns what a batch of a segment may be that comes after ``next_offset``."""
-    return Bounds(next_offset, segment.base_offset + MAX_RELATIVE_OFFSET, end_offset, epoch)
+    return Bounds(next_offset, segment.base_offset + MAX_RELATIVE_OFFSET, end_offset, epoch, latest_epoch)
 
 
 def open_bounds_of(segment: Segment, following: int | None) -> Bounds:
