@@ -185,7 +185,8 @@ def _choose(key: Key, target: _Target, old: PartitionImage, rules: ChangeRules, 
     if rules.elr_enabled and not target.isr and not target.elr:
         # No replica is known to have all records.
         known = rules.log_ends.of(key, active)
-        if election is not Election.AT_ONCE and rules.log_ends.awaited(key, old, known, active):
+        is_choice = len(target.replicas) > 1 and election is not Election.AT_ONCE
+        if is_choice and rules.log_ends.awaited(key, old, known, active):
             return NO_LEADER, False
         last = old.last_known_elr[0] if len(old.last_known_elr) == 1 else NO_LEADER
         if last in active and last not in known:
