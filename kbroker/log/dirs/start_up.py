@@ -90,7 +90,7 @@ def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
         except OSError:
             continue  # it is not there yet, or it will go offline
         few = MANY_LOGS if CLEAN_SHUTDOWN in names else 0
-        if any(islice(filter(_log_in, names), few, None)):
+        if any(islice((True for name in names if _log_in(name) is not None), few, None)):
             return True
     return False
 
