@@ -100,6 +100,7 @@ def verify(promised: int, disk: FakeDisk, case: object) -> None:
     manager.close()
 
 
+@pytest.mark.slow
 def test_every_point() -> None:
     disk, promised = FakeDisk(), {"durable": 0}
 
