@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 from zlib import crc32
 
@@ -120,24 +121,27 @@ def read_partition_metadata(disk: Disk, directory: str) -> Uuid | None:
     """The topic id of a partition's directory, or ``None`` if it was never written."""
     path = os.path.join(directory, PARTITION_METADATA)
     try:
-        text = disk.read_bytes(path).decode()
+        return _topic_id_in(disk.read_bytes(path))
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
         raise CorruptCheckpoint(f"{path}: not text") from None
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from None
+
+
+@lru_cache(256)  # of a topic all partitions have the same
+def _topic_id_in(content: bytes) -> Uuid:
     values: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in content.decode().splitlines():
         name, colon, value = line.partition(":")
         if colon:
             values[name.strip()] = value.strip()
     if values.get("version") != "0":
-        raise CorruptCheckpoint(f"{path}: version {values.get('version')!r}, expected 0")
-    try:
-        return uuid_from_str(values["topic_id"])
-    except KeyError:
-        raise CorruptCheckpoint(f"{path}: no topic_id") from None
-    except ValueError as error:
-        raise CorruptCheckpoint(f"{path}: {error}") from None
+        raise ValueError(f"version {values.get('version')!r}, expected 0")
+    if "topic_id" not in values:
+        raise ValueError("no topic_id")
+    return uuid_from_str(values["topic_id"])
 
 
 class MetaProperties(NamedTuple):

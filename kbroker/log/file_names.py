@@ -6,6 +6,9 @@ LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
+ABORTED_SUFFIX = ".aborted"
+"""Of a file without content beside each ``.txnindex``. That one is there only if transactions were aborted, so nothing
+else tells that it is lost. Apache Kafka ignores it."""
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 TRUNCATED_SUFFIX = ".truncated"
@@ -18,9 +21,14 @@ TEMPORARY_SUFFIX = ".tmp"
 SET_ASIDE_SUFFIX = ".set-aside"
 """Of what recovery took out of a log (``segments/segment_recovery.py``)."""
 
-SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, ABORTED_SUFFIX)
 
 
 def file_name(offset: int) -> str:
     """The 20 digits by which Kafka names the files of a segment, or a snapshot, at ``offset``."""
     return f"{offset:020d}"
+
+
+def is_offset_name(stem: str) -> bool:
+    """Whether a file's stem is the 20 digits of an offset."""
+    return len(stem) == 20 and stem.isascii() and stem.isdigit()

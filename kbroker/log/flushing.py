@@ -80,7 +80,7 @@ class FlushTask:
 class Durability:
     """The durable part of one log."""
 
-    __slots__ = ("cut", "first_unflushed_ms", "indexed", "lock", "names_flushed", "recovery_point")
+    __slots__ = ("_lock", "cut", "first_unflushed_ms", "indexed", "names_flushed", "recovery_point")
 
     def __init__(self, recovery_point: int, indexed: int) -> None:
         self.recovery_point = recovery_point
@@ -94,7 +94,7 @@ class Durability:
         """The names of all files are durable."""
         self.cut = False
         """The end was cut, or may have been by an earlier process, and that is not durable yet."""
-        self.lock = threading.Lock()
+        self._lock: threading.Lock | None = None
 
     @property
     def checkpoint(self) -> int:
@@ -163,6 +163,8 @@ class Durability:
         done = offset <= self.recovery_point and active_base <= self.indexed and not self.cut
         if done and not (closing and (leader_epochs.dirty or extra or self.indexed < offset)):
             return None
+        if self._lock is None:
+            self._lock = threading.Lock()  # not before: most logs of a node with many are idle
         task = FlushTask(
             topic_partition,
             segment_list.disk,
@@ -171,7 +173,7 @@ class Durability:
             offset,
             indexed=offset if closing else active_base,
             sealed_only=sealed_only,
-            lock=self.lock,
+            lock=self._lock,
             on_durable=on_durable,
             names=list(extra),
         )

@@ -175,15 +175,26 @@ class _RoomyDisk:
 class _RoomyFile:
     """A file whose writes are insisted on."""
 
-    __slots__ = ("__weakref__", "_file", "_keep", "_room", "close", "fd", "pread", "size", "sync", "truncate")
+    __slots__ = ("__weakref__", "_file", "_keep", "_room", "fd", "pread")
 
     def __init__(self, file: DiskFile, room: Room, keep: int) -> None:
         self._file = file
         self._room = room
         self._keep = keep
         self.fd = file.fd
-        self.size, self.pread, self.truncate = file.size, file.pread, file.truncate
-        self.sync, self.close = file.sync, file.close
+        self.pread = file.pread  # the others are seldom used, and a bound method each costs memory
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         if self._room.is_full:

@@ -177,6 +177,8 @@ def settle(
     """Returns ``known`` if the batches between the ``bounds`` have these epochs in their headers; else those of the
     batches, which are all read then, with ``before_read`` called before each piece. The segments end where they do; the
     first batch of the ``following`` one tells whether the last of them is of a later epoch than it can be."""
+    if not segments:
+        return known if known is not None else LeaderEpochs()
     if known is not None and _agree(known, segments, *bounds):
         return known
     epochs, latest = LeaderEpochs(), UNDEFINED_EPOCH

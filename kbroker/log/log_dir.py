@@ -8,6 +8,7 @@ import random
 import re
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from sys import intern
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import (
@@ -54,7 +55,8 @@ def is_log_dir(names: Collection[str]) -> bool:
 def parse_log_dir_name(name: str) -> TopicPartition | None:
     """The partition whose log a directory of this name holds, or ``None``."""
     found = _LOG_NAME.match(name)
-    return TopicPartition(found[1], int(found[2])) if found is not None else None
+    # One string for all partitions of a topic: a node may have ten thousand.
+    return TopicPartition(intern(found[1]), int(found[2])) if found is not None else None
 
 
 def check_unclaimed(disk: Disk, path: str, own: Collection[str] = ()) -> None:
@@ -69,6 +71,7 @@ class LogDir:
     """A directory of ``log.dirs``."""
 
     __slots__ = (
+        "before_creation",
         "broker_epoch",
         "cleaner_offsets",
         "cordoned",
@@ -93,6 +96,8 @@ class LogDir:
         self.disk = self.room.disk()
         self.files = OpenFiles(self.disk, open_files)
         """The open files of its logs: of its own, so that dirs can be opened side by side."""
+        self.before_creation = self.check_present
+        """`PartitionLog.before_creation` of all its logs."""
         self.directory_id: Uuid | None = None
         self.lock: DiskLock | None = None
         self.was_clean = False

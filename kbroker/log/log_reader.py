@@ -90,8 +90,8 @@ def read(
         segment.expect_read_at(end, bound if bound < segment_end else segment_end)
     if position < segment.unverified:
         if base_offset > offset:
-            expect_gap(segment, position)
-        whole = segment.whole_until(position, position + available)
+            expect_gap(segment, position, segment_end)
+        whole = segment.whole_until(position, position + available, segment_end)
         if whole < position + available:
             available = whole - position
             segment.expect_read_at(whole, -1)
@@ -103,9 +103,10 @@ def read(
     return ReadInfo(offset, records, base_offset, segment.base_offset, position, readable)
 
 
-def expect_gap(segment: Segment, position: int) -> None:
-    """Offsets are missing before the batch at ``position``: :class:`CorruptSegment` if that is damage."""
-    damaged = find_damaged(segment, position)
+def expect_gap(segment: Segment, position: int, end_offset: int) -> None:
+    """Offsets are missing before the batch at ``position`` of a segment that ends at ``end_offset``:
+    :class:`CorruptSegment` if that is damage."""
+    damaged = find_damaged(segment, position, end_offset)
     if damaged is not None:
         raise CorruptSegment(segment.path, damaged.position, damaged.reason)
 

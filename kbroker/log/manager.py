@@ -71,6 +71,8 @@ class LogManager:
             self._logs, self._dir_of, self.failed, self._marked, adopt=self._adopt, mark_offline=self.mark_offline
         )
         self._checkpoints = CheckpointTasks(self._with_moving, self._dir_of)
+        # Once, and not for each log: a bound method takes memory.
+        self._hooks = self._on_rolled, self._checkpoints.before_roll, self._checkpoints.before_truncation
         self.cleaner_offsets = CleanerOffsets(self._dir_of, self._checkpoints, self._removals)
         self.moves = LogMoves(
             log_dirs,
@@ -193,10 +195,8 @@ class LogManager:
             raise LogDirFailure("no log dir can be used: " + "; ".join(str(d.offline) for d in self.log_dirs))
 
     def _adopt(self, log: PartitionLog, log_dir: LogDir) -> None:
-        log.on_rolled = self._on_rolled
-        log.before_roll = self._checkpoints.before_roll
-        log.before_truncation = self._checkpoints.before_truncation
-        log.before_creation = log_dir.check_present
+        log.on_rolled, log.before_roll, log.before_truncation = self._hooks
+        log.before_creation = log_dir.before_creation
         self._logs[log.topic_partition] = log
         self._dir_of[log.topic_partition] = log_dir
 

@@ -5,6 +5,7 @@ One owner (the node's loop) calls all methods; the tasks that they return run in
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,9 @@ from kbroker.log.durable_log import DurableLog
 from kbroker.log.holes import HolesTask
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.segment import Segment
+from kbroker.wire.batch_header import LEADER_EPOCH_AT
+
+logger = logging.getLogger(__name__)
 
 
 class MendedLog(DurableLog):
@@ -73,6 +77,30 @@ class MendedLog(DurableLog):
                 self.on_rolled(self)
 
         return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
+
+    def put_epochs_right(self, leader_epoch: int) -> None:
+        """Give batches at the end whose leader epoch is later than this one, the latest that there is, this one. No
+        checksum covers it, and a follower would take none of them. ``OSError``."""
+        start = next((start for epoch, start in self.leader_epochs.entries if epoch > leader_epoch), None)
+        if start is None or start >= self.log_end_offset:
+            return  # at most it was heard of
+        segment = self._segments[self._list.index_of(start)]
+        if (located := segment.locate(start)) is None:
+            return
+        file = segment.log_file()
+        for position, header in segment.scan(located.position):
+            if header.partition_leader_epoch > leader_epoch:
+                file.write_at(position + LEADER_EPOCH_AT, [leader_epoch.to_bytes(4, "big")])
+                logger.warning(
+                    "%s: the batch at byte %d had leader epoch %d, which is still to come; it has %d now",
+                    segment.path,
+                    position,
+                    header.partition_leader_epoch,
+                    leader_epoch,
+                )
+        file.sync()
+        self.leader_epochs.truncate_from_end(start)
+        self.leader_epochs.assign(leader_epoch, start)
 
     def _sealed(self) -> Iterator[tuple[Segment, int]]:
         """The sealed segments, each with the base offset of the next one."""

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.disk import Disk, DiskFile
-from kbroker.log.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
-from kbroker.log.segments.segment_files import finish_interrupted_work, is_offset_name
+from kbroker.log.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, is_offset_name
+from kbroker.log.segments.open_files import OpenFiles
+from kbroker.log.segments.segment_files import finish_interrupted_work
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import LOG_OVERHEAD, MAGIC_AT, NO_TIMESTAMP, Buffer, TimestampType
 from kbroker.wire.compression import CompressionType, CorruptRecord, decompress
@@ -48,8 +49,10 @@ class _Message(NamedTuple):
     compression: CompressionType
 
 
-def upgrade(disk: Disk, directory: str, is_compacted: bool, check: Callable[[], None]) -> None:
-    """Write each segment anew that begins with a message of an old format.
+def upgrade(
+    disk: Disk, files: OpenFiles, directory: str, names: list[str], is_compacted: bool, check: Callable[[], None]
+) -> list[str]:
+    """Write each segment anew that begins with a message of an old format. Returns the names in the directory then.
 
     They are looked for from the oldest segment on, up to the first in today's format; in all of a compacted log, of
     which the cleaner of Apache Kafka may have written a part anew. ``check`` is called now and then; an exception of
@@ -57,27 +60,28 @@ def upgrade(disk: Disk, directory: str, is_compacted: bool, check: Callable[[], 
     segment stays as it is then. ``OSError``.
     """
     old = []
-    for name in sorted(disk.list_dir(directory)):
+    for name in names:
         if name.endswith(LOG_SUFFIX) and is_offset_name(name[: -len(LOG_SUFFIX)]):
-            if _is_old(disk, os.path.join(directory, name)):
+            if _is_old(files.get(os.path.join(directory, name))):
                 old.append(name)
             elif not is_compacted:
                 break
     if not old:
-        return
-    names = finish_interrupted_work(disk, directory, disk.list_dir(directory))
+        return names
+    names = finish_interrupted_work(disk, directory, names)
     for name in old:
+        path = os.path.join(directory, name)
+        files.forget(path)
         if name in names:
-            path = os.path.join(directory, name)
             logger.info("%s has messages of a format before Kafka 0.11, and is written anew", path)
             _rewrite(disk, path, check)
             # Opening the log completes the swap: the indexes of the old segment go, and are made anew.
             disk.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
     disk.sync_dir(directory)
+    return disk.list_dir(directory)
 
 
-def _is_old(disk: Disk, path: str) -> bool:
-    file = disk.open(path)
+def _is_old(file: DiskFile) -> bool:
     try:
         head = file.pread(MAGIC_AT + 1, 0)
         if len(head) <= MAGIC_AT or head[MAGIC_AT] >= 2:
@@ -89,8 +93,6 @@ def _is_old(disk: Disk, path: str) -> bool:
         return True
     except (CorruptRecord, struct.error, ValueError):
         return False  # it is today's format, with a flipped bit or another block, perhaps
-    finally:
-        file.close()
 
 
 def _rewrite(disk: Disk, path: str, check: Callable[[], None]) -> None:

@@ -51,20 +51,24 @@ def open_log(
     leaves_holes: bool = False,
     holes_below: int = -1,
     segments_left: Callable[[int], None] = lambda count: None,
+    names: list[str] | None = None,
 ) -> PartitionLog:
     """Open a partition's directory, or begin an empty log there if it does not exist.
 
     ``clean_shutdown`` says that the last stop left its marker; otherwise what was written at or after
-    ``recovery_point`` is verified. ``clean_offset`` tells up to where the log may have been compacted: offsets
-    may be missing between segments there. The log has reached ``high_watermark``, too. ``leaves_holes`` keeps all whole
+    ``recovery_point`` is verified. ``clean_offset`` tells up to where the log may have been compacted: offsets may be
+    missing between segments there. The log has reached ``high_watermark``, too. ``leaves_holes`` keeps all whole
     batches; else the log is cut at the first damage that does not end at ``holes_below`` or before. ``segments_left``
     hears how many are still to be verified, before each and at the end; an exception of its own ends the opening as a
-    kill does. ``ApiError(INCONSISTENT_TOPIC_ID)`` if the directory holds another topic's data; ``CorruptCheckpoint`` if
-    ``partition.metadata`` is wrong after a clean stop, or a message of an old format is; ``OSError``.
+    kill does. ``names`` are those in the directory, if they were just listed. ``ApiError(INCONSISTENT_TOPIC_ID)`` if
+    the directory holds another topic's data; ``CorruptCheckpoint`` if ``partition.metadata`` is wrong after a clean
+    stop, or a message of an old format is; ``OSError``.
     """
     path = os.fspath(directory)
     files = files if files is not None else OpenFiles(disk)
-    if not disk.is_dir(path):
+    if names is None and disk.is_dir(path):
+        names = disk.list_dir(path)
+    if names is None:
         log = create_log(
             path,
             topic_partition,
@@ -80,12 +84,15 @@ def open_log(
         return log
     topic_id = _agree_on_topic_id(disk, path, topic_id, clean_shutdown)
     holes_below = MAX_OFFSET if leaves_holes else holes_below
-    old_formats.upgrade(disk, path, clean_offset > 0, partial(segments_left, 0))
-    producers = ProducerStateManager(topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms)
+    names = old_formats.upgrade(disk, files, path, names, clean_offset > 0, partial(segments_left, 0))
+    producers = ProducerStateManager(
+        topic_partition, path, disk, producer_id_expiration_ms=producer_id_expiration_ms, names=names
+    )
     loaded = recovery.load(
         disk,
         files,
         path,
+        names,
         config,
         producers,
         Known(clean_shutdown, recovery_point, log_start_offset, clean_offset, high_watermark, holes_below),
@@ -140,7 +147,7 @@ def create_log(
     """An empty log that touches the disk only when it is first written (``ensure_on_disk``): a topic of a thousand
     partitions is there at once, and one lost in a crash before that was empty."""
     producers = ProducerStateManager(
-        topic_partition, directory, disk, producer_id_expiration_ms=producer_id_expiration_ms
+        topic_partition, directory, disk, producer_id_expiration_ms=producer_id_expiration_ms, names=()
     )
     segment = Segment(disk, files, directory, 0, index_interval=config.index_interval_bytes, created_ms=now_ms)
     loaded = LoadedLog([segment], 0, 0, 0, 0, LeaderEpochs())

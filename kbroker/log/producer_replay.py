@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from kbroker.log.file_names import ABORTED_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.full_disk import unless_full
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import Segment
-from kbroker.log.segments.transaction_index import AbortedTxn
+from kbroker.log.segments.sparse_index import CorruptIndex
+from kbroker.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
@@ -70,3 +72,33 @@ def replay_batch(producers: ProducerStateManager, segment: Segment, position: in
         if completed.is_aborted and (index.last_offset is None or index.last_offset < completed.last_offset):
             index.append(AbortedTxn.of(completed, last_stable_offset))
         producers.complete_txn(completed)
+
+
+def damaged_txn_indexes(
+    segments: list[Segment], names: Collection[str], first_recovered: int | None, check: Callable[[], None]
+) -> list[TransactionIndex]:
+    """Returns the transaction indexes that have to be made anew, by replaying the log from the first one's segment.
+
+    So has one whose file is empty, or not among the ``names`` in the directory, unless it is to be made anew with its
+    segment, as from ``first_recovered`` on. ``check`` is called before each.
+    """
+    damaged = []
+    for segment in segments:
+        is_there, is_marked = (
+            file_name(segment.base_offset) + suffix in names for suffix in (TXN_INDEX_SUFFIX, ABORTED_SUFFIX)
+        )
+        if is_there or is_marked:
+            index = segment.txn_index
+            check()
+            try:
+                index.sanity_check()
+                is_known = first_recovered is None or segment.base_offset < first_recovered
+                if is_known and not len(index):
+                    raise CorruptIndex(f"{index.path}: it is {'empty' if is_there else 'missing'}")
+                if len(index) and not is_marked:
+                    with unless_full():
+                        index.mark()  # Apache Kafka has made it
+            except CorruptIndex as error:
+                logger.warning("%s; rebuilding it", error)
+                damaged.append(index)
+    return damaged

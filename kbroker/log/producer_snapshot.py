@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name
+from kbroker.log.file_names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, file_name, is_offset_name
 from kbroker.log.producer_entry import BatchMetadata, ProducerStateEntry
 from kbroker.wire.batch_header import NO_SEQUENCE, crc32c
 
@@ -80,10 +80,14 @@ class SnapshotFiles:
 
     __slots__ = ("_directory", "_disk", "_offsets")
 
-    def __init__(self, directory: str, disk: Disk) -> None:
+    def __init__(self, directory: str, disk: Disk, names: Collection[str] | None = None) -> None:
+        """``names`` are those in the directory, if they were just listed."""
         self._directory = directory
         self._disk = disk
-        self._offsets = self._list()
+        if names is None:
+            names = disk.list_dir(directory) if disk.is_dir(directory) else ()
+        found = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+        self._offsets = sorted(int(stem) for stem in found if is_offset_name(stem))
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -127,7 +131,6 @@ class SnapshotFiles:
 
         That one lies above all base offsets, and only the highest such is kept.
         """
-        self._offsets = self._list()
         strays = [offset for offset in self._offsets if offset not in segment_base_offsets]
         if strays and (not segment_base_offsets or strays[-1] > max(segment_base_offsets)):
             strays.pop()
@@ -145,13 +148,3 @@ class SnapshotFiles:
         except FileNotFoundError:
             return None
         return path + DELETED_SUFFIX
-
-    def _list(self) -> list[int]:
-        if not self._disk.is_dir(self._directory):
-            return []
-        offsets = []
-        for name in self._disk.list_dir(self._directory):
-            stem = name.removesuffix(SNAPSHOT_SUFFIX)
-            if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit():
-                offsets.append(int(stem))
-        return sorted(offsets)

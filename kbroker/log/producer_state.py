@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.disk import Disk
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 TV_UNKNOWN = -1
 """The transaction version of a batch that is no marker, or of a marker read from a log."""
 
+_NONE: Any = MappingProxyType({})
+"""Stands for a dictionary until it has an entry: most partitions never have a transaction."""
 _MAX_INT32 = 2**31 - 1
 _MAX_INT16 = 2**15 - 1
 
@@ -62,6 +65,19 @@ class CompletedTxn(NamedTuple):
 class ProducerStateManager:
     """The producers of one partition; ``snapshots`` are those in its directory."""
 
+    __slots__ = (
+        "_last_snapshot_offset",
+        "_map_end_offset",
+        "_ongoing",
+        "_producers",
+        "_unreplicated",
+        "_verification",
+        "producer_id_expiration_ms",
+        "snapshots",
+        "topic_partition",
+        "transaction_verification",
+    )
+
     def __init__(
         self,
         topic_partition: TopicPartition,
@@ -70,16 +86,18 @@ class ProducerStateManager:
         *,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
         transaction_verification: bool = True,
+        names: Collection[str] | None = None,
     ) -> None:
+        """``names`` are those in the directory, if they were just listed."""
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.transaction_verification = transaction_verification
-        self.snapshots = SnapshotFiles(os.fspath(directory), disk)
+        self.snapshots = SnapshotFiles(os.fspath(directory), disk, names)
         self._producers: dict[int, ProducerStateEntry] = {}
-        self._verification: dict[int, VerificationState] = {}
-        self._ongoing: dict[int, int] = {}
+        self._verification: dict[int, VerificationState] = _NONE
+        self._ongoing: dict[int, int] = _NONE
         """First offset -> producer id of each open transaction, in the order of first offsets."""
-        self._unreplicated: dict[int, int] = {}
+        self._unreplicated: dict[int, int] = _NONE
         """First offset -> offset of the marker, while the marker is above the high watermark."""
         self._map_end_offset = 0
         self._last_snapshot_offset = 0
@@ -144,6 +162,8 @@ class ProducerStateManager:
         state = self._verification.get(producer_id)
         if state is None:
             state = VerificationState(now_ms, sequence, epoch, supports_epoch_bump)
+            if not self._verification:
+                self._verification = {}
             self._verification[producer_id] = state
         else:
             state.note(sequence, epoch)
@@ -324,6 +344,8 @@ class ProducerStateManager:
         )
         if transactional and entry.current_txn_first_offset is None:
             entry.current_txn_first_offset = base_offset
+            if not self._ongoing:
+                self._ongoing = {}
             self._ongoing[base_offset] = producer_id
         return None
 
@@ -336,8 +358,10 @@ class ProducerStateManager:
 
     def complete_txn(self, completed: CompletedTxn) -> None:
         """The transaction is over; it bounds the first unstable offset until its marker is replicated."""
-        if self._ongoing.pop(completed.first_offset, None) is None:
+        if not self._ongoing or self._ongoing.pop(completed.first_offset, None) is None:
             raise ValueError(f"{completed} in {self.topic_partition} was not begun")
+        if not self._unreplicated:
+            self._unreplicated = {}
         self._unreplicated[completed.first_offset] = completed.last_offset
 
     def update_map_end_offset(self, offset: int) -> None:
@@ -412,7 +436,7 @@ class ProducerStateManager:
                 for entry in self._producers.values()
                 if entry.current_txn_first_offset is not None
             ]
-            self._ongoing.update(sorted(open_transactions))
+            self._ongoing = dict(sorted(open_transactions)) or _NONE
             self._last_snapshot_offset = self._map_end_offset = latest
             return
         self._last_snapshot_offset = self._map_end_offset = log_start_offset
@@ -427,5 +451,4 @@ class ProducerStateManager:
 
     def _clear(self) -> None:
         self._producers.clear()
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self._ongoing = self._unreplicated = _NONE

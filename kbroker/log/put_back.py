@@ -22,13 +22,13 @@ from kbroker.log.checkpoint_files import (
 )
 from kbroker.log.damage import FILE_NAME, Damage, note, read_damage
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import LOG_SUFFIX, SET_ASIDE_SUFFIX, file_name
+from kbroker.log.file_names import LOG_SUFFIX, SET_ASIDE_SUFFIX, file_name, is_offset_name
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.segments.batch_walk import Bounds, Whole, walk
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment_files import is_offset_name, make_segment
+from kbroker.log.segments.segment_files import make_segment
 from kbroker.log.segments.segment_recovery import put_in_place, write_with
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple

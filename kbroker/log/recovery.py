@@ -17,13 +17,16 @@ import os
 from collections.abc import Callable, Collection
 from functools import partial
 
+from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.log.damage import Damage, covers, note, read_damage
 from kbroker.log.disk import Disk
+from kbroker.log.file_names import TXN_INDEX_SUFFIX, file_name
 from kbroker.log.full_disk import unless_full
+from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.leader_epochs import LeaderEpochs, read_epochs, settle
 from kbroker.log.loaded_log import Known, LoadedLog
 from kbroker.log.log_config import LogConfig
-from kbroker.log.producer_replay import replay_producers, snapshot_at
+from kbroker.log.producer_replay import damaged_txn_indexes, replay_producers, snapshot_at
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.segments.batch_walk import Damaged
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
@@ -35,6 +38,7 @@ from kbroker.log.segments.segment_files import (
     first_to_recover,
     first_unflushed,
     has_indexes,
+    is_settled,
     just_replaced,
     make_segment,
     open_segments,
@@ -51,7 +55,6 @@ from kbroker.log.segments.segment_recovery import (
     write_around,
 )
 from kbroker.log.segments.sparse_index import CorruptIndex
-from kbroker.log.segments.transaction_index import TransactionIndex
 from kbroker.wire.batch_header import NO_PARTITION_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -61,6 +64,7 @@ def load(
     disk: Disk,
     files: OpenFiles,
     directory: str,
+    before: list[str],
     config: LogConfig,
     producers: ProducerStateManager,
     known: Known,
@@ -70,19 +74,22 @@ def load(
 ) -> LoadedLog:
     """Open what ``directory`` holds. ``OSError`` if the disk refuses; damage never raises here.
 
-    ``segments_left`` hears how many are still to be verified; 0 where other work takes long, which an exception of its
-    own ends as well.
+    ``before`` are the names in it. ``segments_left`` hears how many are still to be verified; 0 where other work takes
+    long, which an exception of its own ends as well.
     """
-    before = disk.list_dir(directory)
-    replaced = just_replaced(before)
-    names = finish_interrupted_work(disk, directory, before)
+    names, replaced = before, set[int]()
+    if not is_settled(before):
+        replaced = just_replaced(before)
+        for name in before:
+            files.forget(os.path.join(directory, name))
+        names = finish_interrupted_work(disk, directory, before)
     check = partial(segments_left, 0)
 
     def segment_at(base_offset: int, size: int) -> Segment:
         return make_segment(disk, files, directory, base_offset, size, config, now_ms)
 
     segments, without_index = open_segments(disk, directory, names, before, segment_at)
-    recovery = _Recovery(disk, directory, segments, segment_at, config, known, now_ms, replaced, segments_left)
+    recovery = _Recovery(disk, directory, names, segments, segment_at, config, known, now_ms, replaced, segments_left)
     if segments:
         recovery.find_missing()
     for segment in without_index:
@@ -99,7 +106,7 @@ def load(
     start = max(known.log_start_offset, segments[0].base_offset)
     recovery.epochs.truncate_from_end(recovery.log_end_offset)
     recovery.epochs.truncate_from_start(start)
-    recovery.load_producers(producers, start, recovery.damaged_txn_indexes(names), now_ms)
+    recovery.load_producers(producers, start, now_ms)
     for cut in recovery.cuts:
         logger.warning("%s", cut)
     return recovery.result(start)
@@ -112,6 +119,7 @@ class _Recovery:
         self,
         disk: Disk,
         directory: str,
+        names: list[str],
         segments: list[Segment],
         segment_at: Callable[[int, int], Segment],
         config: LogConfig,
@@ -123,6 +131,8 @@ class _Recovery:
         """``replaced``: base offsets of segments that compaction had just put in place of others."""
         self._disk = disk
         self._directory = directory
+        self._names = set(names)
+        """Those of the files when the recovery began."""
         self._segments = segments
         self._segment_at = segment_at
         self._index_interval = config.index_interval_bytes
@@ -133,9 +143,9 @@ class _Recovery:
         self._leaves_holes = known.holes_below == MAX_OFFSET
         self._segments_left = segments_left
         self._check = partial(segments_left, 0)
-        self._known_epochs = read_epochs(disk, directory)
+        self._known_epochs = read_epochs(disk, directory) if LEADER_EPOCHS in names else None
         self.epochs = self._known_epochs or LeaderEpochs()
-        self._damage = read_damage(disk, directory)
+        self._damage = read_damage(disk, directory) if DAMAGE in names else ()
         self._known_end = max(known.recovery_point, known.high_watermark)
         """The log has reached this offset, at least."""
         self._known_end = max([self._known_end, *(d.end_offset for d in self._damage if d.end_offset < MAX_OFFSET)])
@@ -290,11 +300,12 @@ class _Recovery:
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             next_offset, found, reached = recover_segment(
                 segment,
-                bounds_of(segment, max(next_offset, segment.base_offset), following, self._latest_epoch)._replace(
-                    latest_epoch=self._last_epoch
+                bounds_of(
+                    segment, max(next_offset, segment.base_offset), following, self._latest_epoch, self._last_epoch
                 ),
                 self._note,
                 partial(self._segments_left, left),
+                has_txn_index=file_name(segment.base_offset) + TXN_INDEX_SUFFIX in self._names,
                 is_hole=partial(self._is_hole, following=following),
             )
             self._take_out_damaged(index, found, reached, following)
@@ -367,6 +378,9 @@ class _Recovery:
         if found:
             segment.log_file().truncate(found[0].position)
             segment.size = found[0].position
+        if following is None and not found and has_indexes(segment.base_offset, self._names):
+            segment.write_indexes()  # it goes on growing
+            return
         with unless_full():
             segment.complete_indexes()  # or they stay in memory, until the log is flushed or closed
 
@@ -449,34 +463,13 @@ class _Recovery:
 
     # -- producers
 
-    def damaged_txn_indexes(self, names: Collection[str]) -> list[TransactionIndex]:
-        """Returns the transaction indexes that have to be made anew, by replaying the log from the first one's segment.
-
-        So has one whose file is empty, unless it was emptied just now, to be made anew with its segment.
-        """
-        there, damaged = set(names), []
-        for segment in self._segments:
-            index = segment.txn_index
-            if os.path.basename(index.path) in there:
-                self._check()
-                try:
-                    index.sanity_check()
-                    is_known = self._first_recovered is None or segment.base_offset < self._first_recovered
-                    if is_known and not len(index):
-                        raise CorruptIndex(f"{index.path}: it is empty")
-                except CorruptIndex as error:
-                    logger.warning("%s; rebuilding it", error)
-                    damaged.append(index)
-        return damaged
-
-    def load_producers(
-        self, producers: ProducerStateManager, log_start_offset: int, damaged: list[TransactionIndex], now_ms: int
-    ) -> None:
+    def load_producers(self, producers: ProducerStateManager, log_start_offset: int, now_ms: int) -> None:
         """Bring the producers to the log's end, from the latest snapshot on that can be trusted.
 
         Transaction indexes that are damaged are made anew by that.
         """
         segments, first_recovered = self._segments, self._first_recovered
+        damaged = damaged_txn_indexes(segments, self._names, first_recovered, self._check)
         trusted = min([self.log_end_offset, *(index.start_offset for index in damaged)])
         for index in damaged:
             index.begin_rebuild()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from kbroker.log.compaction.cleanable import log_to_clean, make_job
 from kbroker.log.compaction.compactor import compact
 from kbroker.log.fake_disk import FakeDisk, PowerCut
@@ -131,6 +133,7 @@ def verify(life: Life, disk: FakeDisk, point: object, known: int | None = None) 
     manager.release()
 
 
+@pytest.mark.slow
 def test_every_point() -> None:
     disk = FakeDisk()
     life = Life(disk)

@@ -175,6 +175,7 @@ def verify_ends(life: Life, point: int, kind: str) -> None:
         verify(life, disk, killed, (point, kind, killed))
 
 
+@pytest.mark.slow
 def test_every_call_fails_once() -> None:
     kinds = operations()
     assert {"read", "write", "sync", "truncate", "create", "mkdir", "rename", "remove", "sync_dir"} <= set(kinds)
@@ -210,6 +211,7 @@ class PatientLife(Life):
             step()
 
 
+@pytest.mark.slow
 def test_what_a_full_disk_has_refused_is_done_once_more() -> None:
     """The same process goes on, with nothing lost, torn or twice; whatever ends it later."""
     whole = 0

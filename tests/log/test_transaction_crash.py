@@ -8,13 +8,14 @@ import random
 import pytest
 
 from kbroker.log.fake_disk import FakeDisk, PowerCut
+from kbroker.log.file_names import ABORTED_SUFFIX
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.control_batch import parse_end_txn_marker
 from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import DIRECTORY, NOW, TP, at_every_point, open_log
+from tests.log.log_helpers import DIRECTORY, NOW, TP, at_every_point, open_log, remove_expired
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -99,6 +100,7 @@ def verify(promised: int, disk: FakeDisk, case: object) -> None:
     manager.close()
 
 
+@pytest.mark.slow
 def test_every_point() -> None:
     disk, promised = FakeDisk(), {"durable": 0}
 
@@ -114,8 +116,9 @@ def test_every_point() -> None:
     at_every_point(disk, lambda: story(disk, promised), fail)
 
 
-def damaged(disk: FakeDisk, left: int) -> list[int]:
-    """A log of many segments, closed cleanly, whose first transaction index has ``left`` bytes; entries of each."""
+def damaged(disk: FakeDisk, left: int | None) -> list[int]:
+    """A log of many segments, closed cleanly, whose first transaction index has ``left`` bytes, or is gone; entries of
+    each."""
     config = LogConfig(segment_bytes=300)
     log = open_log(disk, config)
     for sequence in range(8):
@@ -125,17 +128,22 @@ def damaged(disk: FakeDisk, left: int) -> list[int]:
     for directory in (DIRECTORY, "/data", "/"):
         disk.sync_dir(directory)
     path = log.segments[0].txn_index.path
-    disk.write_bytes(path, disk.read_bytes(path)[:left], sync=True)
-    return entries(log)
+    expected = entries(log)
+    if left is None:
+        disk.remove(path)
+        disk.sync_dir(DIRECTORY)
+    else:
+        disk.write_bytes(path, disk.read_bytes(path)[:left], sync=True)
+    return expected
 
 
 def entries(log: PartitionLog) -> list[int]:
     return [len(segment.txn_index) for segment in log.segments]
 
 
-@pytest.mark.parametrize("left", [-1, 0])
+@pytest.mark.parametrize("left", [-1, 0, None])
 @pytest.mark.parametrize("end", ["kill", "crash", "lose all"])
-def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str, left: int) -> None:
+def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str, left: int | None) -> None:
     """A partial index must not be taken for whole, nor be lost once the log has been opened."""
     disk = FakeDisk()
     expected = damaged(disk, left)
@@ -155,3 +163,23 @@ def test_a_transaction_index_is_made_anew_whenever_it_is_interrupted(end: str, l
             again.crash(lose_all=end == "lose all")
         log = open_log(again, LogConfig(segment_bytes=300), recovery_point=log_end)
         assert (log.log_end_offset, entries(log)) == (log_end, expected), point
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_a_transaction_index_of_apache_kafka_is_missed_once_the_log_was_opened(clean: bool) -> None:
+    disk = FakeDisk()
+    expected = damaged(disk, 10_000)
+    for name in disk.list_dir(DIRECTORY):
+        if name.endswith(ABORTED_SUFFIX):
+            disk.remove(f"{DIRECTORY}/{name}")
+    log = open_log(disk, LogConfig(segment_bytes=300), clean=True)
+    assert entries(log) == expected
+    log.close()
+    disk.remove(log.segments[1].txn_index.path)
+    end = log.log_end_offset
+    log = open_log(disk, LogConfig(segment_bytes=300), clean=clean, recovery_point=end)
+    assert (log.log_end_offset, entries(log)) == (end, expected)
+    # None stays that is not wanted: of a segment that goes, or has no aborted transaction any more.
+    log.truncate_fully_and_start_at(end, now_ms=NOW)
+    remove_expired(log, NOW + 100_000)
+    assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(ABORTED_SUFFIX)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 import trio
 
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.transactions.transaction import TransactionState
 from kbroker.errors import ErrorCode
+from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.replicas.partition import Partition
+from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
@@ -24,7 +28,7 @@ from kbroker.wire.messages.txn_offset_commit import (
 )
 from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, Node, running_node
-from tests.patience import SHORT, until
+from tests.patience import LONG, SHORT, until
 
 
 async def begun(client: Client) -> Any:
@@ -96,26 +100,59 @@ async def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_l
     assert last.producer_epoch == first.producer_epoch + 2
 
 
+async def with_offset(client: Client, offset: int) -> dict[str, Any]:
+    """Commit an offset of partition 1 in a transaction of "id". Returns its producer."""
+    await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+    first = await begun(client)
+    of_id = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+    asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=offset)
+    topics = [TxnOffsetCommitRequestTopic(name="t", partitions=[asked])]
+    answer = await client.ask(TxnOffsetCommitRequest(transactional_id="id", group_id="g", topics=topics, **of_id), 5)
+    assert not answer.topics[0].partitions[0].error_code
+    return of_id
+
+
+async def stable_offsets(client: Client) -> dict[int, int]:
+    """The offsets of the group, once no transaction of it is open."""
+    asked_for = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=True)
+    with trio.fail_after(LONG):
+        while (found := (await client.ask(asked_for, 9)).groups[0]).error_code:
+            await trio.sleep(0.01)
+    return {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_marker_that_was_cut_off_with_the_end_of_a_log_is_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, committed: bool
+) -> None:
+    """The coordinator's own log may say that all is done: power cuts, and damage, take the end of another log."""
+    over = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+    async with running_node(tmp_path) as node:
+        groups = await ready(node)
+        client = await node.connect()
+        of_id = await with_offset(client, 11)
+        assert not (await client.ask(EndTxnRequest(transactional_id="id", committed=committed, **of_id), 5)).error_code
+        await until(lambda: node.transactions.loaded_core("id").describe("id").state is over)
+        log = groups.loaded_shard("g").partition.log
+        path, data_dir = Path(log.active_segment.path), Path(log.directory).parent
+    *_, (position, header) = walk_headers(path.read_bytes())
+    assert header.is_control
+    os.truncate(path, position)
+    for name in (CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS):
+        (data_dir / name).unlink()
+    async with running_node(tmp_path) as node:
+        await until(lambda: "its marker is missing in __consumer_offsets-" in caplog.text)
+        await until(lambda: node.transactions.loaded_core("id").describe("id").state is over)
+        assert await stable_offsets(await node.connect()) == ({0: 7, 1: 11} if committed else {0: 7})
+
+
 @pytest.mark.parametrize("where", ["replay", "on_markers_written", "replay_end_transaction"])
 async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     node: Node, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     groups = await ready(node)
     client = await node.connect()
-    await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-    first = await begun(client)
-    of_id = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
-    asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=11)
-    answer = await client.ask(
-        TxnOffsetCommitRequest(
-            transactional_id="id",
-            group_id="g",
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[asked])],
-            **of_id,
-        ),
-        5,
-    )
-    assert not answer.topics[0].partitions[0].error_code
+    of_id = await with_offset(client, 11)
     driver = groups if where == "replay_end_transaction" else node.transactions
     shard = driver.loaded_shard("g" if driver is groups else "id")
     setattr(shard.core, where, wrong)
@@ -124,12 +161,7 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     while driver.shards[shard.index] is shard:
         await trio.lowlevel.checkpoint()
     assert "are loaded again" in caplog.text
-    group = OffsetFetchRequestGroup(group_id="g", topics=None)
-    asked_for = OffsetFetchRequest(groups=[group], require_stable=True)
-    while (found := (await client.ask(asked_for, 9)).groups[0]).error_code:
-        assert found.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    committed = {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
-    assert committed == {0: 7, 1: 11}
+    assert await stable_offsets(client) == {0: 7, 1: 11}
     again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
     assert again.error_code == ErrorCode.NONE, "the transaction is complete"
 

@@ -15,6 +15,7 @@ from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, RECOVERY_POINTS, read_o
 from kbroker.log.disk import OsDisk, OsFile
 from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.wire.batch_header import LEADER_EPOCH_AT
 from tests.node.metrics_pages import Values, ask, found, scrape, value
 from tests.node.node_harness import Node, batch, fetch_request, produce_request, run, running_node, values
 from tests.patience import LONG, until
@@ -181,3 +182,31 @@ def test_a_stop_is_heard_while_logs_are_opened_and_the_next_start_begins_anew(tm
     crash(tmp_path / "data")
     run(stop)
     run(start_again)
+
+
+async def test_a_leader_epoch_that_no_partition_can_have_is_put_right_before_it_is_led(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or the next start would take the last batch for damage, as batches of an earlier epoch follow it."""
+    for number in range(3):
+        async with running_node(tmp_path) as node:
+            client = await node.connect()
+            if not number:
+                await node.create_topic("t")
+            if number < 2:
+                await until(lambda node=node: node.broker.replica_manager.partitions[("t", 0)].state.is_leader)  # type: ignore[misc]
+                answer = await client.ask(produce_request("t", batch(b"%d" % number)), 9)
+                assert not answer.responses[0].partition_responses[0].error_code
+            else:
+                fetched = await client.ask(fetch_request("t"), 12)
+                read = values(fetched.responses[0].partitions[0].records)
+                assert read == [(0, b"0"), (1, b"1")]
+        data = tmp_path / "data"
+        for name in (CLEAN_SHUTDOWN, RECOVERY_POINTS, "t-0/leader-epoch-checkpoint"):
+            (data / name).unlink()
+        if not number:
+            path = data / "t-0" / "00000000000000000000.log"
+            content = bytearray(path.read_bytes())
+            content[LEADER_EPOCH_AT + 1] ^= 4
+            path.write_bytes(content)
+    assert "which is still to come" in caplog.text and "is damaged" not in caplog.text

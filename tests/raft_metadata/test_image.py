@@ -99,6 +99,12 @@ def test_any_cut_gives_the_same_image_and_old_images_stay(seed: int, length: int
 def test_an_images_records_give_it_again(seed: int, length: int) -> None:
     whole = replay(EMPTY_IMAGE, history(seed, length), length - 1)
     assert replay(EMPTY_IMAGE, list(whole.records()), length - 1) == whole
+    delta, replayed = MetadataDelta.whole(whole), MetadataDelta(EMPTY_IMAGE)
+    for record in whole.records():
+        replayed.replay(record)
+    assert delta.apply(whole.provenance) == whole and delta.features_changed == replayed.features_changed
+    for name in ("topics", "partitions", "configs", "brokers", "controllers"):
+        assert getattr(delta, f"changed_{name}") == getattr(replayed, f"changed_{name}"), name
 
 
 def test_untouched_parts_are_shared() -> None:

@@ -89,6 +89,17 @@ def test_all_are_asked_before_one_leads() -> None:
     assert h.controller.log_ends.next_deadline() == math.inf
 
 
+def test_an_only_replica_leads_as_soon_as_it_is_back() -> None:
+    """There is nothing to choose, and a node may have ten thousand of them."""
+    h = Asking()
+    h.unfence(1)
+    h.assign("only", 1)
+    h.broker(1, unfence=False)
+    assert h.partition("only").leader == NO_LEADER
+    h.unfence(1)
+    assert (h.partition("only").leader, h.partition("only").isr, h.leader) == (1, (1,), NO_LEADER)
+
+
 def test_a_silent_broker_is_waited_for_only_so_long() -> None:
     h = Asking()
     h.says(3, LogEnd(4, 0, 780, missing=780))

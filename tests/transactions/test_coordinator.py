@@ -9,7 +9,7 @@ from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.cores.transactions.records import transaction_record
 from kbroker.cores.transactions.transaction import MAX_EPOCH, TV_0, TV_2, TransactionState
 from kbroker.errors import ErrorCode as E
-from tests.transactions.transaction_harness import P0, P1, TIMEOUT_MS, Shard, code
+from tests.transactions.transaction_harness import P0, P1, P2, TIMEOUT_MS, Shard, code
 
 S = TransactionState
 BOTH = pytest.mark.parametrize("version", [TV_0, TV_2])
@@ -365,6 +365,35 @@ def test_after_a_restart_what_was_decided_is_carried_out(version: int, commit: b
     assert shard.state().state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
     first, second = shard.markers
     assert first == second
+
+
+@BOTH
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_partition_that_has_lost_the_marker_of_the_last_transaction_gets_it_again(version: int, commit: bool) -> None:
+    shard = Shard(version)
+    producer = shard.init()
+    shard.add(producer, P2)
+    producer = ended(shard, producer, not commit)
+    shard.add(producer, P0, P1)
+    producer = ended(shard, producer, commit)
+    shard.lost = {P1, P2}  # of what was decided about P2, nothing is known any more
+    shard.restart()
+    assert code(lambda: shard.add(producer, P0)) is E.CONCURRENT_TRANSACTIONS
+    shard.advance(0)
+    first, second = shard.markers[1:]
+    assert second == first._replace(partitions=(P1,))
+    assert shard.state().state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+    shard.lost = {P0}
+    shard.add(producer, P0)
+    shard.restart()  # it is open
+    shard.advance(0)
+    assert len(shard.markers) == 3 and shard.state().state is S.ONGOING
+
+
+def ended(shard: Shard, producer: ProducerIdAndEpoch, commit: bool) -> ProducerIdAndEpoch:
+    """End the transaction. Returns the producer that goes on."""
+    after = shard.end(producer, commit)
+    return after if shard.version >= TV_2 else producer
 
 
 def test_after_a_restart_an_open_transaction_goes_on_and_its_clock_runs(shard: Shard) -> None:

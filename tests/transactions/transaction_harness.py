@@ -34,12 +34,16 @@ class Shard:
         """Every marker that was asked for."""
         self.marker_errors: dict[TopicPartition, ErrorCode] = {}
         self.holds_markers = False
+        self.lost: set[TopicPartition] = set()
+        """Partitions that have lost the last marker."""
         self.waiting_markers: list[MarkersToWrite] = []
         self.core = self._new_core()
         self.core.on_loaded(self.now_ms)
 
     def _new_core(self) -> TransactionCoordinator:
-        return TransactionCoordinator(lambda: self.settings, lambda: self.version, self.ids.take)
+        return TransactionCoordinator(
+            lambda: self.settings, lambda: self.version, self.ids.take, lambda key, *_: key in self.lost
+        )
 
     def restart(self) -> TransactionCoordinator:
         """Load a new core from the log; what was not committed is lost. Returns the core before."""

@@ -6,8 +6,17 @@ Pure: no log, no clock. The caller gives log end offsets and the time and acts o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from kbroker.value_types import dataclass
+
+_NOBODY: frozenset[int] = frozenset()
+
+
+@lru_cache(4096)
+def _shared(members: frozenset[int]) -> frozenset[int]:
+    """Returns the same object for the same members: most partitions of a node have those of others."""
+    return members
 
 
 @dataclass(slots=True)
@@ -63,8 +72,7 @@ class PartitionState:
         self.leader_epoch_start_offset = 0
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
-        self.isr: frozenset[int] = frozenset()
-        self.maximal_isr: frozenset[int] = frozenset()
+        self.isr = self.maximal_isr = _NOBODY
         """The ISR plus proposed members: the high watermark counts them all (KIP-497)."""
         self.proposed_isr: frozenset[int] | None = None
         """The ISR in a request that the controller has not answered yet."""
@@ -72,7 +80,7 @@ class PartitionState:
         self.under_min_isr = False
         self.high_watermark = high_watermark
         self.progress: dict[int, ReplicaProgress] = {}
-        self._joining: frozenset[int] = frozenset()
+        self._joining = _NOBODY
         """Followers outside of the maximal ISR that are about to join it."""
         self._counted: tuple[ReplicaProgress, ...] = ()
         """The progress of the followers that the high watermark waits for: the maximal ISR and ``_joining``."""
@@ -105,7 +113,7 @@ class PartitionState:
         if new_epoch:
             self.leader_epoch_start_offset = self._log_end_offset = log_end_offset
             self.progress = {}
-        members = frozenset(isr)
+        members = _shared(frozenset(isr))
         self.progress = {
             replica: self.progress.get(replica)
             or ReplicaProgress(last_caught_up_ms=now_ms if replica in members else 0)
@@ -121,7 +129,7 @@ class PartitionState:
         """Apply the metadata of a partition that another node leads; whether the leader epoch is new."""
         new_epoch = leader_epoch > self.leader_epoch
         self.progress = {}
-        self._set_membership(leader, leader_epoch, partition_epoch, replicas, frozenset(isr))
+        self._set_membership(leader, leader_epoch, partition_epoch, replicas, _shared(frozenset(isr)))
         return new_epoch
 
     def _set_membership(
@@ -133,12 +141,13 @@ class PartitionState:
         self.replicas = tuple(replicas)
         self.isr = isr
         self.proposed_isr = None
-        self._joining = frozenset()
+        self._joining = _NOBODY
         self._members_changed()
 
     def _members_changed(self) -> None:
         self.maximal_isr = self.isr | self.proposed_isr if self.proposed_isr is not None else self.isr
-        self._joining -= self.maximal_isr
+        if self._joining:
+            self._joining -= self.maximal_isr
         self.under_min_isr = not self.has_min_isr(self.min_insync_replicas)
         self._counted = tuple(
             progress
@@ -172,7 +181,7 @@ class PartitionState:
         if partition_epoch <= self.partition_epoch:
             return False
         self.partition_epoch = partition_epoch
-        self.isr = frozenset(isr)
+        self.isr = _shared(frozenset(isr))
         self.proposed_isr = None
         self._members_changed()
         return True

@@ -12,6 +12,7 @@ The rules are those of Kafka 4.3's ``TransactionCoordinator`` and ``TransactionS
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
@@ -35,6 +36,9 @@ from kbroker.value_types import NamedTuple
 R = TypeVar("R")
 _S = TransactionState
 _PREPARED = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
+_COMPLETE = (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
+
+logger = logging.getLogger(__name__)
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -62,7 +66,9 @@ class MarkersToWrite(NamedTuple):
 class TransactionCoordinator:
     """The core of a shard. ``settings`` and ``transaction_version`` (finalized by the cluster) are asked at each use.
 
-    ``take_producer_id`` gives a new producer id; it may raise `ApiError` when there is none at hand.
+    ``take_producer_id`` gives a new producer id; it may raise `ApiError` when there is none at hand. ``lacks_marker``
+    tells of a partition, and of the producer's id and epoch in a marker, whether the partition is led here and has not
+    got that marker.
     """
 
     def __init__(
@@ -70,10 +76,14 @@ class TransactionCoordinator:
         settings: Callable[[], TransactionSettings],
         transaction_version: Callable[[], int],
         take_producer_id: Callable[[], int],
+        lacks_marker: Callable[[TopicPartition, int, int], bool],
     ) -> None:
         self._settings = settings
         self._transaction_version = transaction_version
         self._take_producer_id = take_producer_id
+        self._lacks_marker = lacks_marker
+        self._decided: dict[str, Transaction] | None = {}
+        """By id, while the log is replayed: the last decision, which names the partitions."""
         self._transactions: dict[str, Transaction] = {}
         self._pending: dict[str, Transaction | None] = {}
         """By id: its next value when the record is committed (None: it is forgotten). No other change until then."""
@@ -382,6 +392,8 @@ class TransactionCoordinator:
         if transaction is None:
             return
         self._transactions[transactional_id] = transaction
+        if self._decided is not None and transaction.state in _PREPARED:
+            self._decided[transactional_id] = transaction
         if transaction.state is _S.ONGOING:
             self._ongoing[transactional_id] = None
         else:
@@ -395,10 +407,28 @@ class TransactionCoordinator:
         settings = self._settings()
         self._next_timeout_check_ms = now_ms + settings.abort_timed_out_interval_ms
         self._next_expiry_check_ms = now_ms + settings.remove_expired_interval_ms
+        self._find_lost_markers()
         for transactional_id, transaction in self._transactions.items():
             if transaction.state in _PREPARED:
                 self._unwritten[transactional_id] = set(transaction.partitions)
                 self._retries.schedule(transactional_id, now_ms)
+
+    def _find_lost_markers(self) -> None:
+        """Have a decision carried out once more where a partition has lost the marker with the end of its log."""
+        decided, self._decided = self._decided or {}, None
+        for transactional_id, prepared in decided.items():
+            transaction = self._transactions.get(transactional_id)
+            if transaction is None or transaction.state not in _COMPLETE:
+                continue
+            producer = prepared.producer_id, prepared.producer_epoch
+            lost = frozenset(each for each in prepared.partitions if self._lacks_marker(each, *producer))
+            if lost:
+                logger.warning(
+                    "the last transaction of %r is over, and its marker is missing in %s: it is written again",
+                    transactional_id,
+                    ", ".join(map(str, sorted(lost))),
+                )
+                self._transactions[transactional_id] = prepared._replace(partitions=lost)
 
     def on_unloaded(self) -> list[tuple[Token, object]]:
         """Stop being the coordinator; no request waits here for a later step."""

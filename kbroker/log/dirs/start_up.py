@@ -13,6 +13,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import islice
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import (
@@ -73,7 +74,6 @@ class _ToLoad(NamedTuple):
 MANY_LOGS = 500
 """Logs of a dir that take longer than a moment to open, also after a clean stop."""
 
-
 _OF_ONE_PATH = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
 """Errors that say something of one log. By any other its disk has failed, unless that is full."""
 
@@ -89,8 +89,8 @@ def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
             names = disk.list_dir(path)
         except OSError:
             continue  # it is not there yet, or it will go offline
-        logs = [name for name in names if _log_in(name) is not None]
-        if len(logs) > MANY_LOGS or (logs and CLEAN_SHUTDOWN not in names):
+        few = MANY_LOGS if CLEAN_SHUTDOWN in names else 0
+        if any(islice((True for name in names if _log_in(name) is not None), few, None)):
             return True
     return False
 
@@ -217,9 +217,7 @@ def load_logs(
     progress.begin({log_dir.path: counts[log_dir.path] for log_dir in log_dirs})
 
     def load_dir(log_dir: LogDir, own: DirProgress) -> None:
-        for item in work:
-            if item.log_dir is not log_dir:
-                continue
+        for item in (each for each in work if each.log_dir is log_dir):
             if log_dir.offline is None:
                 config = log_config(item.topic_partition)
                 log = _load(item, config, now_ms, producer_id_expiration_ms, loaded, own, leaves_holes)
@@ -299,7 +297,7 @@ def _load(
 ) -> PartitionLog | None:
     tp = item.topic_partition
     try:
-        why = _why_no_log(item.log_dir.disk.list_dir(item.path))
+        why = _why_no_log(names := item.log_dir.disk.list_dir(item.path))
         if why is not None:
             warn_of_left(item.path, why)
             loaded.left.add(item.path)
@@ -321,6 +319,7 @@ def _load(
             high_watermark=item.high_watermark,
             leaves_holes=leaves_holes,
             segments_left=progress.left,
+            names=names,
         )
     except (CorruptCheckpoint, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _OF_ONE_PATH and not is_no_room(error):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kbroker.log.disk import Disk
-from kbroker.log.file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from kbroker.log.file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from kbroker.log.full_disk import unless_full
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.sparse_index import CorruptIndex, OffsetIndex, TimeIndex
 from kbroker.log.segments.transaction_index import TransactionIndex
@@ -86,17 +87,16 @@ class IndexedFile:
         created_ms: int = 0,
         exists: bool = False,
     ) -> None:
-        stem = os.path.join(directory, file_name(base_offset))
         self._disk = disk
         self._files = files
         self._index_interval = index_interval
         self.base_offset = base_offset
-        self.path = stem + LOG_SUFFIX
+        self.path = os.path.join(directory, file_name(base_offset) + LOG_SUFFIX)
         self.size = size
         """Bytes of the file that are valid batches; nothing beyond is ever read."""
         self.created_ms = created_ms
-        self.offset_index = OffsetIndex(disk, stem + OFFSET_INDEX_SUFFIX, exists=exists, files=files)
-        self.time_index = TimeIndex(disk, stem + TIME_INDEX_SUFFIX, exists=exists, files=files)
+        self.offset_index = OffsetIndex(disk, self.path, exists=exists, files=files)
+        self.time_index = TimeIndex(disk, self.path, exists=exists, files=files)
         # -2: still to be read from the time index
         self._max_timestamp = -2 if size else NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
@@ -114,7 +114,7 @@ class IndexedFile:
         """Bytes from the start that may be damaged: this process has not written them, nor read all with checksums."""
         self.known_damage: tuple[int, ...] = ()
         """Positions of damage that was told."""
-        self._verified: list[tuple[int, int]] = []
+        self._verified: Sequence[tuple[int, int]] = ()
         """Parts of them that were read with checksums, in order; neighbours are one."""
 
     @property
@@ -316,6 +316,13 @@ class IndexedFile:
                 self.time_index.write_out()
             except CorruptIndex:
                 self.rebuild_indexes()
+
+    def write_indexes(self) -> None:
+        """Bring what entries there are in memory into the files."""
+        if self.offset_index.is_ahead:
+            with unless_full():
+                self.offset_index.write_out()
+                self.time_index.write_out()
 
     def begin_rebuild(self) -> None:
         """Forget the indexes and what is known of the batches, which :meth:`note_batch` then tells anew."""

@@ -268,18 +268,19 @@ class Segment(IndexedFile):
 
     # -- verifying
 
-    def whole_until(self, position: int, end: int) -> int:
+    def whole_until(self, position: int, end: int, end_offset: int) -> int:
         """The position up to which the batches from ``position`` on are whole: ``end`` or beyond, unless much has to be
         read before, or damage comes that is known. :class:`CorruptSegment` if it is not, or if the first is damaged.
 
-        What this process has not written, nor read with checksums, is read once. A batch begins at ``position``.
+        What this process has not written, nor read with checksums, is read once. A batch begins at ``position``. The
+        segment ends at ``end_offset``, which alone tells of a wrong base offset in its last batch.
         """
         parts, at = self._verified, position
         slot = bisect_right(parts, (position, self.size)) - 1
         if slot >= 0 and parts[slot][1] >= position:
             at = parts[slot][1]
         if at < min(end, self.unverified):
-            bounds = Bounds(self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET, epoch=None)
+            bounds = Bounds(self.base_offset, min(self.base_offset + MAX_RELATIVE_OFFSET, end_offset - 1), epoch=None)
             damaged: Damaged | None = None
             for item in walk(self.log_file(), self.size, bounds, position=at, piece=LARGEST_CHUNK):
                 if isinstance(item, Damaged):
@@ -296,13 +297,13 @@ class Segment(IndexedFile):
 
     def doubt(self) -> None:
         """Take nothing of the segment for verified any more."""
-        self.unverified, self._verified = self.size, []
+        self.unverified, self._verified = self.size, ()
 
     def distrust(self, position: int) -> None:
         """There is damage at ``position``, and whoever is concerned knows: believe nothing that was not read again."""
         if position not in self.known_damage:
             self.known_damage = (*self.known_damage, position)
-            self.unverified, self._verified = self.size, []
+            self.unverified, self._verified = self.size, ()
 
     def _note_verified(self, start: int, end: int) -> None:
         parts = [part for part in self._verified if part[1] < start or part[0] > end]
@@ -310,7 +311,7 @@ class Segment(IndexedFile):
         parts.append((min([start, *(part[0] for part in joined)]), max([end, *(part[1] for part in joined)])))
         self._verified = sorted(parts[-_VERIFIED_PARTS:])
         if self._verified[0][0] == 0 and self._verified[0][1] >= self.unverified:
-            self.unverified, self._verified = 0, []
+            self.unverified, self._verified = 0, ()
 
     # -- removal
 

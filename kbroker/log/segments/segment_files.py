@@ -18,6 +18,7 @@ from kbroker.log.file_names import (
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     file_name,
+    is_offset_name,
 )
 from kbroker.log.log_config import LogConfig
 from kbroker.log.segments.indexed_file import CorruptSegment
@@ -33,9 +34,12 @@ SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
 """Snapshots of the metadata log that are on their way out; they belong to ``raft_metadata``."""
 
 
-def is_offset_name(stem: str) -> bool:
-    """Whether a file's stem is the 20 digits of an offset."""
-    return len(stem) == 20 and stem.isascii() and stem.isdigit()
+_UNFINISHED = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, TEMPORARY_SUFFIX)
+
+
+def is_settled(names: list[str]) -> bool:
+    """Whether no file with these names tells of work that was interrupted."""
+    return not any(name.endswith(_UNFINISHED) for name in names)
 
 
 def just_replaced(names: list[str]) -> set[int]:
@@ -134,14 +138,11 @@ def open_segments(
     """All segments, and those that lack an index file. One whose ``.log`` is gone is empty, if its indexes name offsets
     that it had, and nobody was about to remove it: ``before`` has the names before interrupted work was finished."""
     present = set(names)
-    stems = {
-        name[: -len(LOG_SUFFIX)]
-        for name in names
-        if name.endswith(LOG_SUFFIX) and is_offset_name(name[: -len(LOG_SUFFIX)])
-    }
-    for name in names:
-        stem, suffix = os.path.splitext(name)
-        if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and stem not in stems:
+    of_segments = [name for name in names if name[20:] in SEGMENT_SUFFIXES and is_offset_name(name[:20])]
+    stems = {name[:20] for name in of_segments if name[20:] == LOG_SUFFIX}
+    for name in of_segments:
+        stem = name[:20]
+        if stem not in stems:
             was_removed = any(each.startswith(stem + LOG_SUFFIX) for each in before)
             if segment_at(int(stem), 0).named_end() > int(stem) and not was_removed:
                 disk.open(os.path.join(directory, stem + LOG_SUFFIX), create=True)

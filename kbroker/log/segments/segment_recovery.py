@@ -36,9 +36,11 @@ _MARKER_SIZE = 128
 MAX_OFFSET = 2**63 - 1
 
 
-def bounds_of(segment: Segment, next_offset: int, end_offset: int | None = None, epoch: int = -1) -> Bounds:
+def bounds_of(
+    segment: Segment, next_offset: int, end_offset: int | None = None, epoch: int = -1, latest_epoch: int | None = None
+) -> Bounds:
     """Returns what a batch of a segment may be that comes after ``next_offset``."""
-    return Bounds(next_offset, segment.base_offset + MAX_RELATIVE_OFFSET, end_offset, epoch)
+    return Bounds(next_offset, segment.base_offset + MAX_RELATIVE_OFFSET, end_offset, epoch, latest_epoch)
 
 
 def open_bounds_of(segment: Segment, following: int | None) -> Bounds:
@@ -54,6 +56,7 @@ def recover_segment(
     note_batch: Callable[[BatchHeader], None],
     before_read: Callable[[], None],
     *,
+    has_txn_index: bool,
     is_hole: Callable[[Damaged], bool],
 ) -> tuple[int, list[Damaged], int]:
     """Verify every batch and build the indexes anew, around the damage that ``is_hole``, and up to the first other.
@@ -66,7 +69,8 @@ def recover_segment(
     found: list[Damaged] = []
     is_cut = False
     segment.begin_rebuild()
-    segment.txn_index.reset()
+    if has_txn_index:
+        segment.txn_index.reset()
     if segment.size:
         for item in walk(segment.log_file(), segment.size, bounds, before_read=before_read):
             if isinstance(item, Whole):

@@ -21,6 +21,7 @@ from bisect import bisect_right
 from typing import ClassVar
 
 from kbroker.log.disk import Disk, DiskFile
+from kbroker.log.file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from kbroker.log.full_disk import is_no_room
 from kbroker.log.segments.open_files import OpenFiles, OpenIndex
 
@@ -37,19 +38,26 @@ class CorruptIndex(Exception):
 class SparseIndex:
     """Entries ``(key, value)``, both growing. Subclasses name the format and what the numbers mean."""
 
-    __slots__ = ("_disk", "_files", "_keys", "_persisted", "_values", "path")
+    __slots__ = ("_disk", "_files", "_keys", "_path", "_persisted", "_values")
 
+    SUFFIX: ClassVar[str]
     ENTRY: ClassVar[struct.Struct]
     KEY_TYPE: ClassVar[str]
 
     def __init__(self, disk: Disk, path: str, *, exists: bool, files: OpenFiles | None = None) -> None:
+        """``path`` is its own, or that of the ``.log`` whose index it is."""
         self._disk = disk
         self._files = files if files is not None else OpenFiles(disk, 1)
-        self.path = path
+        self._path = path
         self._persisted = -1 if exists else 0
         """Entries in the file; -1 until it is looked at for the first time."""
         self._keys: array[int] | None = None
         self._values: array[int] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the file. It is not kept, as a node may have many that nobody looks into."""
+        return self._path.removesuffix(LOG_SUFFIX) + self.SUFFIX if self._path.endswith(LOG_SUFFIX) else self._path
 
     def __len__(self) -> int:
         """Number of entries. Raises :class:`CorruptIndex` if the file cannot be right."""
@@ -72,6 +80,11 @@ class SparseIndex:
                 if not is_no_room(error):
                     raise
                 # The batch that it is an entry of is in the log: the next one tries again.
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether entries are in memory alone."""
+        return bool(self._keys)
 
     def create_file(self) -> None:
         """Create the file, without entries, unless it exists."""
@@ -146,7 +159,7 @@ class SparseIndex:
         self.write_out()
         self.close()
         self._disk.rename(self.path, path)
-        self.path = path
+        self._path = path
 
     # -- reading the file
 
@@ -277,6 +290,7 @@ class OffsetIndex(SparseIndex):
 
     __slots__ = ()
 
+    SUFFIX = OFFSET_INDEX_SUFFIX
     ENTRY = struct.Struct(">ii")
     KEY_TYPE = "i"
 
@@ -293,6 +307,7 @@ class TimeIndex(SparseIndex):
 
     __slots__ = ()
 
+    SUFFIX = TIME_INDEX_SUFFIX
     ENTRY = struct.Struct(">qi")
     KEY_TYPE = "q"
 

@@ -75,7 +75,7 @@ def offset_of_max_timestamp(segment_list: SegmentList) -> Generator[None, None, 
 
 def _find_batch(segment_list: SegmentList, timestamp: int, start_offset: int) -> _FoundBatch | None:
     """The first batch with offsets from ``start_offset`` on whose header claims a timestamp that is late enough."""
-    for segment in segment_list.segments:
+    for segment, end_offset in zip(segment_list.segments, [*segment_list.bases[1:], _MAX_LONG], strict=True):
         if not segment.size or segment.max_timestamp < timestamp:
             continue
         try:
@@ -88,6 +88,9 @@ def _find_batch(segment_list: SegmentList, timestamp: int, start_offset: int) ->
         if located is not None:
             for position, header in segment.scan(located.position):
                 if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                    if header.last_offset >= end_offset:
+                        reason = f"offset {header.last_offset} cannot come before the next segment's {end_offset}"
+                        raise CorruptSegment(segment.path, position, reason)
                     return _FoundBatch(segment, position, header)
         # It lies below the log start, or compaction took it.
     return None

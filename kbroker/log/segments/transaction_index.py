@@ -10,7 +10,8 @@ earlier ones. Entries are in the order of their markers::
 transaction that began below it has been decided by then, so a search for transactions below some offset ends
 at the first entry whose last stable offset is not below it.
 
-The file exists only if the segment has such entries. They are kept in memory once read (34 bytes each).
+The file exists only if the segment has such entries, and with it one of the suffix ``.aborted``, by which a file that
+is lost is missed. The entries are kept in memory once read (34 bytes each).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from kbroker.log.disk import Disk, write_atomically
+from kbroker.log.file_names import ABORTED_SUFFIX, TXN_INDEX_SUFFIX
 from kbroker.log.producer_state import CompletedTxn
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
@@ -119,6 +121,8 @@ class TransactionIndex:
             raise ValueError(f"{self.path}: {aborted} does not come after the marker at {last_offset}")
         entry = _ENTRY.pack(_VERSION, *aborted)
         if not self._is_rebuilt:
+            if not entries:
+                self.mark()
             file = self._disk.open(self.path, create=True)
             try:
                 file.write_at(len(entries), [entry])
@@ -162,9 +166,10 @@ class TransactionIndex:
         self._is_rebuilt = False
         entries = self._load()
         if entries:
+            self.mark()
             write_atomically(self._disk, self.path, entries)
         else:
-            self._disk.remove(self.path)
+            self.delete()
 
     def reset(self) -> None:
         """Drop all entries: the index is to be built again while the segment is read."""
@@ -208,6 +213,16 @@ class TransactionIndex:
         """Remove the file; fine if there is none."""
         self._entries = bytearray()
         self._disk.remove(self.path)
+        self._disk.remove(self._mark_path)
+
+    @property
+    def _mark_path(self) -> str:
+        stem, _, rest = self.path.rpartition(TXN_INDEX_SUFFIX)
+        return stem + ABORTED_SUFFIX + rest
+
+    def mark(self) -> None:
+        """Have the next start miss the file if it is lost."""
+        self._disk.write_bytes(self._mark_path, b"")
 
 
 def collect_aborted_txns(

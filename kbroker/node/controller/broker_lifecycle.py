@@ -296,7 +296,8 @@ class BrokerLifecycle:
             tp = TopicPartition(self._metadata.image.topics.by_id[topic_id].name, index)
             log = self._log_manager.log_of(tp)
             if log is not None:
-                yield LogEndData(topic_id=topic_id, partition=index, **_log_end(log)._asdict())
+                latest = self._metadata.image.topics.by_id[topic_id].partitions[index].leader_epoch
+                yield LogEndData(topic_id=topic_id, partition=index, **log_end(log, latest)._asdict())
 
     def _offline_log_dirs(self) -> list[Uuid]:
         """The log dirs that the controller is told of as failed; none by a broker that is alone.
@@ -356,15 +357,18 @@ class BrokerLifecycle:
         logger.warning("the controller does not let this broker stop within %g s; it stops all the same", LEAVE_SECONDS)
 
 
-def _log_end(log: PartitionLog) -> LogEnd:
+def log_end(log: PartitionLog, latest_epoch: int) -> LogEnd:
+    """Returns what a log has, by its leader epochs up to the latest that there is: no checksum covers a batch's."""
     damage = log.damage
     end = max((log.log_end_offset, *(each.end_offset for each in damage if each.end_offset < UNKNOWN_END)))
     missing = sum(min(each.end_offset, end) - max(each.start_offset, log.log_start_offset) for each in damage)
     if any(each.end_offset == UNKNOWN_END for each in damage):
         missing = end = max(end, 1)  # of such a log nobody knows what it had, and nothing of it counts
     # An epoch that wrote nothing yet was only heard of.
-    epoch, began = next((entry for entry in reversed(log.leader_epochs.entries) if entry[1] < end), (-1, 0))
-    return LogEnd(epoch, began, end, missing)
+    entries = [entry for entry in log.leader_epochs.entries if entry[1] < end]
+    known = [entry for entry in entries if entry[0] <= latest_epoch]
+    epoch, began = known[-1] if known else (-1, 0)
+    return LogEnd(epoch, began, end, missing + len(entries) - len(known))
 
 
 def _pause(code: ErrorCode | None) -> float:

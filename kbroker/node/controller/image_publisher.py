@@ -56,10 +56,7 @@ class ImagePublisher:
         """Call ``subscriber(delta, image)`` with every further image, and now with the whole of the latest."""
         self._subscribers.append(subscriber)
         if self._image.offset >= 0:
-            delta = MetadataDelta(MetadataImage())
-            for record in self._image.records():
-                delta.replay(record)
-            subscriber(delta, self._image)
+            subscriber(MetadataDelta.whole(self._image), self._image)
 
     async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Wait until ``condition`` holds for the latest image."""

@@ -81,7 +81,17 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         # With the first shard: a node without transactions starts without them.
         from kbroker.cores.transactions.coordinator import TransactionCoordinator
 
-        return TransactionCoordinator(lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take)
+        return TransactionCoordinator(
+            lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take, self._lacks_marker
+        )
+
+    def _lacks_marker(self, key: TopicPartition, producer_id: int, epoch: int) -> bool:
+        partition = self._manager.partitions.get(key)
+        if partition is None or partition.offline or not (partition.has_log and partition.state.is_leader):
+            return False
+        # From version 2 on a marker has the next epoch, as has one that fences its producer.
+        producers = partition.log.producers
+        return any(producers.has_ongoing_transaction(producer_id, each) for each in (epoch, epoch - 1))
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, configs and the finalized version."""

@@ -64,10 +64,10 @@ class LogOpening:
                 scope.cancel()
 
     def _load(self, manager: LogManager, progress: OpeningProgress | None) -> LoadedLogs:
-        now_ms = self._env.wall_clock_ms()
+        config = self._log_config()  # once: a node may have ten thousand logs
         return manager.load(
-            now_ms=now_ms,
-            log_config=lambda topic_partition: self._log_config(),
+            now_ms=self._env.wall_clock_ms(),
+            log_config=lambda topic_partition: config,
             progress=progress,
             leaves_holes=self._leaves_holes,
         )

@@ -132,7 +132,7 @@ class MetadataFollower:
         config: LogConfig | None = None
         now_ms = int(self._env.now() * 1000)
         for index, assigned in topic.partitions.items():
-            key = (topic.name, index)
+            key = TopicPartition(topic.name, index)
             partition = table.partitions.get(key)
             if table.node_id not in assigned.replicas:
                 if partition is not None:
@@ -142,7 +142,7 @@ class MetadataFollower:
                 if config is None:
                     config = self._topic_log_config(image.configs.for_topic(topic.name))
                 partition = table.partitions[key] = Partition(
-                    TopicPartition(topic.name, index),
+                    key,
                     topic.id,
                     config,
                     node_id=table.node_id,

@@ -241,6 +241,12 @@ class Partition:
         Otherwise the high watermark stays until the followers have fetched in this epoch.
         """
         state = self.state
+        if log.leader_epochs.latest > state.leader_epoch:
+            try:
+                log.put_epochs_right(state.leader_epoch)
+            except OSError as error:
+                self._storage.storage_failed(self, error)
+                return
         log.leader_epochs.assign(state.leader_epoch, log.log_end_offset)
         state.leader_epoch_start_offset = log.log_end_offset
         if state.maybe_advance_high_watermark(log.log_end_offset):

@@ -88,7 +88,11 @@ def partition_change(
     if rules.elr_enabled:
         target.elr = _eligible_leader_replicas(target, old, rules, unclean_shutdown)
     _elect(record, target, old, rules, election)
-    if record.leader == NO_LEADER_CHANGE and not set(old.replicas) <= set(target.replicas):
+    if (
+        record.leader == NO_LEADER_CHANGE
+        and target.replicas is not old.replicas
+        and not set(old.replicas) <= set(target.replicas)
+    ):
         # Followers must notice that replicas were removed: the same leader begins a new epoch.
         record.leader = old.leader
     unclean = record.isr is not None
@@ -181,7 +185,8 @@ def _choose(key: Key, target: _Target, old: PartitionImage, rules: ChangeRules, 
     if rules.elr_enabled and not target.isr and not target.elr:
         # No replica is known to have all records.
         known = rules.log_ends.of(key, active)
-        if election is not Election.AT_ONCE and rules.log_ends.awaited(key, old, known, active):
+        is_choice = len(target.replicas) > 1 and election is not Election.AT_ONCE
+        if is_choice and rules.log_ends.awaited(key, old, known, active):
             return NO_LEADER, False
         last = old.last_known_elr[0] if len(old.last_known_elr) == 1 else NO_LEADER
         if last in active and last not in known:
@@ -224,4 +229,6 @@ def _assign(
 
 
 def _is_no_op(record: PartitionChangeRecord) -> bool:
+    if record.leader != NO_LEADER_CHANGE or record.isr is not None:
+        return False  # most that are no no-op
     return record == PartitionChangeRecord(partition_id=record.partition_id, topic_id=record.topic_id)

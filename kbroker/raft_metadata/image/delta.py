@@ -25,7 +25,7 @@ from kbroker.raft_metadata.image.principals import PrincipalsDelta, PrincipalsIm
 from kbroker.raft_metadata.image.topics import TopicsDelta, TopicsImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.types import OffsetAndEpoch
-from kbroker.value_types import dataclass, field
+from kbroker.value_types import dataclass, field, replace
 from kbroker.wire.records import metadata as rec
 
 
@@ -83,6 +83,20 @@ class MetadataDelta:
     Subscribers look at ``changed_topics`` and ``deleted_topics`` (by id, the latter as they were), ``changed_configs``,
     ``changed_brokers``, ``features_changed``. A topic that was created and deleted within the delta is in neither.
     """
+
+    @classmethod
+    def whole(cls, image: MetadataImage) -> MetadataDelta:
+        """Returns the changes that make this image of an empty one."""
+        # There may be a hundred thousand partitions: no records are made of them.
+        delta = cls(MetadataImage(topics=image.topics))
+        for record in replace(image, topics=TopicsImage()).records():
+            delta.replay(record)
+        delta.controller_id = image.controller_id
+        for topic_id, topic in image.topics.by_id.items():
+            delta.changed_topics[topic_id] = None
+            if topic.partitions:
+                delta.changed_partitions[topic_id] = set(topic.partitions)
+        return delta
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from kbroker.raft_metadata.image.cluster import DIR_MIGRATING, DIR_UNASSIGNED, MetadataReplayError
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
@@ -11,6 +12,8 @@ from kbroker.raft_metadata.topics import has_collision_chars, unify_collision_ch
 from kbroker.types import Uuid
 from kbroker.value_types import dataclass, field, replace
 from kbroker.wire.records import metadata as rec
+
+T = TypeVar("T")
 
 RECOVERED = 0
 """``leader_recovery_state``: the leader came from the ISR."""
@@ -114,7 +117,7 @@ def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) ->
     """The partition that the record makes of ``old``."""
     changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
     if record.replicas is not None:
-        changes["replicas"] = tuple(record.replicas)
+        changes["replicas"] = _shared(tuple(record.replicas))
     if record.directories is not None:
         changes["directories"] = _directories(record.directories, len(changes.get("replicas", old.replicas)))
     elif record.replicas is not None:
@@ -122,7 +125,7 @@ def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) ->
         directories = [old.directory(broker) for broker in record.replicas] if known else None
         changes["directories"] = _directories(directories, len(record.replicas))
     if record.isr is not None:
-        changes["isr"] = tuple(record.isr)
+        changes["isr"] = _shared(tuple(record.isr))
     if record.removing_replicas is not None:
         changes["removing_replicas"] = tuple(record.removing_replicas)
     if record.adding_replicas is not None:
@@ -143,8 +146,14 @@ def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) ->
 def _directories(directories: Sequence[bytes] | None, replicas: int) -> tuple[Uuid, ...]:
     """The replicas' directories by a record; records of a level without directories have none."""
     if not directories:
-        return (DIR_MIGRATING,) * replicas
-    return tuple(Uuid(directory) for directory in directories)
+        return _shared((DIR_MIGRATING,) * replicas)
+    return _shared(tuple(Uuid(directory) for directory in directories))
+
+
+@lru_cache(4096)
+def _shared(values: tuple[T, ...]) -> tuple[T, ...]:
+    """Returns the same object for the same values: most partitions have those of others."""
+    return values
 
 
 class TopicsDelta:
@@ -212,8 +221,8 @@ class TopicsDelta:
         """Add a partition."""
         topic_id = Uuid(record.topic_id)
         self._own_partitions(topic_id)[record.partition_id] = PartitionImage(
-            replicas=tuple(record.replicas),
-            isr=tuple(record.isr),
+            replicas=_shared(tuple(record.replicas)),
+            isr=_shared(tuple(record.isr)),
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
