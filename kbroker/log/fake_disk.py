@@ -164,7 +164,7 @@ class FakeDisk:
         with copy n as with a disk of seed n and ``crash_after`` n: one run shows what one for each point does."""
         self.on_operation: Callable[[str, str], None] | None = None
         """Called as ``(operation, path)`` before each; may raise ``OSError`` to make it fail. Operations:
-        read write truncate sync create mkdir rename remove sync_dir."""
+        read write truncate sync create mkdir rename link remove sync_dir."""
         self.locks: set[_File] = set()
         """Those that are held, whatever names they have by now."""
         self._stopped = False
@@ -434,6 +434,23 @@ class FakeDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         self.operate("rename", old)
         source.change({old_name: None, new_name: node})
+
+    def link(self, path: str, other: str) -> None:
+        node = self._file(path)
+        parent, name = self._parent(other)
+        if name in parent.entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), other)
+        self.operate("link", other)
+        parent.change({name: node})
+
+    def is_shared(self, path: str) -> bool:
+        wanted = self._walk(path)
+
+        def names(directory: _Dir) -> int:
+            nodes = directory.entries.values()
+            return sum(names(node) if isinstance(node, _Dir) else node is wanted for node in nodes)
+
+        return names(self._root) > 1
 
     def remove(self, path: str) -> None:
         if self._walk(path) is None:

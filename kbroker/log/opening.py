@@ -92,6 +92,8 @@ def open_log(
         now_ms=now_ms,
         segments_left=segments_left,
     )
+    if loaded.segments[-1].size:
+        loaded.segments[-1].own_file(loaded.segments[-1].size)  # the log goes on in it
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
     log.durability.cut = not clean_shutdown or bool(loaded.cuts)
     if loaded.has_holes:

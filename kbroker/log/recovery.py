@@ -365,7 +365,7 @@ class _Recovery:
             self._segments[index].unverified = 0
             return
         if found:
-            segment.log_file().truncate(found[0].position)
+            segment.own_file(found[0].position).truncate(found[0].position)
             segment.size = found[0].position
         with unless_full():
             segment.complete_indexes()  # or they stay in memory, until the log is flushed or closed

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
     from kbroker.node.controller.metadata_plane import MetadataPlane
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -35,6 +36,7 @@ class Replication:
     lifecycle: BrokerLifecycle
     address: Callable[[int], tuple[str, int] | None]
     """Where a broker is, None if that is not known."""
+    pool_for: PoolFor
     _assignments: DirectoryAssignments | None = None
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -78,6 +80,10 @@ class Replication:
         )
         assignments = DirectoryAssignments(replicas, lambda: metadata.image, broker_epoch, metadata.client.ask)
         replicas.metadata.fetchers = fetchers
+        if self.config.log_hand_over_enable:
+            from kbroker.node.replicas.hand_overs import HandOvers
+
+            replicas.metadata.hand_overs = HandOvers(replicas, fetchers, self.pool_for("hand-over"), self.address)
         for part in (fetchers, alter_partition, assignments):
             replicas.start_soon(part.run)
         metadata.subscribe(assignments.on_image)
