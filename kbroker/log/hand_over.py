@@ -60,14 +60,15 @@ class HandOver:
         self._epochs.truncate_from_end(self.end_offset)
 
     def complete(self) -> None:
-        """Copy the small files, and make everything durable. ``OSError``."""
+        """Copy the small files, and make durable what cannot be made anew from the segments. ``OSError``."""
         disk = self._disk
         for name in self._copied:
             data = disk.read_bytes(os.path.join(self._source, name))
-            disk.write_bytes(os.path.join(self._directory, name), data, sync=True)
+            sync = not name.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
+            disk.write_bytes(os.path.join(self._directory, name), data, sync=sync)
         self._epochs.write(disk, self._directory, sync=True)
         for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # the next records are not shared
-            disk.write_bytes(os.path.join(self._directory, file_name(self.end_offset) + suffix), b"", sync=True)
+            disk.write_bytes(os.path.join(self._directory, file_name(self.end_offset) + suffix), b"")
         disk.sync_dir(self._directory)
 
     @property

@@ -308,8 +308,11 @@ class LogMoves:
         except BaseException:
             self.abandon_hand_over(log_dir, tp, path)
             raise
+        new.durability.indexed = 0  # the flusher sees to it
         self._marked.leave(log)
         self._adopt(new, log_dir)
+        if new.on_rolled is not None:
+            new.on_rolled(new)
         if handed.clean_offset >= 0:
             log_dir.cleaner_offsets[tp] = handed.clean_offset
         return new
