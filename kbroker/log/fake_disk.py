@@ -87,6 +87,8 @@ class FakeFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         blob = b"".join(buffers)
+        if self._disk.is_stopped:
+            self._check("write")
         try:
             self._check("write", (self._node, position, blob))
         except (PowerCut, OSError):
@@ -219,6 +221,18 @@ class FakeDisk:
         self.locks.clear()
         self._stopped = False
         self.crash_after = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether every operation is refused."""
+        return self._stopped
+
+    def shared(self) -> FakeDisk:
+        """The same disk as another process of the machine has it: with open files, locks and faults of its own."""
+        other = FakeDisk(seed=self.rng.getrandbits(32), capacity=self.capacity)
+        other._root = self._root
+        other.now_ms = self.now_ms
+        return other
 
     def stop(self) -> None:
         """The machine stands still: every operation from now on, by whoever still tries, is a :class:`PowerCut`."""

@@ -53,7 +53,7 @@ class HandOvers:
         pool: PeerPool,
         address: Callable[[int], tuple[str, int] | None],
     ) -> None:
-        """``address`` gives where a broker is: those of one host may be of one machine."""
+        """``address`` gives where a broker is, None if that is not known."""
         self._replicas = replicas
         self._fetchers = fetchers
         self._pool = pool
@@ -75,15 +75,17 @@ class HandOvers:
         return True
 
     def _source(self, assigned: PartitionImage) -> int | None:
-        """The broker of this host whose replica goes when ours comes."""
-        me = self._replicas.node_id
-        here = self._address(me)
-        if me not in assigned.adding_replicas or here is None:
+        """A broker whose replica goes when ours comes, and which may be on this machine: it has this one's rack, or its
+        host."""
+        me, brokers = self._replicas.node_id, self._replicas.image.brokers
+        if me not in assigned.adding_replicas or me not in brokers:
             return None
+        here, rack = self._address(me), brokers[me].rack
         for broker in sorted(assigned.removing_replicas, key=lambda each: each != assigned.leader):
             there = self._address(broker)
-            if there is not None and there[0] == here[0]:
-                return broker
+            if there is not None and here is not None and broker in brokers:
+                if there[0] == here[0] or (rack is not None and rack == brokers[broker].rack):
+                    return broker
         return None
 
     async def _run(self, partition: Partition, source: int) -> None:
