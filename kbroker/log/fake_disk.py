@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kbroker.log.disk import Buffer, DiskUsage
@@ -58,6 +58,15 @@ def _apply(entries: dict[str, _File | _Dir], changes: dict[str, _File | _Dir | N
             entries.pop(name, None)
         else:
             entries[name] = node
+
+
+def _files(directory: _Dir) -> Iterator[_File]:
+    """Yields the file of each name; one with two names twice."""
+    for node in directory.entries.values():
+        if isinstance(node, _Dir):
+            yield from _files(node)
+        else:
+            yield node
 
 
 class FakeFile:
@@ -209,11 +218,7 @@ class FakeDisk:
     def used(self) -> int:
         """Bytes in all files."""
 
-        def total(directory: _Dir) -> int:
-            nodes = directory.entries.values()
-            return sum(total(node) if isinstance(node, _Dir) else len(node.data) for node in nodes)
-
-        return total(self._root)
+        return sum(len(node.data) for node in {id(node): node for node in _files(self._root)}.values())
 
     def kill(self) -> None:
         """The process ends: open files and locks go, everything written stays."""
@@ -460,11 +465,7 @@ class FakeDisk:
     def is_shared(self, path: str) -> bool:
         wanted = self._walk(path)
 
-        def names(directory: _Dir) -> int:
-            nodes = directory.entries.values()
-            return sum(names(node) if isinstance(node, _Dir) else node is wanted for node in nodes)
-
-        return names(self._root) > 1
+        return sum(node is wanted for node in _files(self._root)) > 1
 
     def remove(self, path: str) -> None:
         if self._walk(path) is None:

@@ -96,8 +96,11 @@ async def hand_overs(cluster: SimCluster) -> None:
     """Partitions move between two nodes of a machine, which hand their logs over, while nodes are killed at any step, stop,
     stand still and are cut off; some have one replica, some another one on another machine."""
     rng = cluster.rng
-    partitions = await begin(cluster, assignments={0: [1], 1: [4], 2: [1, 3], 3: [4, 2]}, min_isr=1, interval=0.1)
+    partitions = await begin(cluster, assignments={0: [1], 1: [4], 2: [1], 3: [4]}, min_isr=1)
     client = cluster.client()
+    for tp, replicas in zip(partitions[2:], ([1, 3], [4, 2]), strict=True):
+        await client.reassign(tp, replicas)
+        await cluster.await_isr(tp, 2)
     for _ in range(6):
         for tp in partitions:
             assigned = cluster.partition(tp)
