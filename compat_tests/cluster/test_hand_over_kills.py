@@ -1,5 +1,5 @@
-"""A log is handed over from one node of a machine to another, and one of the two is killed by SIGKILL at each step of it:
-a stock producer with acks=all loses nothing, and has nothing twice."""
+"""A log is handed over from one node of a machine to another, and one of the two is killed by SIGKILL at each step: a
+stock producer with acks=all loses nothing, and has nothing twice."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.node.process_harness import TO_THE_END
 from tests.patience import LONG, eventually
 
 STEPS = (("make_dir", "link", "write_bytes"), ("sync_dir", "rename", "sync_parent"))
-"""Operations of the disk, in their order: the new replica makes a directory, the old one fills it, the new one takes it.
+"""Operations of the disk in their order: the new replica makes a directory, the old one fills it, the new one takes it.
 In two halves, for a node that dies five times within a minute is not started again."""
 
-KILLER = '''
+KILLER = """
 import os, signal
 from kbroker.log.disk import OsDisk
 
@@ -65,7 +65,7 @@ def watch(name):
 
 for name in ("make_dir", "link", "write_bytes", "sync_dir", "rename"):
     watch(name)
-'''
+"""
 
 
 class Load:

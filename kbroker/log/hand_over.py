@@ -1,7 +1,7 @@
-"""A log is handed over to another node of the machine: its sealed segments get a second name in a directory of that node.
+"""A log is handed over to another node of the machine: its sealed segments get a second name in a directory there.
 
-No bytes of records are copied, and no name is taken away: whenever one of the two nodes is killed, each has a whole log,
-or a directory that is removed at its next start. A file with two names is not changed in place (`Segment.own_file`).
+No bytes of records are copied, and no name is taken away: whenever one of the two nodes is killed, each has a whole
+log, or a directory that is removed at its next start. A file with two names is not changed in place (`Segment.own_file`).
 
 `HandOver.link` runs where the log is owned, once it is flushed, `HandOver.complete` in any thread.
 """
@@ -53,9 +53,9 @@ class HandOver:
             path, other = os.path.join(self._source, name), os.path.join(self._directory, name)
             if SET_ASIDE_SUFFIX in name or (name.endswith(LOG_SUFFIX) and name < active):
                 self._disk.link(path, other)
-            elif name in (PARTITION_METADATA, TOPIC_ID_COPY, DAMAGE):
-                self._copied.append(name)
-            elif name.endswith(_COPIED) and (name < active or name == active + SNAPSHOT_SUFFIX):
+            elif name in (PARTITION_METADATA, TOPIC_ID_COPY, DAMAGE) or (
+                name.endswith(_COPIED) and (name < active or name == active + SNAPSHOT_SUFFIX)
+            ):
                 self._copied.append(name)
         self._epochs.truncate_from_end(self.end_offset)
 

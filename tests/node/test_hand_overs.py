@@ -1,5 +1,5 @@
-"""Replicas move between nodes of a machine, which have the files of the segments by a second name; and where that cannot
-be, the records are copied."""
+"""Replicas move between nodes of a machine, which have the files of the segments by a second name; and where that
+cannot be, the records are copied."""
 
 from __future__ import annotations
 

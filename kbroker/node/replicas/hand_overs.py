@@ -1,7 +1,7 @@
 """A replica moves to another node of the same machine, which gets the segments of its log by a second name of each.
 
-The new replica asks for that before it fetches (`HandOvers`), and the node that is to lose its replica does it (`give`).
-To all others the new replica is one that has fetched very quickly. Whatever is not as expected, all is fetched.
+The new replica asks for that before it fetches (`HandOvers`), and the node that is to lose its replica does it
+(`give`). To all others the new replica is one that has fetched very quickly. Whatever is not as expected, all is fetched.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ async def reassignments(cluster: SimCluster) -> None:
 
 @scenario(nodes=4, cores=2, replica_high_watermark_checkpoint_interval_ms="500")
 async def hand_overs(cluster: SimCluster) -> None:
-    """Partitions move between two nodes of a machine, which hand their logs over, while nodes are killed at any step, stop,
-    stand still and are cut off; some have one replica, some another one on another machine."""
+    """Partitions move between two nodes of a machine, which hand their logs over, while nodes are killed at any step,
+    stop, stand still and are cut off; some have one replica, some another one on another machine."""
     rng = cluster.rng
     partitions = await begin(cluster, assignments={0: [1], 1: [4], 2: [1], 3: [4]}, min_isr=1)
     client = cluster.client()
