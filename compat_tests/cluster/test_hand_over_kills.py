@@ -165,7 +165,7 @@ def test_a_kill_at_each_step_loses_nothing(tmp_path: Path, half: tuple[str, ...]
         consumer.assign([TopicPartition("orders", 0, 0)])
         found: dict[int, bytes] = {}
         while (message := consumer.poll(LONG)) is not None and message.error() is None:
-            found[message.offset()] = message.value()
+            found[message.offset() or 0] = message.value() or b""
         consumer.close()
         assert found == load.acknowledged
         assert [int(value.split(b"-")[0]) for _, value in sorted(found.items())] == list(range(load.sent))

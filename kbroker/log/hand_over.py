@@ -1,7 +1,8 @@
 """A log is handed over to another node of the machine: its sealed segments get a second name in a directory there.
 
 No bytes of records are copied, and no name is taken away: whenever one of the two nodes is killed, each has a whole
-log, or a directory that is removed at its next start. A file with two names is not changed in place (`Segment.own_file`).
+log, or a directory that is removed at its next start. A file with two names is not changed in place
+(`Segment.own_file`).
 
 `HandOver.link` runs where the log is owned, once it is flushed, `HandOver.complete` in any thread.
 """
@@ -37,22 +38,23 @@ class HandOver:
     def __init__(self, log: PartitionLog, disk: Disk, directory: str) -> None:
         """The log has just been rolled. Its files get names in ``directory``, which is empty; ``disk`` has it."""
         self._log = log
-        self._disk = disk
-        self._source, self._directory = log.directory, directory
+        self.disk = disk
+        self._source, self.directory = log.directory, directory
         self._generation = log.generation
         self._copied: list[str] = []
         self._epochs = LeaderEpochs(log.leader_epochs.entries)
         self.end_offset = log.log_end_offset
         """The end of what is handed over."""
         self.log_start_offset = log.log_start_offset
+        self.size = log.size
 
     def link(self) -> None:
         """Give the segments their second names. ``OSError`` if that cannot be: it is another file system."""
         active = file_name(self.end_offset)
-        for name in self._disk.list_dir(self._source):
-            path, other = os.path.join(self._source, name), os.path.join(self._directory, name)
+        for name in self.disk.list_dir(self._source):
+            path, other = os.path.join(self._source, name), os.path.join(self.directory, name)
             if SET_ASIDE_SUFFIX in name or (name.endswith(LOG_SUFFIX) and name < active):
-                self._disk.link(path, other)
+                self.disk.link(path, other)
             elif name in (PARTITION_METADATA, TOPIC_ID_COPY, DAMAGE) or (
                 name.endswith(_COPIED) and (name < active or name == active + SNAPSHOT_SUFFIX)
             ):
@@ -61,15 +63,15 @@ class HandOver:
 
     def complete(self) -> None:
         """Copy the small files, and make durable what cannot be made anew from the segments. ``OSError``."""
-        disk = self._disk
+        disk = self.disk
         for name in self._copied:
             data = disk.read_bytes(os.path.join(self._source, name))
             sync = not name.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
-            disk.write_bytes(os.path.join(self._directory, name), data, sync=sync)
-        self._epochs.write(disk, self._directory, sync=True)
+            disk.write_bytes(os.path.join(self.directory, name), data, sync=sync)
+        self._epochs.write(disk, self.directory, sync=True)
         for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):  # the next records are not shared
-            disk.write_bytes(os.path.join(self._directory, file_name(self.end_offset) + suffix), b"")
-        disk.sync_dir(self._directory)
+            disk.write_bytes(os.path.join(self.directory, file_name(self.end_offset) + suffix), b"")
+        disk.sync_dir(self.directory)
 
     @property
     def still_holds(self) -> bool:

@@ -7,6 +7,7 @@ Made once there are others, so that a node that is alone does not import them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -81,8 +82,9 @@ class Replication:
         assignments = DirectoryAssignments(replicas, lambda: metadata.image, broker_epoch, metadata.client.ask)
         replicas.metadata.fetchers = fetchers
         if self.config.log_hand_over_enable:
-            from kbroker.node.replicas.hand_overs import HandOvers
+            from kbroker.node.replicas.hand_overs import HandOvers, give
 
+            replicas.give = partial(give, replicas)
             replicas.metadata.hand_overs = HandOvers(replicas, fetchers, self.pool_for("hand-over"), self.address)
         for part in (fetchers, alter_partition, assignments):
             replicas.start_soon(part.run)

@@ -92,7 +92,7 @@ class SimNode:
         self.cluster = cluster
         beside = cluster.neighbour_of(node_id)
         rng = random.Random(cluster.rng.getrandbits(64))
-        self.machine = Machine(node_id, cluster.net, rng, None if beside is None else beside.machine)
+        self.machine: Machine = Machine(node_id, cluster.net, rng, None if beside is None else beside.machine)
         self.lives = 0
         self.env: SimEnv | None = None
         """That of the life going on; None while the node is down."""

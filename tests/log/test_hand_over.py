@@ -51,7 +51,9 @@ def hand_over(log: PartitionLog, target: LogManager, between: Callable[[], objec
     handing.complete()
     between()
     assert handing.still_holds
-    handed = HandedOver(log_start_offset=handing.log_start_offset, end_offset=handing.end_offset, clean_offset=-1)
+    handed = HandedOver(
+        log_start_offset=handing.log_start_offset, end_offset=handing.end_offset, size=handing.size, clean_offset=-1
+    )
     taken = target.moves.take_over(new, directory, handed, now_ms=NOW)
     log.disk.sync_dir(log_dir.path)
     return taken
@@ -127,7 +129,8 @@ def test_a_segment_that_both_have_is_not_written_on() -> None:
     assert back is not None and back.log_end_offset == 30
 
 
-def test_what_is_not_whole_is_not_taken() -> None:
+@pytest.mark.parametrize(("end_offset", "more"), [(31, 0), (30, 1)])
+def test_what_is_not_whole_is_not_taken(end_offset: int, more: int) -> None:
     disk = FakeDisk()
     _, log = written(disk)
     target = start(disk, "/two")
@@ -138,7 +141,7 @@ def test_what_is_not_whole_is_not_taken() -> None:
     handing = HandOver(log, disk, directory)
     handing.link()
     with pytest.raises(OSError) as failed:
-        target.moves.take_over(new, directory, HandedOver(end_offset=31), now_ms=NOW)
+        target.moves.take_over(new, directory, HandedOver(end_offset=end_offset, size=log.size + more), now_ms=NOW)
     assert failed.value.errno == errno.EIO
     assert target.get_log(TP) is new and not new.is_on_disk and not disk.is_dir("/two/topic-0")
     log.truncate_to(20)

@@ -303,8 +303,9 @@ class LogMoves:
                 clean_offset=max(handed.clean_offset, 0),
                 high_watermark=handed.log_start_offset,
             )
-            if new.log_end_offset != handed.end_offset or new.is_damaged:
-                raise OSError(errno.EIO, f"it ends at {new.log_end_offset}, not at {handed.end_offset}", path)
+            found, wanted = (new.log_end_offset, new.size), (handed.end_offset, handed.size)
+            if found != wanted or new.is_damaged:
+                raise OSError(errno.EIO, "end and size are {}:{}, not {}:{}".format(*found, *wanted), path)
         except BaseException:
             self.abandon_hand_over(log_dir, tp, path)
             raise

@@ -1,7 +1,8 @@
 """A replica moves to another node of the same machine, which gets the segments of its log by a second name of each.
 
 The new replica asks for that before it fetches (`HandOvers`), and the node that is to lose its replica does it
-(`give`). To all others the new replica is one that has fetched very quickly. Whatever is not as expected, all is fetched.
+(`give`). To all others the new replica is one that has fetched very quickly. Whatever is not as expected, all is
+fetched.
 """
 
 from __future__ import annotations
@@ -194,5 +195,6 @@ async def give(replicas: ReplicaManager, tp: TopicPartition, asker: int, directo
     return HandedOver(
         log_start_offset=hand_over.log_start_offset,
         end_offset=hand_over.end_offset,
+        size=hand_over.size,
         clean_offset=-1 if clean is None else clean,
     )

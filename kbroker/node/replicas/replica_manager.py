@@ -8,7 +8,7 @@ loop; only cold reads and flushes leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -50,7 +50,8 @@ class ReplicaManager(PartitionTable):
         """``topic_log_config`` gives the effective configuration of a topic that has these configs of its own."""
         super().__init__(node_id)
         self.env = env
-        self._hands_over = config.log_hand_over_enable
+        self.give: Callable[[TopicPartition, int, str], Awaitable[HandedOver]] | None = None
+        """Hands a log over; None where there are no other nodes, or where `log.hand.over.enable` is false."""
         self.log_manager = log_manager
         self.purgatory = Purgatory()
         self.throttles = ReplicationThrottles(env, config)
@@ -170,11 +171,9 @@ class ReplicaManager(PartitionTable):
     async def hand_over(self, topic_partition: TopicPartition, asker: int, directory: str) -> HandedOver:
         """Hand the log of a replica that goes over to the broker that gets it (``node.replicas.hand_overs``).
         ``ApiError``."""
-        from kbroker.node.replicas.hand_overs import give
-
-        if not self._hands_over:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "log.hand.over.enable is false")
-        return await give(self, topic_partition, asker, directory)
+        if self.give is None:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "this node hands no logs over")
+        return await self.give(topic_partition, asker, directory)
 
     def delete_records(self, topic: str, index: int, offset: int) -> int:
         """Move the log start offset to ``offset`` (-1: the high watermark); where it is now.

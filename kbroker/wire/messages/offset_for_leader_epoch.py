@@ -31,10 +31,11 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 @struct
 class HandedOver:
-    """The log that is in the directory by now; it was compacted up to ``clean_offset``, -1 for never."""
+    """The log that is in the directory by now, of so many bytes; it was compacted up to ``clean_offset``, -1 for never."""
 
     log_start_offset: Int64 = 0
     end_offset: Int64 = 0
+    size: Int64 = 0
     clean_offset: Int64 = -1
 
 
