@@ -85,7 +85,8 @@ class Replication:
             from kbroker.node.replicas.hand_overs import HandOvers, give
 
             replicas.give = partial(give, replicas)
-            replicas.metadata.hand_overs = HandOvers(replicas, fetchers, self.pool_for("hand-over"), self.address)
+            hand_overs = HandOvers(replicas, fetchers, self.pool_for("hand-over"), self.address)
+            replicas.metadata.is_handed_over = hand_overs.take
         for part in (fetchers, alter_partition, assignments):
             replicas.start_soon(part.run)
         metadata.subscribe(assignments.on_image)

@@ -17,7 +17,6 @@ from kbroker.types import TopicPartition, Uuid
 if TYPE_CHECKING:
     from kbroker.log.log_config import LogConfig
     from kbroker.log.manager import LogManager
-    from kbroker.node.replicas.hand_overs import HandOvers
     from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
     from kbroker.node.replicas.partition_table import PartitionTable
     from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
@@ -57,8 +56,8 @@ class MetadataFollower:
         self._start_soon = start_soon
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
-        self.hand_overs: HandOvers | None = None
-        """Has logs handed over by other nodes of the machine, before they are followed."""
+        self.is_handed_over: Callable[[Partition, PartitionImage], bool] = lambda partition, assigned: False
+        """Whether another node of the machine hands a log over before it is followed (``node.replicas.hand_overs``)."""
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply an image; ``delta`` is what has changed since the last one."""
@@ -234,7 +233,7 @@ class MetadataFollower:
         )
         if was_leader:
             self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.fetchers is not None and (self.hand_overs is None or not self.hand_overs.take(partition, assigned)):
+        if self.fetchers is not None and not self.is_handed_over(partition, assigned):
             self.fetchers.follow(partition)
 
     def _apply_configs(self, name: str, image: MetadataImage) -> None:

@@ -31,7 +31,7 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 @struct
 class HandedOver:
-    """The log that is in the directory by now, of so many bytes; it was compacted up to ``clean_offset``, -1 for never."""
+    """The log that is in the directory by now; it was compacted up to ``clean_offset``, or never (-1)."""
 
     log_start_offset: Int64 = 0
     end_offset: Int64 = 0
