@@ -179,11 +179,11 @@ def _execute(client: Client, moves: Sequence[Move], throttle: int | None) -> lis
 
 @contextmanager
 def _throttled(client: Client, moves: Sequence[Move], rate: int | None) -> Iterator[None]:
-    """Have the brokers and topics of moves that copy something throttled meanwhile (KIP-73)."""
+    """Have the brokers and topics of moves that may copy something throttled meanwhile (KIP-73)."""
     from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs, describe_configs
     from kbroker.client.errors import ClientError
 
-    copying = [move for move in moves if move.copied] if rate is not None else []
+    copying = [each for each in moves if {*each.replicas} - {*each.before.replicas}] if rate is not None else []
     brokers = {str(broker) for move in copying for broker in (*move.replicas, *move.before.replicas)}
     places = [(ResourceType.BROKER, name, _RATES, str(rate)) for name in sorted(brokers)]
     places += [
