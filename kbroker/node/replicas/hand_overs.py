@@ -17,6 +17,7 @@ from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.checkpoint_files import CorruptCheckpoint
 from kbroker.log.hand_over import HandOver
 from kbroker.log.log_dir import DELETE_SUFFIX, parse_marked_name
+from kbroker.node.peers.peer_pool import NoAnswerInTime
 from kbroker.wire.messages.offset_for_leader_epoch import (
     HandedOver,
     OffsetForLeaderEpochRequest,
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 LEAST_VERSION = 4
 """Of OffsetForLeaderEpoch, which carries the question: the first with tagged fields."""
 AT_A_TIME = 4
+SILENT_SECONDS = 60.0
 AGAIN_SECONDS = 0.1
 ATTEMPTS = 50
 """Questions until the other node has heard of the reassignment."""
@@ -61,6 +63,8 @@ class HandOvers:
         self._address = address
         self._under_way: dict[TopicPartition, Partition] = {}
         self._turn = trio.Semaphore(AT_A_TIME)
+        self._silent_until: dict[int, float] = {}
+        """Times until which brokers are not asked that did not answer: else each partition would wait for them."""
 
     def take(self, partition: Partition, assigned: PartitionImage) -> bool:
         """Whether a partition that is to be followed has its log handed over before; it is followed after that."""
@@ -78,16 +82,20 @@ class HandOvers:
     def _source(self, assigned: PartitionImage) -> int | None:
         """A broker whose replica goes when ours comes, and which may be on this machine: it has this one's rack, or its
         host."""
-        me, brokers = self._replicas.node_id, self._replicas.image.brokers
-        if me not in assigned.adding_replicas or me not in brokers:
+        me = self._replicas.node_id
+        new = [broker for broker in assigned.adding_replicas if self._may_be_here(broker)]
+        if me not in new[:1]:  # of two new ones on this machine, one copies: a damaged block would be in both
             return None
-        here, rack = self._address(me), brokers[me].rack
-        for broker in sorted(assigned.removing_replicas, key=lambda each: each != assigned.leader):
-            there = self._address(broker)
-            if there is not None and here is not None and broker in brokers:
-                if there[0] == here[0] or (rack is not None and rack == brokers[broker].rack):
-                    return broker
-        return None
+        going = sorted(assigned.removing_replicas, key=lambda each: each != assigned.leader)
+        return next((broker for broker in going if self._may_be_here(broker)), None)
+
+    def _may_be_here(self, broker: int) -> bool:
+        me, brokers = self._replicas.node_id, self._replicas.image.brokers
+        mine, other = brokers.get(me), brokers.get(broker)
+        here, there = self._address(me), self._address(broker)
+        if mine is None or other is None or here is None or there is None:
+            return False
+        return here[0] == there[0] or (mine.rack is not None and mine.rack == other.rack)
 
     async def _run(self, partition: Partition, source: int) -> None:
         tp = partition.topic_partition
@@ -96,6 +104,8 @@ class HandOvers:
                 await self._receive(partition, source)
         except (OSError, ApiError, CorruptCheckpoint) as error:
             logger.info("%s is copied: broker %d does not hand it over: %s", tp, source, error)
+            if isinstance(error, NoAnswerInTime):
+                self._silent_until[source] = self._replicas.env.now() + SILENT_SECONDS
         except Exception:
             logger.exception("%s is copied: it cannot be handed over", tp)
         del self._under_way[tp]
@@ -106,9 +116,9 @@ class HandOvers:
         replicas, tp = self._replicas, partition.topic_partition
         env, moves = replicas.env, replicas.log_manager.moves
         log, log_dir = partition.log, replicas.log_manager.log_dir_of(tp)
-        if log_dir is None or log_dir.room.is_full:
-            return
         began = env.now()
+        if log_dir is None or log_dir.room.is_full or began < self._silent_until.get(source, 0.0):
+            return
         directory = moves.begin_hand_over(log_dir, tp)
         try:
             handed = await self._ask(tp, source, directory)
