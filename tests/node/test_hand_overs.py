@@ -3,12 +3,13 @@ cannot be, the records are copied."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.runtime.budgets import Budgets
 from kbroker.types import Uuid
 from kbroker.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -56,12 +57,18 @@ async def moved(cluster: Quorum, controller: Client, *replicas: int) -> None:
     await cluster.until(is_there)
 
 
-def with_a_log(tmp_path: Path, course: Callable[[Quorum, Client, Uuid], Awaitable[None]], **off: str) -> None:
-    """Carry out a course on three nodes; node 1 has the partition, with three records."""
+def with_a_log(
+    tmp_path: Path,
+    course: Callable[[Quorum, Client, Uuid], Awaitable[None]],
+    *,
+    budgets: Budgets = BUDGETS,
+    off: Sequence[int] = (),
+) -> None:
+    """Carry out a course on three nodes; node 1 has the partition, with three records. Those ``off`` know nothing."""
 
     async def main() -> None:
-        properties = {3: {"log.hand.over.enable": "false"}} if off else {}
-        async with three_nodes(tmp_path, budgets=BUDGETS, properties_of=properties) as cluster:
+        properties = {node_id: {"log.hand.over.enable": "false"} for node_id in off}
+        async with three_nodes(tmp_path, budgets=budgets, properties_of=properties) as cluster:
             controller = await cluster.node(1).connect()
             await create(controller, TOPIC, 1)
             await cluster.topics_everywhere([TOPIC])
@@ -104,7 +111,29 @@ def test_a_node_that_knows_nothing_of_it_copies_and_is_copied_from(tmp_path: Pat
         await moved(cluster, controller, 2)
         assert file_of(cluster, 2) not in (before, copy) and values(cluster, 2) == [b"1", b"2", b"3"]
 
-    with_a_log(tmp_path, course, off="3")
+    with_a_log(tmp_path, course, off=[3])
+
+
+@pytest.mark.parametrize(
+    "budgets", [BUDGETS._replace(hand_over_seconds=0.0), BUDGETS._replace(hand_over_bytes=1 << 20)]
+)
+def test_a_log_that_is_small_or_does_not_come_in_time_is_copied(tmp_path: Path, budgets: Budgets) -> None:
+    async def course(cluster: Quorum, controller: Client, topic_id: Uuid) -> None:
+        before = file_of(cluster, 1)
+        await moved(cluster, controller, 2)
+        assert file_of(cluster, 2) != before and values(cluster, 2) == [b"1", b"2", b"3"]
+
+    with_a_log(tmp_path, course, budgets=budgets)
+
+
+def test_of_two_new_replicas_on_a_machine_one_copies(tmp_path: Path) -> None:
+    async def course(cluster: Quorum, controller: Client, topic_id: Uuid) -> None:
+        before = file_of(cluster, 1)
+        await moved(cluster, controller, 2, 3)
+        assert [file_of(cluster, each) == before for each in (2, 3)].count(True) == 1
+        assert values(cluster, 2) == values(cluster, 3) == [b"1", b"2", b"3"]
+
+    with_a_log(tmp_path, course)
 
 
 @pytest.mark.parametrize(
