@@ -23,6 +23,7 @@ from tests.node.quorum_harness import Quorum, three_nodes
 
 TOPIC = "orders"
 BUDGETS = PATIENT._replace(hand_over_bytes=0)
+LATE, SMALL = BUDGETS._replace(hand_over_seconds=0.0), PATIENT
 
 
 def file_of(cluster: Quorum, node_id: int) -> int:
@@ -114,9 +115,7 @@ def test_a_node_that_knows_nothing_of_it_copies_and_is_copied_from(tmp_path: Pat
     with_a_log(tmp_path, course, off=[3])
 
 
-@pytest.mark.parametrize(
-    "budgets", [BUDGETS._replace(hand_over_seconds=0.0), BUDGETS._replace(hand_over_bytes=1 << 20)]
-)
+@pytest.mark.parametrize("budgets", [LATE, SMALL])
 def test_a_log_that_is_small_or_does_not_come_in_time_is_copied(tmp_path: Path, budgets: Budgets) -> None:
     async def course(cluster: Quorum, controller: Client, topic_id: Uuid) -> None:
         before = file_of(cluster, 1)

@@ -108,7 +108,8 @@ class HandOvers:
                 self._silent_until[source] = self._replicas.env.now() + SILENT_SECONDS
         except Exception:
             logger.exception("%s is copied: it cannot be handed over", tp)
-        del self._under_way[tp]
+        if self._under_way.get(tp) is partition:  # not another of the name, which has come since
+            del self._under_way[tp]
         if self._replicas.partitions.get(tp) is partition and not partition.state.is_leader:
             self._fetchers.follow(partition)
 
