@@ -77,6 +77,7 @@ LONG = {
         "chaos",
         "reassignments",
         "hand-overs",
+        "hand-overs-of-damage",
         "foolish-client",
         "upgrade",
         "upgrade-of-separate-roles",
