@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kbroker.client.cluster import Client, refuse
-from kbroker.client.nodes import brokers_open_to_new
+from kbroker.client.nodes import brokers_open_to_new, describe_cluster
 from kbroker.client.reassignments import list_reassignments
 from kbroker.client.topics import list_topics
 from kbroker.types import TopicPartition
@@ -66,11 +66,16 @@ class Move:
     partition: TopicPartition
     before: Placed
     replicas: tuple[int, ...]
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """The hosts of brokers, as far as known."""
 
     @property
     def copied(self) -> int:
-        """Bytes that new replicas copy; 0 if only another replica leads."""
-        return self.before.size * len(set(self.replicas) - set(self.before.replicas))
+        """Bytes that new replicas copy; 0 if only another replica leads, or another node of a host takes a log over."""
+        before = self.before.replicas
+        handed = {self.hosts.get(broker) for broker in before if broker not in self.replicas} - {None}
+        new = [broker for broker in self.replicas if broker not in before and self.hosts.get(broker) not in handed]
+        return self.before.size * len(new)
 
 
 @dataclass(slots=True)
@@ -99,12 +104,14 @@ def plan_balance(
     most: int,
     only_leaders: bool = False,
     resting: Collection[TopicPartition] = (),
+    hosts: Mapping[int, str] | None = None,
 ) -> Plan:
     """Plan up to ``most`` moves, each from the most loaded broker, which it makes less loaded than before by at least
     `WORTH` without loading another as much: so the loads' sum of squares falls, and no plan takes back another.
 
     ``racks`` has the brokers that may get replicas, with their racks; two replicas that are in different racks stay so.
-    A move that copies nothing is preferred to others that gain up to half as much more. Partitions that are
+    A move that copies nothing, as between nodes of one of the ``hosts``, is preferred to others that gain up to half as
+    much more. Partitions that are
     ``resting`` have moved lately.
     """
     now = dict(placed)
@@ -126,7 +133,7 @@ def plan_balance(
             if partition in done or each.is_in_trouble or hottest not in each.replicas:
                 continue
             for replicas in _others(each, hottest, racks, only_leaders):
-                move = Move(partition, each, replicas)
+                move = Move(partition, each, replicas, hosts or {})
                 changed = _changed(loads, each, replicas)
                 gain = loads[hottest] - max(changed[broker] for broker in {hottest, *replicas})
                 worth = gain if move.copied else 1.5 * gain
@@ -230,6 +237,11 @@ def still_free(client: Client, moves: Sequence[Move]) -> list[Move]:
     """Returns the moves of partitions that nobody else has begun to move since they were planned."""
     moving = list_reassignments(client)
     return [each for each in moves if each.partition not in moving]
+
+
+def broker_hosts(client: Client) -> dict[int, str]:
+    """Returns the host of each broker: nodes of one machine have the same."""
+    return {each.id: each.host for each in describe_cluster(client).brokers}
 
 
 def open_brokers(client: Client) -> dict[int, str | None]:

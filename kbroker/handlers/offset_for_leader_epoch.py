@@ -6,11 +6,12 @@ Served: 2 (current_leader_epoch) to 4. 3: replica_id; 4: flexible.
 from __future__ import annotations
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.common.authorization import may_each, may_on_cluster
+from kbroker.handlers.common.authorization import may_each, may_on_cluster, require_cluster
 from kbroker.handlers.common.context import RequestContext
 from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.registration import handler
 from kbroker.security.authorizer.types import AclOperation, ResourceType
+from kbroker.types import TopicPartition
 from kbroker.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -40,6 +41,12 @@ async def handle(request: OffsetForLeaderEpochRequest, ctx: RequestContext) -> O
             await share.next()
             answer = EpochEndOffset(partition=wanted.partition)
             try:
+                if wanted.hand_over_to:
+                    require_cluster(ctx, AclOperation.CLUSTER_ACTION)
+                    tp = TopicPartition(topic.topic, wanted.partition)
+                    answer.handed_over = await manager.hand_over(tp, request.replica_id, wanted.hand_over_to)
+                    answers.append(answer)
+                    continue
                 log = manager.get_leader(topic.topic, wanted.partition, wanted.current_leader_epoch).log
                 found = log.leader_epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
                 answer.leader_epoch, answer.end_offset = found.epoch, found.offset

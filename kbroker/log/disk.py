@@ -3,8 +3,8 @@
 :class:`Disk` is what the log asks of a file system; :class:`OsDisk` is the real one and
 ``kbroker.log.fake_disk.FakeDisk`` the one of tests and simulations, where power fails and calls go wrong.
 
-What the interface leaves out, on purpose: hard links, permissions beyond those of creation, memory maps (a
-map cannot report an I/O error other than by a signal), and locks inside files. Errors are ``OSError`` with
+What the interface leaves out, on purpose: permissions beyond those of creation, memory maps (a map cannot report
+an I/O error other than by a signal), and locks inside files. Errors are ``OSError`` with
 their ``errno``; nothing here retries. A ``sync`` that failed must not be repeated and trusted: the kernel may
 have dropped the dirty pages. What to do then is the caller's decision (the log dir goes offline).
 """
@@ -128,6 +128,14 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Atomically give a file or directory another name, replacing a file of that name."""
+        ...
+
+    def link(self, path: str, other: str) -> None:
+        """Give a file a second name; ``FileExistsError`` if that is taken, ``OSError`` on another file system."""
+        ...
+
+    def is_shared(self, path: str) -> bool:
+        """Whether a file has other names, so that it is not to be changed in place; no if it does not exist."""
         ...
 
     def remove(self, path: str) -> None:
@@ -357,6 +365,15 @@ class OsDisk:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
+
+    def link(self, path: str, other: str) -> None:
+        os.link(path, other)
+
+    def is_shared(self, path: str) -> bool:
+        try:
+            return os.stat(path).st_nlink > 1
+        except FileNotFoundError:
+            return False
 
     def remove(self, path: str) -> None:
         try:

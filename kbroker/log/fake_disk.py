@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kbroker.log.disk import Buffer, DiskUsage
@@ -60,6 +60,15 @@ def _apply(entries: dict[str, _File | _Dir], changes: dict[str, _File | _Dir | N
             entries[name] = node
 
 
+def _files(directory: _Dir) -> Iterator[_File]:
+    """Yields the file of each name; one with two names twice."""
+    for node in directory.entries.values():
+        if isinstance(node, _Dir):
+            yield from _files(node)
+        else:
+            yield node
+
+
 class FakeFile:
     """An open file of a :class:`FakeDisk`."""
 
@@ -87,6 +96,8 @@ class FakeFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         blob = b"".join(buffers)
+        if self._disk.is_stopped:
+            self._check("write")
         try:
             self._check("write", (self._node, position, blob))
         except (PowerCut, OSError):
@@ -164,7 +175,7 @@ class FakeDisk:
         with copy n as with a disk of seed n and ``crash_after`` n: one run shows what one for each point does."""
         self.on_operation: Callable[[str, str], None] | None = None
         """Called as ``(operation, path)`` before each; may raise ``OSError`` to make it fail. Operations:
-        read write truncate sync create mkdir rename remove sync_dir."""
+        read write truncate sync create mkdir rename link remove sync_dir."""
         self.locks: set[_File] = set()
         """Those that are held, whatever names they have by now."""
         self._stopped = False
@@ -207,11 +218,7 @@ class FakeDisk:
     def used(self) -> int:
         """Bytes in all files."""
 
-        def total(directory: _Dir) -> int:
-            nodes = directory.entries.values()
-            return sum(total(node) if isinstance(node, _Dir) else len(node.data) for node in nodes)
-
-        return total(self._root)
+        return sum(len(node.data) for node in {id(node): node for node in _files(self._root)}.values())
 
     def kill(self) -> None:
         """The process ends: open files and locks go, everything written stays."""
@@ -219,6 +226,18 @@ class FakeDisk:
         self.locks.clear()
         self._stopped = False
         self.crash_after = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether every operation is refused."""
+        return self._stopped
+
+    def shared(self) -> FakeDisk:
+        """The same disk as another process of the machine has it: with open files, locks and faults of its own."""
+        other = FakeDisk(seed=self.rng.getrandbits(32), capacity=self.capacity)
+        other._root = self._root
+        other.now_ms = self.now_ms
+        return other
 
     def stop(self) -> None:
         """The machine stands still: every operation from now on, by whoever still tries, is a :class:`PowerCut`."""
@@ -434,6 +453,19 @@ class FakeDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         self.operate("rename", old)
         source.change({old_name: None, new_name: node})
+
+    def link(self, path: str, other: str) -> None:
+        node = self._file(path)
+        parent, name = self._parent(other)
+        if name in parent.entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), other)
+        self.operate("link", other)
+        parent.change({name: node})
+
+    def is_shared(self, path: str) -> bool:
+        wanted = self._walk(path)
+
+        return sum(node is wanted for node in _files(self._root)) > 1
 
     def remove(self, path: str) -> None:
         if self._walk(path) is None:

@@ -101,6 +101,8 @@ def open_log(
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
     log.durability.cut = not clean_shutdown or bool(loaded.cuts)
+    if loaded.segments[-1].size and disk.is_shared(loaded.segments[-1].path):
+        log.roll(now_ms)  # another log has the segment, too: this one does not go on in it
     if loaded.has_holes:
         with unless_full():
             log.flush()  # what is below the recovery point is not taken for damage at the next start, whatever it knows

@@ -376,7 +376,7 @@ class _Recovery:
             self._segments[index].unverified = 0
             return
         if found:
-            segment.log_file().truncate(found[0].position)
+            segment.own_file(found[0].position).truncate(found[0].position)
             segment.size = found[0].position
         if following is None and not found and has_indexes(segment.base_offset, self._names):
             segment.write_indexes()  # it goes on growing

@@ -341,7 +341,9 @@ class Broker:
         # The broker is registered before its logs are open, and is fenced until then.
         yield Part(start=registrations.start)
         yield Part(start=self._until_logs_are_open)
-        replication = Replication(config, self.security.to_brokers, replicas, metadata, self.lifecycle, self.address_of)
+        replication = Replication(
+            config, self.security.to_brokers, replicas, metadata, self.lifecycle, self.address_of, self.pool_for
+        )
         if config.is_broker:
             yield Part(on_image=replication.on_image)  # before the replicas hear of partitions of others
         yield Part(on_image=replicas.metadata.on_image)

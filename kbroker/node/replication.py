@@ -7,6 +7,7 @@ Made once there are others, so that a node that is alone does not import them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.controller.broker_lifecycle import BrokerLifecycle
     from kbroker.node.controller.metadata_plane import MetadataPlane
+    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.directory_assignments import DirectoryAssignments
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
@@ -35,6 +37,7 @@ class Replication:
     lifecycle: BrokerLifecycle
     address: Callable[[int], tuple[str, int] | None]
     """Where a broker is, None if that is not known."""
+    pool_for: PoolFor
     _assignments: DirectoryAssignments | None = None
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -78,6 +81,12 @@ class Replication:
         )
         assignments = DirectoryAssignments(replicas, lambda: metadata.image, broker_epoch, metadata.client.ask)
         replicas.metadata.fetchers = fetchers
+        if self.config.log_hand_over_enable:
+            from kbroker.node.replicas.hand_overs import HandOvers, give
+
+            replicas.give = partial(give, replicas)
+            hand_overs = HandOvers(replicas, fetchers, self.pool_for("hand-over"), self.address)
+            replicas.metadata.is_handed_over = hand_overs.take
         for part in (fetchers, alter_partition, assignments):
             replicas.start_soon(part.run)
         metadata.subscribe(assignments.on_image)

@@ -44,6 +44,11 @@ class Budgets(NamedTuple):
     Mostly it gets the high watermark with the next records. Without the delay, each acknowledged record would cost a
     second round trip.
     """
+    hand_over_bytes: int = 1 << 20
+    """Bytes of a log from which on it is handed over to a node of the machine: a smaller one is copied sooner than it
+    is flushed."""
+    hand_over_seconds: float = 30.0
+    """The time that a log is waited for, most of it to be flushed; then it is copied."""
     probes: int = 9
     """Connection probes after a broker's connection closed; after that, its session is waited for."""
     retry_pauses: float = 1.0

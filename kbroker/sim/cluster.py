@@ -49,7 +49,10 @@ class SimCluster:
         properties: dict[str, str] | None = None,
         metadata_version: int = LATEST_METADATA_VERSION,
         faults: LinkFaults | None = None,
+        cores: int = 1,
     ) -> None:
+        """A machine has ``cores`` nodes."""
+        self._cores = cores
         self.seed = seed
         self.rng = random.Random(seed)
         self.nursery = nursery
@@ -66,7 +69,9 @@ class SimCluster:
         self.history = History()
         self.promptness = Promptness()
         self.invariants = ClusterInvariants(self)
-        self.nodes = {node_id: SimNode(self, node_id) for node_id in sorted({*self.controller_ids, *self.ids})}
+        self.nodes: dict[int, SimNode] = {}
+        for node_id in sorted({*self.controller_ids, *self.ids}):
+            self.nodes[node_id] = SimNode(self, node_id)
         self.producers: list[SimProducer | PipelinedProducer | TransactionalProducer | Copier] = []
         self.committers: list[OffsetCommitter] = []
         self.groups: dict[str, GroupHistory] = {}
@@ -85,6 +90,11 @@ class SimCluster:
     def brokers(self) -> list[SimNode]:
         """The nodes that hold partitions."""
         return [self.nodes[node_id] for node_id in self.ids]
+
+    def neighbour_of(self, node_id: int) -> SimNode | None:
+        """The first node of the machine that this one shares; None if it has, or is, the first one."""
+        number = self.ids.index(node_id) % self._cores if node_id in self.ids else 0
+        return self.nodes[node_id - number] if number else None
 
     @property
     def serving(self) -> list[SimNode]:
@@ -429,6 +439,7 @@ async def simulated_cluster(
     properties: dict[str, str] | None = None,
     metadata_version: int = LATEST_METADATA_VERSION,
     faults: LinkFaults | None = None,
+    cores: int = 1,
 ) -> AsyncIterator[SimCluster]:
     """A cluster whose nodes are down; leaving ends them all. Raises the first :class:`Violation`."""
     logger = logging.getLogger("kbroker")
@@ -446,6 +457,7 @@ async def simulated_cluster(
                 properties=properties,
                 metadata_version=metadata_version,
                 faults=faults,
+                cores=cores,
             )
             handler = _NodeLog(cluster)
             logger.addHandler(handler)

@@ -32,6 +32,8 @@ current_env: ContextVar[SimEnv | None] = ContextVar("current_env", default=None)
 DATA_DIR, SECOND_DIR = "/data", "/more"
 """Where a node's files are on its machine; the directories are made with the machine. The second is seldom used."""
 
+BUDGETS = DEFAULTS._replace(hand_over_bytes=0)
+
 EPOCH_MS = 1_700_000_000_000
 """The wall clock when a simulation begins."""
 
@@ -39,13 +41,21 @@ EPOCH_MS = 1_700_000_000_000
 class Machine:
     """A node's machine, which outlives its process: disk, clock and address, and how good they are."""
 
-    def __init__(self, node_id: int, net: SimNet, rng: random.Random) -> None:
+    def __init__(self, node_id: int, net: SimNet, rng: random.Random, beside: Machine | None = None) -> None:
+        """A node ``beside`` another one shares its disk, and nothing else: it has directories, an address and a clock
+        of its own."""
         self.node_id = node_id
+        self.is_shared = False
         self.net = net
         self.rng = rng
         self.host: SimHost = net.host(f"node{node_id}")
         self.disk = FakeDisk(seed=rng.getrandbits(32))
-        for directory in (DATA_DIR, SECOND_DIR):
+        self.data_dir = DATA_DIR
+        """Where the node's files are."""
+        if beside is not None:
+            self.is_shared = beside.is_shared = True
+            self.disk, self.data_dir = beside.disk.shared(), f"{DATA_DIR}-{node_id}"
+        for directory in (self.data_dir, SECOND_DIR):
             self.disk.make_dirs(directory)
         self.disk.sync_dir("/")
         self.skew_ms = 0
@@ -58,6 +68,8 @@ class Machine:
         """An operation of the disk (see :class:`FakeDisk`) that fails with EIO."""
         self.failing_below = "/"
         """Where it fails."""
+        self.links = 0
+        """Second names that the node has given to files, of logs that it hands over."""
         self._env: SimEnv
 
     def start(self) -> SimEnv:
@@ -74,6 +86,7 @@ class Machine:
         return SimEnv(other)
 
     def _on_operation(self, operation: str, path: str) -> None:
+        self.links += operation == "link"
         if operation == self.failing and path.startswith(self.failing_below):
             self._env.disk_failed = True
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
@@ -82,7 +95,9 @@ class Machine:
         """The process ends at once; with ``power``, the machine's power fails too, and what was not flushed with it."""
         env.die()
         self.net.stop_host(self.host, silently=power)
-        disk = self.disk.snapshot()
+        if self.is_shared and power:
+            raise ValueError("the other processes of this machine would go on")
+        disk = self.disk.shared() if self.is_shared else self.disk.snapshot()
         self.disk.stop()
         self.disk = disk
         if power:
@@ -98,7 +113,7 @@ class SimEnv:
         self.rng = random.Random(machine.rng.getrandbits(64))
         self.disk: Disk = machine.disk
         self.disk_reads = DiskReads()
-        self.budgets = DEFAULTS
+        self.budgets = BUDGETS
         self.has_threads = machine.opening_seconds > 0
         self._long_seconds = machine.opening_seconds
         network = NodeNetwork(machine.net, machine.host, use_poller=machine.rng.random() < 0.7)

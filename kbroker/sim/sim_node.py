@@ -16,7 +16,7 @@ from kbroker.raft_metadata.features import METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.sim.clients import BROKER_PORT, CONTROLLER_PORT
 from kbroker.sim.clock import Pauser, current_node
-from kbroker.sim.sim_env import DATA_DIR, EPOCH_MS, Machine, SimEnv, current_env
+from kbroker.sim.sim_env import EPOCH_MS, Machine, SimEnv, current_env
 from kbroker.sim.tcp import SimNet
 from kbroker.sim.world import Trace, Violation
 from kbroker.tools.cli.start import find_fatal
@@ -25,7 +25,6 @@ CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 LISTENER = "CONTROLLER"
 OFFSETS_PARTITIONS = 3
 PROPERTIES = {
-    "log.dirs": DATA_DIR,
     "controller.listener.names": LISTENER,
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:PLAINTEXT",
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
@@ -74,6 +73,9 @@ class NodeWorld(Protocol):
     def properties(self) -> Mapping[str, str]:
         """Properties of every node."""
 
+    def neighbour_of(self, node_id: int) -> SimNode | None:
+        """The first node of the machine that this one shares; None if it has, or is, the first one."""
+
     @property
     def metadata_version(self) -> int:
         """The level that nodes are formatted at."""
@@ -88,7 +90,9 @@ class SimNode:
     def __init__(self, cluster: NodeWorld, node_id: int) -> None:
         self.id = node_id
         self.cluster = cluster
-        self.machine = Machine(node_id, cluster.net, random.Random(cluster.rng.getrandbits(64)))
+        beside = cluster.neighbour_of(node_id)
+        rng = random.Random(cluster.rng.getrandbits(64))
+        self.machine: Machine = Machine(node_id, cluster.net, rng, None if beside is None else beside.machine)
         self.lives = 0
         self.env: SimEnv | None = None
         """That of the life going on; None while the node is down."""
@@ -125,11 +129,17 @@ class SimNode:
                 "process.roles": ",".join(roles),
                 "node.id": str(self.id),
                 "listeners": ",".join(listeners),
+                "log.dirs": self.machine.data_dir,
+                **self._rack(),
                 "controller.quorum.voters": ",".join(f"{n}@node{n}:{CONTROLLER_PORT}" for n in voters),
                 **self.cluster.properties,
                 **(other or {}),
             }
         )
+
+    def _rack(self) -> dict[str, str]:
+        beside = self.cluster.neighbour_of(self.id)
+        return {"broker.rack": f"of-{(beside or self).id}"} if self.machine.is_shared else {}
 
     def start(self) -> None:
         """Begin a life; ``broker`` is there once the node serves."""
@@ -217,7 +227,7 @@ class SimNode:
         """Some checkpoint files of a node that is down are emptied, cut or gone."""
         for name in OFFSET_CHECKPOINTS:
             if self.machine.rng.random() < 0.7:
-                self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{DATA_DIR}/{name}')}")
+                self.cluster.trace.note(f"{self.name}: {self.machine.disk.spoil(f'{self.machine.data_dir}/{name}')}")
 
     def damage(self, directories: Collection[str], suffixes: Sequence[str]) -> None:
         """Damage one to three files of log directories, of those that end so.
@@ -226,7 +236,7 @@ class SimNode:
         """
         disk, rng = self.machine.disk, self.machine.rng
         files = []
-        for directory in filter(disk.is_dir, sorted(f"{DATA_DIR}/{name}" for name in directories)):
+        for directory in filter(disk.is_dir, sorted(f"{self.machine.data_dir}/{name}" for name in directories)):
             found = [name for name in disk.list_dir(directory) if name.endswith(tuple(suffixes))]
             files += [f"{directory}/{name}" for name in (found[:-2] if self.running else found)]
         for path in rng.sample(files, min(len(files), rng.randint(1, 3))):
@@ -238,9 +248,9 @@ class SimNode:
         disk = self.machine.disk
         return [
             f"{name}/{file}"
-            for name in disk.list_dir(DATA_DIR)
-            if disk.is_dir(f"{DATA_DIR}/{name}")
-            for file in disk.list_dir(f"{DATA_DIR}/{name}")
+            for name in disk.list_dir(self.machine.data_dir)
+            if disk.is_dir(f"{self.machine.data_dir}/{name}")
+            for file in disk.list_dir(f"{self.machine.data_dir}/{name}")
             if file.endswith(SET_ASIDE_SUFFIX)
         ]
 

@@ -88,6 +88,15 @@ def test_the_hot_broker_gives_to_one_that_has_nothing() -> None:
     assert plan.moves[0].copied == 1000
 
 
+def test_another_node_of_the_machine_is_preferred_to_a_copy() -> None:
+    """Broker 3 is as free as broker 2, and on the machine of broker 1, which hands the log over."""
+    cluster = {partition(number): placed(1, lead=0.2) for number in range(4)}
+    plan = plan_balance(cluster, {1: "a", 2: "b", 3: "a"}, most=1, hosts={1: "one", 2: "two", 3: "one"})
+    assert [(move.replicas, move.copied) for move in plan.moves] == [((3,), 0)]
+    far = plan_balance(cluster, {1: "a", 2: "b", 3: "a"}, most=1, hosts={1: "one", 2: "two", 3: "three"})
+    assert [(move.replicas, move.copied) for move in far.moves] == [((2,), 1000)]
+
+
 def test_what_rests_or_is_in_trouble_stays() -> None:
     cluster = {partition(0): placed(1, 2), partition(1): placed(1, 2, trouble=True), partition(2): placed(1, 2)}
     plan = plan_balance(cluster, {1: None, 2: None}, most=5, resting=[partition(0)])

@@ -139,6 +139,8 @@ def test_fields_of_its_own_are_tagged_far_from_those_of_kafka(definitions: dict[
     own = [field for cls in message_classes() for field in own_fields(cls)]
     assert sorted(field.name for field in own) == [
         "damage",
+        "hand_over_to",
+        "handed_over",
         "in_flight",
         "is_damaged",
         "is_doubted",

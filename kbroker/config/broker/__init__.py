@@ -20,12 +20,15 @@ from kbroker.config.broker.node import NetworkProperties, NodeProperties
 from kbroker.config.broker.quorum import QuorumProperties
 from kbroker.config.config_key import ConfigDef, OneOf, Range
 from kbroker.config.listeners import Listener
-from kbroker.config.table import LONG, LOW, MEDIUM, STRING, Table
+from kbroker.config.table import BOOLEAN, LONG, LOW, MEDIUM, STRING, Table
 
 
 class OwnProperties(Table):
     """Properties that Apache Kafka does not have. DescribeConfigs shows none: to Kafka they are not a node's."""
 
+    log_hand_over_enable = BOOLEAN("true", LOW)
+    """A replica that moves to another node of the machine has its log handed over on the file system, and does not copy
+    it."""
     log_recovery_on_damage = STRING("hole", MEDIUM, OneOf(("hole", "cut")))
     """Place of a log that is damaged: `hole` keeps all that is whole before and behind it, `cut` ends the log there, as
     Apache Kafka does."""

@@ -22,6 +22,7 @@ from kbroker.log.scrubbing import Progress
 from kbroker.observe.metrics.traffic import TopicTraffic
 from kbroker.runtime.round import Round
 from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.messages.offset_for_leader_epoch import HandedOver
 
 Placed = tuple[int, int, int, int]
 """Of a gathered batch: first and last offset, log append time (-1 without one), log start offset."""
@@ -198,6 +199,10 @@ class Partitions(Protocol):
         self, appends: Sequence[Appended], on_complete: Callable[[Results], None], timeout_ms: int
     ) -> None:
         """Have ``on_complete`` called with None or an error for each partition, once all is replicated or cannot be."""
+
+    async def hand_over(self, topic_partition: TopicPartition, asker: int, directory: str) -> HandedOver:
+        """Hand the log of a replica that goes over to the broker that gets it (``node.replicas.hand_overs``).
+        ``ApiError``."""
 
     def delete_records(self, topic: str, index: int, offset: int) -> int:
         """Move the log start offset; where it is now. ``ApiError``."""

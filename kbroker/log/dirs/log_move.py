@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
     from kbroker.types import TopicPartition
+    from kbroker.wire.messages.offset_for_leader_epoch import HandedOver
 
 
 class MoveInterrupted(Exception):
@@ -269,6 +270,61 @@ class LogMoves:
         if clean is not None:
             target.cleaner_offsets[tp] = clean  # holes in the new log are no damage either
         return move
+
+    # -- from another node of the machine (``log.hand_over``)
+
+    def begin_hand_over(self, log_dir: LogDir, topic_partition: TopicPartition) -> str:
+        """Make an empty directory beside that of a log which was never written, for another node to fill: its path. The
+        next start removes it. ``OSError``."""
+        path = self._marked.unfinished_path(topic_partition, log_dir)
+        log_dir.disk.make_dir(path)
+        return path
+
+    def take_over(self, log: PartitionLog, directory: str, handed: HandedOver, *, now_ms: int) -> PartitionLog:
+        """Put the log that was handed over in a directory in the place of one that was never written, and return it.
+
+        ``OSError``, or as `opening.open_log`: then the directory is not in use. Its name is to be synced."""
+        tp, log_dir, path = log.topic_partition, self._log_dir_of(log), log.directory
+        log_dir.new_path(tp)
+        log_dir.disk.rename(directory, path)
+        try:
+            new = opening.open_log(
+                path,
+                tp,
+                log.topic_id,
+                log.config,
+                log_dir.disk,
+                now_ms=now_ms,
+                clean_shutdown=True,
+                recovery_point=handed.end_offset,
+                log_start_offset=handed.log_start_offset,
+                files=log_dir.files,
+                producer_id_expiration_ms=log.producers.producer_id_expiration_ms,
+                clean_offset=max(handed.clean_offset, 0),
+                high_watermark=handed.log_start_offset,
+            )
+            found, wanted = (new.log_end_offset, new.size), (handed.end_offset, handed.size)
+            if found != wanted or new.is_damaged:
+                raise OSError(errno.EIO, "end and size are {}:{}, not {}:{}".format(*found, *wanted), path)
+        except BaseException:
+            self.abandon_hand_over(log_dir, tp, path)
+            raise
+        new.durability.indexed = 0  # the flusher sees to it
+        self._marked.leave(log)
+        self._adopt(new, log_dir)
+        if new.on_rolled is not None:
+            new.on_rolled(new)
+        if handed.clean_offset >= 0:
+            log_dir.cleaner_offsets[tp] = handed.clean_offset
+        return new
+
+    def abandon_hand_over(self, log_dir: LogDir, topic_partition: TopicPartition, directory: str) -> None:
+        """Have a directory removed that is not, or not wholly, filled. Fine if it has another name by now."""
+        try:
+            if log_dir.disk.is_dir(directory):
+                self._marked.set_directory_aside(directory, topic_partition, log_dir, DELETE_SUFFIX)
+        except OSError as error:
+            self._mark_offline(log_dir, error)
 
     def _ended(self, move: LogMove) -> None:
         """The new log takes the place of the old one.

@@ -158,6 +158,10 @@ class MarkedDirectories:
         """The directory in which a log is written that is moving to this log dir."""
         return log_dir.marked_path(topic_partition, FUTURE_SUFFIX, self._rng)
 
+    def unfinished_path(self, topic_partition: TopicPartition, log_dir: LogDir) -> str:
+        """The directory in which another node hands a log over: the next start removes it."""
+        return log_dir.marked_path(topic_partition, DELETE_SUFFIX, self._rng)
+
     def set_aside(self, log: PartitionLog, log_dir: LogDir, suffix: str) -> None:
         """Rename the directory of a log, if it has one by now; ``OSError``.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from kbroker.log.disk import Buffer, DiskFile
-from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
+from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, OWN_SUFFIX, SEGMENT_SUFFIXES
 from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
 from kbroker.log.segments.indexed_file import (
     FIRST_CHUNK,
@@ -26,6 +27,7 @@ _RECENT = 128
 """Batches at the end of the active segment whose positions are kept in memory, for readers at the tail."""
 
 _SMALL_BATCH = 512
+_COPIED = 1 << 20
 
 _VERIFIED_PARTS = 64
 """Parts of a segment that are remembered as verified: so many readers, each at a place of its own, read it once."""
@@ -122,6 +124,22 @@ class Segment(IndexedFile):
         """The open ``.log`` file."""
         return self._files.get(self.path)
 
+    def own_file(self, size: int) -> DiskFile:
+        """The open ``.log`` file, to be changed in place. If another log has it, too (``log.hand_over``), its first
+        ``size`` bytes are copied before, durably: that log keeps what it has."""
+        disk, path = self._disk, self.path
+        if disk.is_shared(path):
+            copy = path + OWN_SUFFIX + DELETED_SUFFIX  # which a start removes
+            disk.remove(copy)
+            old, new = disk.open(path), disk.open(copy, create=True)
+            for at in range(0, size, _COPIED):
+                new.write_at(at, [old.pread(min(_COPIED, size - at), at)])
+            new.sync()
+            self._files.forget(path)
+            disk.rename(copy, path)
+            disk.sync_dir(os.path.dirname(path))
+        return self._files.get(path, create=True)
+
     def truncate_at(self, located: LocatedBatch) -> None:
         """Cut from this batch on."""
         try:
@@ -139,7 +157,7 @@ class Segment(IndexedFile):
 
     def set_size(self, size: int) -> None:
         """Cut the file to ``size``, where a batch ends; the indexes must not reach beyond already."""
-        self._files.get(self.path, create=True).truncate(size)
+        self.own_file(size).truncate(size)
         self.size = size
         self.unverified = min(self.unverified, size)
         self.known_damage = tuple(position for position in self.known_damage if position < size)

@@ -129,8 +129,9 @@ def put_right(segment: Segment, damaged: Damaged) -> bool:
             header = parse_header(data)
             if header.is_control and header.size == size and header.base_offset == damaged.start_offset:
                 check_crc(data, 0, header)
-                segment.log_file().write_at(damaged.position, [data])
-                segment.log_file().sync()
+                file = segment.own_file(segment.size)
+                file.write_at(damaged.position, [data])
+                file.sync()
                 logger.warning("%s: at byte %d a flipped bit was flipped back", segment.path, damaged.position)
                 return True
         data[bit // 8] ^= 1 << bit % 8

@@ -56,6 +56,8 @@ class MetadataFollower:
         self._start_soon = start_soon
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
+        self.is_handed_over: Callable[[Partition, PartitionImage], bool] = lambda partition, assigned: False
+        """Whether another node of the machine hands a log over before it is followed (``node.replicas.hand_overs``)."""
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply an image; ``delta`` is what has changed since the last one."""
@@ -231,7 +233,7 @@ class MetadataFollower:
         )
         if was_leader:
             self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.fetchers is not None:
+        if self.fetchers is not None and not self.is_handed_over(partition, assigned):
             self.fetchers.follow(partition)
 
     def _apply_configs(self, name: str, image: MetadataImage) -> None:

@@ -8,7 +8,7 @@ loop; only cold reads and flushes leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.runtime.env import Env
+    from kbroker.types import TopicPartition
+    from kbroker.wire.messages.offset_for_leader_epoch import HandedOver
 
 
 class ReplicaManager(PartitionTable):
@@ -48,6 +50,8 @@ class ReplicaManager(PartitionTable):
         """``topic_log_config`` gives the effective configuration of a topic that has these configs of its own."""
         super().__init__(node_id)
         self.env = env
+        self.give: Callable[[TopicPartition, int, str], Awaitable[HandedOver]] | None = None
+        """Hands a log over; None where there are no other nodes, or where `log.hand.over.enable` is false."""
         self.log_manager = log_manager
         self.purgatory = Purgatory()
         self.throttles = ReplicationThrottles(env, config)
@@ -163,6 +167,13 @@ class ReplicaManager(PartitionTable):
             for operation in purgatory.expirations.take_expired(self.env.now()):
                 operation.expire(ErrorCode.REQUEST_TIMED_OUT)
                 purgatory.unwatch_produce(operation)
+
+    async def hand_over(self, topic_partition: TopicPartition, asker: int, directory: str) -> HandedOver:
+        """Hand the log of a replica that goes over to the broker that gets it (``node.replicas.hand_overs``).
+        ``ApiError``."""
+        if self.give is None:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "this node hands no logs over")
+        return await self.give(topic_partition, asker, directory)
 
     def delete_records(self, topic: str, index: int, offset: int) -> int:
         """Move the log start offset to ``offset`` (-1: the high watermark); where it is now.

@@ -136,6 +136,34 @@ async def bad_disks(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
+@scenario(nodes=4, cores=2, log_roll_ms="2000", replica_high_watermark_checkpoint_interval_ms="500")
+async def hand_overs_of_damage(cluster: SimCluster) -> None:
+    """Logs are handed over that their disk has damaged, found or not: they heal from the other machine's replica."""
+    rng = cluster.rng
+    partitions = await begin(cluster, assignments={0: [1, 3], 1: [4, 2], 2: [2, 4]}, min_isr=1)
+    client = cluster.client()
+    for _ in range(4):
+        await cluster.run_for(rng.uniform(2, 8))
+        await cluster.await_full_isr(partitions)
+        first = rng.choice((1, 3))  # both nodes have one disk
+        for node in (cluster.nodes[first], cluster.nodes[first + 1]):
+            node.damage([str(tp) for tp in partitions if rng.random() < 0.7], [LOG_SUFFIX])
+        for tp in partitions:
+            assigned = cluster.partition(tp)
+            replicas = () if assigned is None else assigned.replicas
+            wanted = [2 * first + 1 - each if each in (first, first + 1) else each for each in replicas]
+            await client.reassign(tp, wanted)
+        await cluster.run_for(rng.choice((0, 1, 5)))
+        for node in cluster.brokers:
+            await _scrub(cluster, node)
+        await cluster.await_full_isr(partitions)
+        await _until_healed(cluster)  # the first rounds leave out logs that have come meanwhile
+        await await_progress(cluster)
+    if not sum(node.machine.links for node in cluster.brokers):
+        raise Violation("no log was handed over")
+    await cluster.finish(partitions)
+
+
 async def _until_healed(cluster: SimCluster) -> None:
     """All is verified, and what is damaged is whole again, within two minutes."""
     for node in cluster.brokers:

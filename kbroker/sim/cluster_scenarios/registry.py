@@ -29,6 +29,8 @@ class ClusterScenario:
     """Whether the network is always a good one."""
     metadata_version: int = LATEST_METADATA_VERSION
     """The level that the nodes are formatted at."""
+    cores: int = 1
+    """Nodes of each machine, which share its disk."""
 
 
 CLUSTER_SCENARIOS: dict[str, ClusterScenario] = {}
@@ -40,6 +42,7 @@ def scenario(
     controllers: int = 0,
     quiet: bool = False,
     metadata_version: int = LATEST_METADATA_VERSION,
+    cores: int = 1,
     base: Mapping[str, str] | None = None,
     **properties: str,
 ) -> Callable[[Course], Course]:
@@ -48,7 +51,7 @@ def scenario(
     def enter(course: Course) -> Course:
         name = "cluster-" + course.__name__.replace("_", "-")
         named = dict(base or {}) | {key.replace("_", "."): value for key, value in properties.items()}
-        CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet, metadata_version)
+        CLUSTER_SCENARIOS[name] = ClusterScenario(course, nodes, controllers, named, quiet, metadata_version, cores)
         return course
 
     return enter
@@ -76,6 +79,7 @@ def run_course(name: str, found: ClusterScenario, seed: int, out: TextIO | None 
             properties=properties,
             metadata_version=found.metadata_version,
             faults=faults,
+            cores=found.cores,
         ) as cluster:
             await found.course(cluster)
         return trace.digest

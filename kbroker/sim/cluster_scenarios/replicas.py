@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbroker.errors import ErrorCode
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.cluster_scenarios.steps import await_progress, begin, some_chaos
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, isolate, some_chaos
 from kbroker.sim.world import Violation
 from kbroker.types import TopicPartition
 
@@ -88,4 +88,50 @@ async def reassignments(cluster: SimCluster) -> None:
         return True
 
     await cluster.until(moved, 120, f"not all partitions are moved, {wanted}, {unanswered}")
+    await cluster.finish(partitions)
+
+
+@scenario(nodes=4, cores=2, replica_high_watermark_checkpoint_interval_ms="500")
+async def hand_overs(cluster: SimCluster) -> None:
+    """Partitions move between two nodes of a machine, which hand their logs over, while nodes are killed at any step,
+    stop, stand still and are cut off; some have one replica, some another one on another machine."""
+    rng = cluster.rng
+    partitions = await begin(cluster, assignments={0: [1], 1: [4], 2: [1], 3: [4]}, min_isr=1)
+    client = cluster.client()
+    for tp, replicas in zip(partitions[2:], ([1, 3], [4, 2]), strict=True):
+        await client.reassign(tp, replicas)
+        await cluster.await_isr(tp, 2)
+    for _ in range(6):
+        for tp in partitions:
+            assigned = cluster.partition(tp)
+            if assigned is None or rng.random() < 0.2:
+                continue
+            moves = {broker: broker + 1 if broker % 2 else broker - 1 for broker in assigned.replicas}
+            moving = rng.choice(assigned.replicas)
+            wanted = [moves[broker] if broker == moving else broker for broker in assigned.replicas]
+            await client.reassign(tp, wanted if len(assigned.adding_replicas) == 0 or rng.random() < 0.3 else None)
+        await cluster.run_for(rng.choice((0.0, 0.02, 0.05, 0.1, 0.3)))
+        if rng.random() < 0.8:
+            node = rng.choice(cluster.brokers)
+            what = rng.choice(("kill", "kill", "kill", "stop", "pause", "isolate"))
+            if what == "pause" and node.running:
+                node.pause()
+            elif what == "isolate":
+                isolate(cluster, node)
+            elif node.broker is not None and what == "stop":
+                await node.stop()
+            elif node.broker is not None:
+                node.kill()
+            await cluster.run_for(rng.choice((0.1, 1, 3, 10)))
+            await cluster.heal()
+        await cluster.run_for(rng.choice((0.5, 2)))
+    await cluster.heal()
+
+    def at_rest() -> bool:
+        found = [cluster.partition(tp) for tp in partitions]
+        return all(each is not None and not each.adding_replicas and not each.removing_replicas for each in found)
+
+    await cluster.until(at_rest, 120, "not all partitions are moved")
+    if not sum(node.machine.links for node in cluster.brokers):
+        raise Violation("no log was handed over")
     await cluster.finish(partitions)

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 DETAILS = """\
 Measures what each partition costs its leader and its followers, in requests and bytes, and shows the moves that help
-most: another replica in sync leads, which copies nothing, or another broker takes a replica, and copies it. Racks stay
-as they are, and partitions that are not in sync or move already are left alone. Nothing changes without --execute.
---watch goes on until it is interrupted: a round each --seconds, and what has moved rests for ten rounds."""
+most: another replica in sync leads, or another node of the machine takes a replica over, which copies nothing, or
+another broker copies one. Racks stay as they are, and partitions that are not in sync or move already are left alone.
+Nothing changes without --execute. --watch goes on until it is interrupted: a round each --seconds, and what has moved
+rests for ten rounds."""
 
 REST_ROUNDS: Final = 10
 """Rounds of ``--watch`` in which a partition that has moved does not move again: its load has to show first."""
@@ -89,7 +90,7 @@ def _question(plan: Plan, arguments: argparse.Namespace) -> str:
 
 
 def _measure(client: Client, arguments: argparse.Namespace, resting: Sequence[TopicPartition]) -> Plan:
-    from kbroker.client.balance import NoLoads, open_brokers, place, plan_balance, read_counts
+    from kbroker.client.balance import NoLoads, broker_hosts, open_brokers, place, plan_balance, read_counts
 
     try:
         with progress(f"measuring for {arguments.seconds} s"):
@@ -100,7 +101,12 @@ def _measure(client: Client, arguments: argparse.Namespace, resting: Sequence[To
         raise FatalError(str(error)) from None
     placed = place(client, before, after, ended - began)
     return plan_balance(
-        placed, open_brokers(client), most=arguments.moves, only_leaders=arguments.leaders, resting=resting
+        placed,
+        open_brokers(client),
+        most=arguments.moves,
+        only_leaders=arguments.leaders,
+        resting=resting,
+        hosts=broker_hosts(client),
     )
 
 
@@ -173,11 +179,11 @@ def _execute(client: Client, moves: Sequence[Move], throttle: int | None) -> lis
 
 @contextmanager
 def _throttled(client: Client, moves: Sequence[Move], rate: int | None) -> Iterator[None]:
-    """Have the brokers and topics of moves that copy something throttled meanwhile (KIP-73)."""
+    """Have the brokers and topics of moves that may copy something throttled meanwhile (KIP-73)."""
     from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs, describe_configs
     from kbroker.client.errors import ClientError
 
-    copying = [move for move in moves if move.copied] if rate is not None else []
+    copying = [each for each in moves if {*each.replicas} - {*each.before.replicas}] if rate is not None else []
     brokers = {str(broker) for move in copying for broker in (*move.replicas, *move.before.replicas)}
     places = [(ResourceType.BROKER, name, _RATES, str(rate)) for name in sorted(brokers)]
     places += [

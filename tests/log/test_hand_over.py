@@ -1,0 +1,199 @@
+"""A log is handed over from one node to another on the same disk: both have all of it, whenever the power fails."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.hand_over import HandOver
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
+from kbroker.log.partition_log import PartitionLog
+from kbroker.types import Uuid
+from kbroker.wire.messages.offset_for_leader_epoch import HandedOver
+from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, missing, read_all
+
+ID = Uuid(bytes(15) + b"\x07")
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
+Values = list[tuple[int, bytes]]
+
+
+def start(disk: FakeDisk, path: str) -> LogManager:
+    return LogManager.open([path], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(len(path)))
+
+
+def put(log: PartitionLog, count: int, *, epoch: int = 0, word: bytes = b"v") -> None:
+    for _ in range(count):
+        end = log.log_end_offset
+        log.append_as_leader(batch([word + b"%d" % end + b"x" * 50], producer_id=4, sequence=end), epoch, now_ms=NOW)
+
+
+def expected(log: PartitionLog) -> Values:
+    there = sorted(set(range(log.log_start_offset, log.log_end_offset)) - missing(log))
+    return [(offset, b"v%d" % offset + b"x" * 50) for offset in there]
+
+
+def hand_over(log: PartitionLog, target: LogManager, between: Callable[[], object] = lambda: None) -> PartitionLog:
+    """Hand a log over in the steps of ``node/replicas/hand_overs.py``; return the new log."""
+    new = target.create_log(TP, ID, CONFIG)
+    [log_dir] = target.log_dirs
+    directory = target.moves.begin_hand_over(log_dir, TP)
+    log.roll(NOW)
+    handing = HandOver(log, log.disk, directory)
+    log.flush()
+    between()
+    handing.link()
+    between()
+    handing.complete()
+    between()
+    assert handing.still_holds
+    handed = HandedOver(
+        log_start_offset=handing.log_start_offset, end_offset=handing.end_offset, size=handing.size, clean_offset=-1
+    )
+    taken = target.moves.take_over(new, directory, handed, now_ms=NOW)
+    log.disk.sync_dir(log_dir.path)
+    return taken
+
+
+def written(disk: FakeDisk, count: int = 30) -> tuple[LogManager, PartitionLog]:
+    source = start(disk, "/one")
+    log = source.create_log(TP, ID, CONFIG)
+    put(log, count // 2)
+    put(log, count - count // 2, epoch=3)
+    return source, log
+
+
+def test_the_new_log_is_the_old_one() -> None:
+    disk = FakeDisk()
+    source, log = written(disk)
+    log.maybe_increment_log_start_offset(7)
+    disk.write_bytes("/one/topic-0/00000000000000000000.log.1.set-aside", b"something")
+    target = start(disk, "/two")
+    before = disk.used()
+    taken = hand_over(log, target)
+    assert target.get_log(TP) is taken and disk.used() < before + log.size // 2, "records are not copied"
+    assert (taken.log_start_offset, taken.log_end_offset) == (7, 30)
+    assert read_all(taken) == expected(log)
+    assert taken.leader_epochs.entries == [(0, 7), (3, 15)]
+    assert taken.recovery_point == 30 and taken.needs_flush(NOW), "its indexes are still to be flushed"
+    assert disk.read_bytes("/two/topic-0/00000000000000000000.log.1.set-aside") == b"something"
+    assert disk.read_bytes("/two/topic-0/topic-id") == disk.read_bytes("/one/topic-0/topic-id")
+    put(taken, 3, epoch=4)  # its sequence goes on, so the producer's state was handed over
+    source.delete_log(TP)
+    for now_ms in (NOW + 1, NOW + 2):
+        delete_expired(source, now_ms)
+    target.close()
+    again = start(disk, "/two").get_log(TP)
+    assert again is not None and read_all(again) == expected(again) and again.log_end_offset == 33
+
+
+@pytest.mark.parametrize("who_cuts", ["source", "target"])
+def test_what_both_have_is_changed_by_neither(who_cuts: str) -> None:
+    disk = FakeDisk()
+    source, log = written(disk)
+    target = start(disk, "/two")
+    taken = hand_over(log, target)
+    cut, other = (log, taken) if who_cuts == "source" else (taken, log)
+    whole = expected(other)
+    cut.truncate_to(11)
+    put(cut, 5, epoch=5, word=b"w")
+    assert read_all(cut)[11:] == [(offset, b"w%d" % offset + b"x" * 50) for offset in range(11, 16)]
+    assert read_all(other) == whole
+    cut.truncate_fully_and_start_at(0)
+    put(cut, 1)
+    for manager in (source, target):
+        manager.close()
+    held = start(disk, "/two" if who_cuts == "source" else "/one").get_log(TP)
+    assert held is not None and read_all(held) == whole
+
+
+def test_a_segment_that_both_have_is_not_written_on() -> None:
+    """The new log has lost its last segment, and goes on in the one before."""
+    disk = FakeDisk()
+    source, log = written(disk)
+    target = start(disk, "/two")
+    hand_over(log, target)
+    target.close()
+    for suffix in ("log", "index", "timeindex"):
+        disk.remove(f"/two/topic-0/{30:020d}.{suffix}")
+    again = start(disk, "/two").get_log(TP)
+    assert again is not None
+    put(again, 1, epoch=4, word=b"w")
+    assert read_all(log) == expected(log)
+    source.close()
+    back = start(disk, "/one").get_log(TP)
+    assert back is not None and back.log_end_offset == 30
+
+
+@pytest.mark.parametrize(("end_offset", "more"), [(31, 0), (30, 1)])
+def test_what_is_not_whole_is_not_taken(end_offset: int, more: int) -> None:
+    disk = FakeDisk()
+    _, log = written(disk)
+    target = start(disk, "/two")
+    [log_dir] = target.log_dirs
+    new = target.create_log(TP, ID, CONFIG)
+    directory = target.moves.begin_hand_over(log_dir, TP)
+    log.roll(NOW)
+    handing = HandOver(log, disk, directory)
+    handing.link()
+    with pytest.raises(OSError) as failed:
+        target.moves.take_over(new, directory, HandedOver(end_offset=end_offset, size=log.size + more), now_ms=NOW)
+    assert failed.value.errno == errno.EIO
+    assert target.get_log(TP) is new and not new.is_on_disk and not disk.is_dir("/two/topic-0")
+    log.truncate_to(20)
+    assert not handing.still_holds
+    delete_expired(target, NOW + 1)
+    assert [name for name in disk.list_dir("/two") if name.startswith("topic")] == []
+
+
+def story(disk: FakeDisk, promised: dict[str, int]) -> None:
+    source, log = written(disk, 12)
+    log.flush()
+    source.checkpoint()
+    promised["durable"] = 12
+    target = start(disk, "/two")
+
+    def produce() -> None:
+        put(log, 1, epoch=3)
+
+    taken = hand_over(log, target, produce)
+    taken.append_as_follower(log.read_bytes(taken.log_end_offset, 1 << 20), now_ms=NOW)
+    taken.flush()
+    promised["moved"] = 1
+    source.delete_log(TP)
+    put(taken, 3, epoch=4)
+    taken.flush()
+    promised["durable"] = taken.recovery_point
+    for manager, now_ms in ((source, NOW + 1), (source, NOW + 2), (target, NOW + 2)):
+        delete_expired(manager, now_ms)
+    source.close()
+    target.close()
+
+
+def test_every_point() -> None:
+    disk, promised = FakeDisk(), {"durable": 0, "moved": 0}
+
+    def fail(stopped: FakeDisk, point: int) -> None:
+        for end in ("kill", "crash", "lose all"):
+            again, case = stopped.snapshot(), (point, end)
+            if end == "kill":
+                again.kill()
+            else:
+                again.crash(lose_all=end == "lose all")
+            ends = {}
+            for path in ("/one", "/two"):
+                manager = start(again, path)
+                log = manager.get_log(TP)
+                assert not manager.failed and not manager.moves.interrupted, case
+                if log is not None:
+                    assert read_all(log) == expected(log), case
+                    ends[path] = min([log.log_end_offset, *missing(log)])
+                manager.close()
+            holder = "/two" if promised["moved"] else "/one"
+            assert ends.get(holder, 0) >= promised["durable"], case
+
+    at_every_point(disk, lambda: story(disk, promised), fail)
