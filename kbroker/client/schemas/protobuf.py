@@ -29,19 +29,10 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
     ``references``: the names by which files are imported, and those files, each after those that it imports.
     :class:`UndecodableRecord` if a file cannot be used; the decoder raises it for bytes that do not fit.
     """
-    try:
-        from google.protobuf import descriptor_pool, json_format, message_factory
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        raise PackageMissing("Protobuf", "protobuf") from None
-    pool = descriptor_pool.DescriptorPool()
-    try:
-        for name, reference in references:
-            _add(pool, _file(reference, name))
-        file = _file(text, None)
-        _add(pool, file)
-    except Exception as error:  # TypeError, KeyError, DecodeError: as the package's implementation has it
-        raise UndecodableRecord(f"its Protobuf schema cannot be used: {_told(error)}") from None
+    pool, file = pool_of(text, references)
+    from google.protobuf import json_format, message_factory
+    from google.protobuf.message import DecodeError
+
     classes: dict[tuple[int, ...], type[Message]] = {}
     sizes = JsonSizes()
 
@@ -69,6 +60,23 @@ def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callab
             raise UndecodableRecord(f"its bytes do not fit its Protobuf schema: {_told(error)}") from None
 
     return decode
+
+
+def pool_of(text: str, references: Sequence[tuple[str, str]]) -> tuple[DescriptorPool, FileDescriptorProto]:
+    """Returns a pool with a file, given as to ``compile_protobuf``, and with all that the file needs; and the file."""
+    try:
+        from google.protobuf import descriptor_pool
+    except ImportError:
+        raise PackageMissing("Protobuf", "protobuf") from None
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for name, reference in references:
+            _add(pool, _file(reference, name))
+        file = _file(text, None)
+        _add(pool, file)
+    except Exception as error:  # TypeError, KeyError, DecodeError: as the package's implementation has it
+        raise UndecodableRecord(f"its Protobuf schema cannot be used: {_told(error)}") from None
+    return pool, file
 
 
 def _file(text: str, name: str | None) -> FileDescriptorProto:

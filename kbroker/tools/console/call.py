@@ -12,6 +12,13 @@ from starlette.responses import JSONResponse, Response
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.errors import AuthenticationFailed
 from kbroker.client.records_io.json_types import Json, load_json
+from kbroker.client.schemas.wire_format import (
+    PackageMissing,
+    RegistryError,
+    RegistryRefused,
+    UndecodableRecord,
+    UnfitValue,
+)
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.audit import write_audit
 from kbroker.tools.console.guard import MAX_BODY, TooLarge, is_secure
@@ -198,6 +205,14 @@ def error_answer(error: Exception) -> JSONResponse | None:
             return _told(502, str(error))
         case WireError():
             return _told(502, f"a broker sent bytes that cannot be right: {error}")
+        case RegistryRefused():
+            return _told(404 if error.status == 404 else 409, f"the schema registry: {error}")
+        case RegistryError():
+            return _told(502, str(error))
+        case PackageMissing():
+            return _told(501, str(error))
+        case UndecodableRecord() | UnfitValue():
+            return _told(400, str(error))
         case EncodeError():
             return _told(400, f"this cannot be put into a request: {error}")
         case ClientDisconnect():

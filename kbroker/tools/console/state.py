@@ -25,6 +25,7 @@ from kbroker.tools.console.watching import Watching
 
 if TYPE_CHECKING:
     from kbroker.client.schemas.decoder import RecordDecoder
+    from kbroker.client.schemas.registry import SchemaRegistry
     from kbroker.client.schemas.settings import RegistrySettings
 
 TAILS: Final = 16
@@ -127,12 +128,13 @@ class SeenKeys:
 # --- The console ----------------------------------------------------------------------------------------------------
 
 
-def _decoder(settings: RegistrySettings) -> RecordDecoder:
+def _registry(settings: RegistrySettings) -> tuple[SchemaRegistry, RecordDecoder]:
     from kbroker.client.schemas.decoder import RecordDecoder
     from kbroker.client.schemas.registry import SchemaRegistry
 
+    registry = SchemaRegistry(settings)
     # A registry that does not answer is told beside each record, and the page goes on.
-    return RecordDecoder(SchemaRegistry(settings), goes_on=True)
+    return registry, RecordDecoder(registry, goes_on=True)
 
 
 class Console:
@@ -150,8 +152,8 @@ class Console:
         self.seen_keys = SeenKeys()
         self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
         self.watching = Watching(settings.explorers) if settings.explorers else None
-        self.decoder = None if settings.registry is None else _decoder(settings.registry)
-        """Decodes records by the schema registry, if there is one."""
+        self.registry, self.decoder = (None, None) if settings.registry is None else _registry(settings.registry)
+        """The schema registry, and what decodes records by it, if there is one."""
         self._everybody = None if settings.sign_in else self.view_of(settings.properties)
 
     def view_of(self, properties: ClientProperties | None) -> View:

@@ -27,13 +27,14 @@ MAX_BODY = 1 << 20
 class ProviderError(Exception):
     """A provider that does not give what it is asked for; one line. ``is_final``: another try will not help.
 
-    ``status`` is that of its answer, if there was one.
+    ``status`` and ``body`` are those of its answer, if there was one.
     """
 
-    def __init__(self, text: str, *, is_final: bool = False, status: int | None = None) -> None:
+    def __init__(self, text: str, *, is_final: bool = False, status: int | None = None, body: bytes = b"") -> None:
         super().__init__(text)
         self.is_final = is_final
         self.status = status
+        self.body = body
 
 
 class Url(NamedTuple):
@@ -110,11 +111,15 @@ def ask(
     limits: Limits = LIMITS,
     headers: Mapping[str, str] | None = None,
     form: bytes | None = None,
+    method: str | None = None,
 ) -> bytes:
-    """The body of the answer to a GET, or to a POST of ``form``. It blocks. :class:`ProviderError`."""
+    """The body of the answer to a GET, to a POST of ``form``, or to another ``method``. It blocks.
+
+    :class:`ProviderError`.
+    """
     try:
         with _connected(url, context, limits) as connection:
-            connection.request("GET" if form is None else "POST", url.target, form, dict(headers or {}))
+            connection.request(method or ("GET" if form is None else "POST"), url.target, form, dict(headers or {}))
             response = connection.getresponse()
             body = response.read(MAX_BODY + 1)
             is_complete = not response.length
@@ -126,7 +131,7 @@ def ask(
         # 4xx tells that the question is wrong; a redirect is not followed, whatever it points at.
         is_final = 300 <= response.status < 500 and response.status not in (408, 425, 429)
         raise ProviderError(
-            f"{_shown(url)} answers with status {response.status}", is_final=is_final, status=response.status
+            f"{_shown(url)} answers with status {response.status}", is_final=is_final, status=response.status, body=body
         )
     if not is_complete:
         raise ProviderError(f"{_shown(url)} does not finish its answer")

@@ -44,6 +44,7 @@ def _told(call: Call, session: Session) -> Json:
         "signed_in": session.user is not None,
         "writes": settings.writes,
         "faults": call.console.faults is not None,
+        "registry": call.console.registry is not None,
         "explorer": call.console.watching is not None,
         "bootstrap": settings.bootstrap,
         "version": __version__,

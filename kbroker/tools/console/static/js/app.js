@@ -14,6 +14,8 @@ const PAGES = {
   topic: { title: "Topic", under: "topics", load: () => import("./pages/topic.js") },
   groups: { title: "Groups", key: "g", load: () => import("./pages/groups.js") },
   group: { title: "Group", under: "groups", load: () => import("./pages/group.js") },
+  subjects: { title: "Schemas", key: "s", offered: () => session.registry, load: () => import("./pages/subjects.js") },
+  subject: { title: "Subject", under: "subjects", load: () => import("./pages/subject.js") },
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
   clients: { title: "Clients", key: "c", offered: () => session.explorer, load: () => import("./pages/clients.js") },
