@@ -230,7 +230,10 @@ def _decimal(schema: Any, value: Any, path: str) -> bytes:
     _check(unscaled < 10**precision, path, f"it has more than {precision} digits", value)
     unscaled = -unscaled if sign else unscaled
     if schema["type"] == "fixed":
-        return _parsed(lambda each: each.to_bytes(schema["size"], signed=True), unscaled, path, "a smaller number")
+        fixed: bytes = _parsed(
+            lambda each: each.to_bytes(schema["size"], signed=True), unscaled, path, "a smaller number"
+        )
+        return fixed
     return _counted(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, signed=True))
 
 

@@ -80,7 +80,7 @@ class _ProtobufWriter:
             raise UnfitValue("$", "an object is wanted")
         try:
             json_format.ParseDict(document, made, descriptor_pool=self._pool)
-            data = made.SerializeToString()
+            data: bytes = made.SerializeToString()
         except (json_format.Error, TypeError, ValueError, RecursionError, AttributeError) as error:
             raise UnfitValue("$", " ".join(str(error).split())[:500]) from None
         # The place of the type: one level, or the short form of the first.

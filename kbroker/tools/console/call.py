@@ -22,7 +22,7 @@ from kbroker.client.schemas.wire_format import (
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.audit import write_audit
 from kbroker.tools.console.guard import MAX_BODY, TooLarge, is_secure
-from kbroker.tools.console.sessions import Session, View, cookie_name
+from kbroker.tools.console.sessions import Session, View
 from kbroker.wire.errors import EncodeError, WireError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Call:
 
     def audit(self, action: str, target: str, details: Json, outcome: str) -> None:
         """Write a line into the audit log."""
-        write_audit(self.session.user, self.address, action, target, details, outcome)
+        write_audit(self.session.user, self.address, action, target, details, outcome, self.console.settings.cluster)
 
     def refuse_read_only(self, action: str, target: str, details: Json) -> None:
         """``RequestRefused``, with a line in the audit log, where no writes are allowed."""
@@ -185,8 +185,7 @@ async def read_body(request: Request) -> dict[str, Json]:
 def set_cookie(response: Response, session: Session, request: Request) -> None:
     """Name the session to the browser, for this page alone."""
     secure = is_secure(request.headers, request.scope)
-    name = cookie_name(request.headers.get("host", ""), secure=secure)
-    response.set_cookie(name, session.id, httponly=True, samesite="strict", secure=secure, path="/")
+    response.set_cookie(request.state.cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def error_answer(error: Exception) -> JSONResponse | None:

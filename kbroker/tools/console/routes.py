@@ -27,6 +27,7 @@ from kbroker.tools.console.call import Handler
 
 API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/session", session.describe_session),
+    ("GET", "/api/reach", session.reach_cluster),
     ("POST", "/api/sign-in", session.sign_in),
     ("POST", "/api/sign-out", session.sign_out),
     ("GET", "/api/overview", overview.describe_overview),

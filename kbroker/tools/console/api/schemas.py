@@ -24,7 +24,7 @@ LEVELS: Final = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITI
 
 def _registry(call: Call) -> SchemaRegistry:
     _ = call.view  # who has not signed in sees nothing of it either
-    registry = call.console.registry
+    registry: SchemaRegistry | None = call.console.registry
     if registry is None:
         raise RequestRefused(404, "this console knows no schema registry: start it with --registry URL")
     return registry
@@ -75,10 +75,11 @@ async def list_subjects(call: Call) -> Json:
     }
 
 
-def topics_of(subject: str, topics: frozenset[str]) -> list[Json]:
+def topics_of(subject: str, topics: frozenset[str]) -> Json:
     """Topics that a subject's name tells of: ``orders-value``, or ``orders-shop.Order``, for orders."""
     ends = [place for place, letter in enumerate(subject) if letter == "-"]
-    return [name for name in (subject[:end] for end in reversed(ends)) if name in topics][:1]
+    found: list[Json] = [name for name in (subject[:end] for end in reversed(ends)) if name in topics]
+    return found[:1]
 
 
 async def describe_subject(call: Call) -> Json:
