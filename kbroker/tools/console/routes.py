@@ -7,6 +7,7 @@ from typing import Final
 from kbroker.tools.console.api import (
     access,
     access_changes,
+    analyses,
     brokers,
     configs,
     copies,
@@ -39,6 +40,7 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/api/topic/configs", configs.describe_topic_configs),
     ("GET", "/api/topic/groups", topics.describe_topic_groups),
     ("GET", "/api/topic/held", transactions.list_held),
+    ("GET", "/api/topic/analysis", analyses.analyse_topic),
     ("POST", "/api/topic/create", topics.create_topic),
     ("POST", "/api/topic/delete", topics.delete_topic),
     ("POST", "/api/topic/empty", topics.empty_topic),
