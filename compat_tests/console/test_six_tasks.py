@@ -38,6 +38,7 @@ def test_six_tasks_take_less_than_a_minute_each(open_page: OpenPage, bootstrap: 
         taken[name] = round(time.monotonic() - began, 1)
 
     page = open_page("#/overview", expect=(409,))
+    pages = page.get_by_role("navigation", name="Pages")
     behind = page.get_by_role("table", name="Lagging groups")
     # What is wrong has to have lasted for a while before it is called so; that is not the reader's time.
     for group in (story.billing, story.mailer):
@@ -53,7 +54,7 @@ def test_six_tasks_take_less_than_a_minute_each(open_page: OpenPage, bootstrap: 
         expect(page.locator("tr[data-record]").first).to_contain_text("not JSON")
         expect(page.locator("tr.detail")).to_contain_text("It begins like JSON and is none")
     with task("a transaction as it commits"):
-        page.get_by_role("link", name="Transactions", exact=True).click()
+        pages.get_by_role("link", name="Transactions", exact=True).click()
         page.get_by_label("Filter transactions by id").fill(story.checkout)
         course = page.get_by_role("table", name="Seen since this page was opened")
         expect(course.get_by_role("row", name="has committed").first).to_contain_text(f"{story.shipments}-0")
@@ -63,9 +64,9 @@ def test_six_tasks_take_less_than_a_minute_each(open_page: OpenPage, bootstrap: 
         dialog = page.get_by_role("dialog")
         dialog.get_by_label(re.compile("^Type")).fill(story.settlement)
         dialog.get_by_role("button", name="Abort", exact=True).click()
-        expect(page.get_by_role("table", name="Transactions")).to_contain_text(re.compile("CompleteAbort|PrepareAbort"))
+        expect(page.get_by_role("table", name="Transactions")).to_contain_text(re.compile("Empty|CompleteAbort"))
     with task("a topic that keeps its records for a week"):
-        page.get_by_role("link", name="Topics", exact=True).click()
+        pages.get_by_role("link", name="Topics", exact=True).click()
         page.get_by_role("button", name="New topic").click()
         name = f"weekly-{story.billing}"
         dialog.get_by_label("Name", exact=True).fill(name)
@@ -76,9 +77,9 @@ def test_six_tasks_take_less_than_a_minute_each(open_page: OpenPage, bootstrap: 
         expect(page.get_by_role("row", name=re.compile(r"retention\.ms 604800000"))).to_contain_text("set on the topic")
     story.end()  # offsets of a group are changed while its program stands still
     with task("a record skipped for one group"):
-        behind.get_by_role("link", name=story.billing, exact=True).click()
-        page.get_by_role("link", name=f"{story.orders}-{partition}").first.click()
-        page.locator(f'tr[data-record="{partition}:{offset}"]').click()
+        pages.get_by_role("link", name="Groups", exact=True).click()
+        page.get_by_role("link", name=story.billing, exact=True).click()
+        page.get_by_role("link", name=f"Look at the next record of {story.orders}-{partition}").click()
         page.get_by_role("button", name="Skip for a group").click()
         expect(dialog.get_by_label("Group")).to_have_value(story.billing)
         dialog.get_by_role("button", name="Skip", exact=True).click()

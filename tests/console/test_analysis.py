@@ -87,7 +87,7 @@ def test_keys_beyond_a_limit_are_not_judged() -> None:
     assert told["headers"] == {"count": 5, "sum": 15, "smallest": 3, "largest": 3, "buckets": [[4, 5]]}
 
 
-SENT = [
+SENT: list[tuple[int, bytes | None, bytes | None, int]] = [
     (number % 2, b"k%d" % (number % 7), b"v" * (number % 5) if number % 3 else None, 1000 + number)
     for number in range(400)
 ]
