@@ -175,12 +175,13 @@ function partitions(body, topic, scope) {
             { title: "Partition", number: true, cell: (p) => h("span", { class: "strong" }, p.partition) },
             { title: "Leader", number: true, cell: (p) => p.leader ?? badge("none", "bad") },
             { title: "Replicas", cell: (p) => replicas(p) },
-            { title: "Start offset", number: true, cell: (p) => number(p.start) },
+            { title: "Start offset", number: true, class: "minor", cell: (p) => number(p.start) },
             { title: "End offset", number: true, cell: (p) => number(p.end) },
             { title: "Records / s", number: true, cell: (p) => rate(before.get(p.partition), p.end, seconds) },
             { title: "Size", number: true, cell: (p) => bytes(p.size) },
             {
               title: "Look",
+              class: "minor",
               cell: (p) =>
                 link("Records", href("topic", { name: topic.name, partitions: p.partition }), {
                   "aria-label": `Records of partition ${p.partition}`,
