@@ -28,6 +28,19 @@ export class Fault {
      */
     waitForHits(hits?: number): Promise<void>;
     /**
+     * Takes the requests that wait, of an 'intercept', once there are any; none after so many seconds. Decide about each.
+     * @param {number} [timeout]
+     * @returns {Promise<Record<string, any>[]>} each with its `number`, and its `body` in base64
+     */
+    take(timeout?: number): Promise<Record<string, any>[]>;
+    /**
+     * Decides about a request that waits.
+     * @param {number} request
+     * @param {'pass' | 'answer' | 'close'} action
+     * @param {string} [body] in base64: of an answer, or of a request that is changed
+     */
+    decide(request: number, action: "pass" | "answer" | "close", body?: string): Promise<void>;
+    /**
      * Ends it; the number of requests that have met it.
      * @returns {Promise<number>}
      */
@@ -74,10 +87,10 @@ export class Kbroker {
     ask(method: string, path: string, given?: Record<string, any>): Promise<any>;
     /**
      * Has requests go wrong.
-     * @param {'delay' | 'hold' | 'error' | 'drop' | 'stale-latest'} kind
+     * @param {'delay' | 'hold' | 'error' | 'drop' | 'stale-latest' | 'intercept'} kind
      * @param {Record<string, any>} which
      */
-    fault(kind: "delay" | "hold" | "error" | "drop" | "stale-latest", which: Record<string, any>): Promise<Fault>;
+    fault(kind: "delay" | "hold" | "error" | "drop" | "stale-latest" | "intercept", which: Record<string, any>): Promise<Fault>;
     /**
      * Moves the clocks of all nodes ahead; what was due is done then.
      * @param {number} seconds

@@ -41,6 +41,25 @@ export class Fault {
   }
 
   /**
+   * Takes the requests that wait, of an 'intercept', once there are any; none after so many seconds. Decide about each.
+   * @param {number} [timeout]
+   * @returns {Promise<Record<string, any>[]>} each with its `number`, and its `body` in base64
+   */
+  async take(timeout = 30) {
+    return (await this.kafka.ask('POST', `${this.path}/take`, { timeout })).requests
+  }
+
+  /**
+   * Decides about a request that waits.
+   * @param {number} request
+   * @param {'pass' | 'answer' | 'close'} action
+   * @param {string} [body] in base64: of an answer, or of a request that is changed
+   */
+  async decide(request, action, body) {
+    await this.kafka.ask('POST', `${this.path}/decide`, { request, action, body })
+  }
+
+  /**
    * Ends it; the number of requests that have met it.
    * @returns {Promise<number>}
    */
@@ -145,7 +164,7 @@ export class Kbroker {
 
   /**
    * Has requests go wrong.
-   * @param {'delay' | 'hold' | 'error' | 'drop' | 'stale-latest'} kind
+   * @param {'delay' | 'hold' | 'error' | 'drop' | 'stale-latest' | 'intercept'} kind
    * @param {Record<string, any>} which
    */
   async fault(kind, which) {

@@ -20,6 +20,16 @@ test('what is forbidden is told to the program', async () => {
   expect(written.baseOffset).toBe('0')
 })
 
+test('the test decides about a request that waits', async () => {
+  await kafka.createTopic('orders')
+  const fault = await kafka.fault('intercept', { api: 'Produce', topic: 'orders', times: 1 })
+  const writing = write(kafka.bootstrapServers, 'orders', 'after a while')
+  const [request] = await fault.take()
+  await fault.decide(request.number, 'pass')
+  const [written] = await writing
+  expect(written.baseOffset).toBe('0')
+})
+
 test('the program reads all and commits', async () => {
   await kafka.createTopic('orders') // the test before has left none
   await write(kafka.bootstrapServers, 'orders', 'two pizzas')

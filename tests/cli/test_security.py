@@ -416,6 +416,12 @@ def test_all_certificates_are_renewed_with_the_names_they_have(kb, tmp_path) -> 
     assert changed - {"ca.p12"} == {"kafka1.pem", "kafka1.p12", "alice__odd.pem", "alice__odd.p12"}
     # It is still for these: otherwise this is an error.
     kb("certs", certs, "--host", "kafka1,10.0.0.1,::1", "--client", "alice, odd")
+    # Only for clients that have certificates are clients asked for them.
+    assert (
+        "\nssl.client.auth=required"
+        in kb("certs", certs, "--host", "kafka1,10.0.0.1,::1", "--client", "alice, odd").out
+    )
+    assert "\nssl.client.auth" not in kb("certs", certs, "--host", "kafka1,10.0.0.1,::1").out
     assert "kafka1.pem" not in kb("certs", str(tmp_path / "none"), "--renew").out
 
 

@@ -37,6 +37,11 @@ def test_a_rule_is_added_and_removed_as_its_preview_says(ruled: ConsoleProcess) 
     eventually(lambda: names() == ["billing"], "the rule is there")
     assert ruled.get("acls/preview", **rule).json["note"] == "There is such a rule already."
     assert ruled.get("acls/preview", **rule, remove=1).json["rows"][0]["gains"] is False
+    # From which address somebody comes may matter for other rules.
+    for_one = {**rule, "host": "10.0.0.7"}
+    assert ruled.get("acls/preview", **for_one).json["rows"] == []
+    elsewhere = ruled.get("acls/preview", **rule, remove=1, seen_from="10.0.0.7").json
+    assert elsewhere["rows"][0]["gains"] is False
     assert ruled.post("acls/delete", rule).status == 200
     eventually(lambda: names() == [], "the rule is gone")
     assert ruled.post("acls/delete", rule).status == 404

@@ -24,11 +24,11 @@ def rule(
 
 
 def told(
-    before: list[Acl], changed: Acl, *, allow_everyone: bool = False
+    before: list[Acl], changed: Acl, *, host: str = "", allow_everyone: bool = False
 ) -> list[tuple[str, str, bool, tuple[str, ...]]]:
     """The outcome of adding a rule, or of removing one that is there."""
     after = [each for each in before if each != changed] if changed in before else [*before, changed]
-    found = consequences(before, after, changed, KNOWN, allow_everyone=allow_everyone)
+    found = consequences(before, after, changed, KNOWN, host=host, allow_everyone=allow_everyone)
     return [(each.principal, each.operation.name, each.gains, each.names) for each in found]
 
 
@@ -37,6 +37,12 @@ def test_reading_implies_describing_and_what_is_had_already_is_not_gained() -> N
     assert told([], read) == [("User:ann", "READ", True, ("orders",)), ("User:ann", "DESCRIBE", True, ("orders",))]
     assert told([rule("User:ann", AclOperation.DESCRIBE)], read) == [("User:ann", "READ", True, ("orders",))]
     assert told([rule("User:ann", AclOperation.ALL)], read) == []
+
+
+def test_rules_of_an_address_count_for_who_comes_from_there() -> None:
+    read, denied = rule("User:ann", AclOperation.READ), rule("User:ann", AclOperation.READ, deny=True, host="10.0.0.7")
+    assert ("User:ann", "READ", True, ("orders",)) in told([denied], read)
+    assert not [each for each in told([denied], read, host="10.0.0.7") if each[1] == "READ"]
 
 
 def test_what_another_rule_allows_is_not_lost() -> None:

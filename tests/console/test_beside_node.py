@@ -40,7 +40,9 @@ class NodeWithConsole:
         command = [sys.executable, "-m", "kbroker", "start", "--port", "0", "--data-dir", str(data), *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        self.bootstrap = self.process.stdout.readline().removeprefix("kbroker ready: ").strip()
+        lines = iter(self.process.stdout.readline, "")
+        ready = next((line for line in lines if line.startswith("kbroker ready: ")), "")
+        self.bootstrap = ready.removeprefix("kbroker ready: ").strip()
         line = self.process.stdout.readline()
         found = re.search(r"http://(\S+?)/", line)
         assert found is not None, self.rest()
@@ -79,6 +81,14 @@ def test_it_shows_its_node_and_ends_with_it(tmp_path: Path) -> None:
         assert "has stopped" in node.rest()
         assert node.process.returncode == 0
         assert not node.child.is_running() or node.child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_it_knows_the_registry_beside_the_node(tmp_path: Path) -> None:
+    for package in ("fastavro", "h11"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    with node_with_console(tmp_path / "data", "--console", "0", "--registry", "0") as node:
+        assert node.page.enter()["registry"] is True
+        assert node.page.get("subjects").json["rows"] == []
 
 
 def test_it_ends_with_a_node_that_is_killed(tmp_path: Path) -> None:

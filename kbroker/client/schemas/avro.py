@@ -63,8 +63,8 @@ def read_avro(text: str, references: Sequence[str], shape: Callable[[Any], T], *
     named: dict[str, Any] = {}
     try:
         for reference in references:
-            parse_schema(_loaded(reference), named)
-        field = {"name": "value", "type": _loaded(text)}
+            parse_schema(loaded_schema(reference), named)
+        field = {"name": "value", "type": loaded_schema(text)}
         schema: Any = parse_schema({"type": "record", "name": _WRAPPER, "fields": [field]}, named)
         free = _FreeValues(named)
         for each in (schema, *named.values()):
@@ -150,7 +150,7 @@ def _bounded(read: Callable[..., object]) -> Callable[..., object]:
     return bounded
 
 
-def _loaded(text: str) -> Any:
+def loaded_schema(text: str) -> Any:
     """A schema; the name of a type may stand there without the quotes of JSON."""
     try:
         return json.loads(text)

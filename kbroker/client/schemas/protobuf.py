@@ -55,19 +55,10 @@ def read_protobuf(
     text: str, references: Sequence[tuple[str, str]], shape: Callable[[Message, DescriptorPool], T]
 ) -> Callable[[bytes], T]:
     """A reader of messages, each put into ``shape``, which raises ``ValueError``; the rest as `compile_protobuf`."""
-    try:
-        from google.protobuf import descriptor_pool, message_factory
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        raise PackageMissing("Protobuf", "protobuf") from None
-    pool = descriptor_pool.DescriptorPool()
-    try:
-        for name, reference in references:
-            _add(pool, _file(reference, name))
-        file = _file(text, None)
-        _add(pool, file)
-    except Exception as error:  # TypeError, KeyError, DecodeError: as the package's implementation has it
-        raise UndecodableRecord(f"its Protobuf schema cannot be used: {_told(error)}") from None
+    pool, file = pool_of(text, references)
+    from google.protobuf import message_factory
+    from google.protobuf.message import DecodeError
+
     classes: dict[tuple[int, ...], type[Message]] = {}
     sizes = JsonSizes()
 
@@ -87,6 +78,23 @@ def read_protobuf(
             raise UndecodableRecord(f"its bytes do not fit its Protobuf schema: {_told(error)}") from None
 
     return decode
+
+
+def pool_of(text: str, references: Sequence[tuple[str, str]]) -> tuple[DescriptorPool, FileDescriptorProto]:
+    """Returns a pool with a file, given as to ``compile_protobuf``, and with all that the file needs; and the file."""
+    try:
+        from google.protobuf import descriptor_pool
+    except ImportError:
+        raise PackageMissing("Protobuf", "protobuf") from None
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for name, reference in references:
+            _add(pool, _file(reference, name))
+        file = _file(text, None)
+        _add(pool, file)
+    except Exception as error:  # TypeError, KeyError, DecodeError: as the package's implementation has it
+        raise UndecodableRecord(f"its Protobuf schema cannot be used: {_told(error)}") from None
+    return pool, file
 
 
 def _file(text: str, name: str | None) -> FileDescriptorProto:

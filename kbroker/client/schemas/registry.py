@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 from kbroker.client.schemas.settings import RegistrySettings
-from kbroker.client.schemas.wire_format import RegistryAway, RegistryError, SchemaId, UndecodableRecord
+from kbroker.client.schemas.wire_format import RegistryAway, RegistryError, RegistryRefused, SchemaId, UndecodableRecord
 from kbroker.config.schema_registry import TOKEN, USER_INFO
 from kbroker.security.sasl.oauthbearer.http import LIMITS, Limits, ProviderError, ask
 from kbroker.value_types import NamedTuple
@@ -27,6 +27,8 @@ JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
 
 KEPT_SCHEMAS: Final = 500
+_JSON_MEDIA: Final = "application/vnd.schemaregistry.v1+json"
+
 _MISSING_SECONDS: Final = 30.0
 """For so long a schema that is not there is not asked for again."""
 _REST_SECONDS: Final = 5.0
@@ -166,6 +168,21 @@ class SchemaRegistry:
 
     # --- HTTP -------------------------------------------------------------------------------------------------------
 
+    def ask(self, target: str, *, method: str | None = None, document: Any = None) -> Any:
+        """The JSON of an answer that is not kept, to a GET or to a POST of a document, unless a method is given.
+
+        :class:`RegistryRefused` with the registry's own words, :class:`RegistryError` if there is no answer.
+        """
+        body = None if document is None else json.dumps(document).encode()
+        try:
+            return self._loaded(self._patiently(target, method, body))
+        except ProviderError as error:
+            try:
+                told = str(json.loads(error.body)["message"])
+            except (ValueError, RecursionError, TypeError, KeyError):
+                raise self._refused(error, target, "such address") from None
+            raise RegistryRefused(" ".join(told.split()), error.status or 500) from None
+
     def _get(self, target: str, what: str) -> Any:
         """The JSON of an answer."""
         now = self._clock()
@@ -181,20 +198,29 @@ class SchemaRegistry:
             body = self._patiently(target)
         except ProviderError as error:
             raise self._refused(error, target, what) from None
+        return self._loaded(body)
+
+    def _loaded(self, body: bytes) -> Any:
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
             raise RegistryError(f"{self._settings.urls[0]} answers without JSON: is it a schema registry?") from None
 
-    def _patiently(self, target: str) -> bytes:
+    def _patiently(self, target: str, method: str | None = None, body: bytes | None = None) -> bytes:
         """The body of an answer, from whichever registry gives it first, within the patience."""
         until = self._clock() + self._patience
         pause = _FIRST_PAUSE
         while True:
             for index, url in enumerate(self._settings.urls, 1):
                 try:
-                    asked = url._replace(target=url.target + target)
-                    return ask(asked, context=self._settings.context, limits=self._limits, headers=self._headers)
+                    return ask(
+                        url._replace(target=url.target + target),
+                        context=self._settings.context,
+                        limits=self._limits,
+                        headers=self._headers if body is None else {**self._headers, "Content-Type": _JSON_MEDIA},
+                        form=body,
+                        method=method,
+                    )
                 except ProviderError as error:
                     if error.is_final:
                         raise

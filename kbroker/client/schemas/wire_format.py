@@ -41,6 +41,22 @@ class RegistryAway(RegistryError):
     """The registry does not answer now; another try may help."""
 
 
+class RegistryRefused(FatalError):
+    """The registry does not do what it is asked for, and says why; ``status`` is that of its answer."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class UnfitValue(Exception):
+    """A value does not fit a schema; ``path`` is the place of what does not fit, as in ``$.items[2].price``."""
+
+    def __init__(self, path: str, wanted: str) -> None:
+        super().__init__(f"{path}: {wanted}")
+        self.path = path
+
+
 class PackageMissing(FatalError):
     """A package of ``kbroker[schemas]`` is not installed."""
 

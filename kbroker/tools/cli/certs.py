@@ -81,7 +81,11 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _print_stores("PEM", path, files.ca_file)
         if where == "server.properties":
-            print("ssl.client.auth=required")
+            if arguments.client:
+                print("ssl.client.auth=required")
+            else:
+                print("# Of a listener SSL, who asks for its clients' certificates (kbroker certs --client NAME):")
+                print("# listener.name.NAME.ssl.client.auth=required")
     return 0
 
 

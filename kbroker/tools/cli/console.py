@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +48,11 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_LISTEN,
         metavar="HOST:PORT",
         help=f"where the page is served (default {DEFAULT_LISTEN}); port 0 takes a free one",
+    )
+    parser.add_argument(
+        "--profiles",
+        metavar="NAME,...",
+        help="show these clusters of kbroker profile in the same page, too, or all; protected ones are only shown",
     )
     parser.add_argument("--writes", action="store_true", help="let the page change things, too")
     parser.add_argument(
@@ -159,10 +165,57 @@ def run(arguments: argparse.Namespace) -> int:
         faults_fd=arguments.faults_fd,
         registry=registry_settings(arguments.registry, properties),
     )
+    if arguments.profiles:
+        settings = _with_profiles(settings, arguments)
     from kbroker.tools.console.serving import listen
 
     trio.run(_serve, settings, listen(host, port), host, arguments.until_eof)
     return 0
+
+
+def _with_profiles(settings: ConsoleSettings, arguments: argparse.Namespace) -> ConsoleSettings:
+    """The settings with those of other clusters. What is wrong with one of them is told, and it is left out."""
+    from kbroker.client import ClientError
+    from kbroker.client.properties import ClientProperties
+    from kbroker.client.schemas.settings import registry_settings
+    from kbroker.client.security import security_of
+    from kbroker.tools.cli.common import bootstrap_addresses
+    from kbroker.tools.cli.profiles import chosen_profile, read_profiles
+    from kbroker.tools.console.api.session import can_sign_in
+
+    profiles = read_profiles()
+    first = chosen_profile(arguments, elsewhere=bool(arguments.bootstrap_server))
+    names = list(profiles.known) if arguments.profiles == "all" else arguments.profiles.split(",")
+    others = []
+    for profile in [profiles.find(name) for name in names if first is None or name != first.name]:
+        try:
+            path = profile.command_config
+            properties = None if path is None else ClientProperties.read(path)
+            problem = can_sign_in(properties) if settings.sign_in and properties is not None else ""
+            if settings.sign_in and properties is None:
+                problem = "it has no command-config"
+            if problem:
+                raise UsageError(f"nobody can sign in: {problem}")
+            if properties is not None and not settings.sign_in:
+                security_of(properties)
+            place = argparse.Namespace(bootstrap_server=profile.bootstrap)
+            others.append(
+                replace(
+                    settings,
+                    cluster=profile.name,
+                    addresses=tuple(bootstrap_addresses(place, properties)),
+                    properties=properties,
+                    writes=settings.writes and not profile.protected,
+                    registry=registry_settings(None, properties),
+                    explorers=(),
+                    data=(),
+                    faults_fd=None,
+                )
+            )
+        except (FatalError, ClientError) as error:
+            complain(f"profile {profile.name} is left out: {error}")
+    name = first.name if first is not None else "this cluster"
+    return replace(settings, cluster=name, others=tuple(others)) if others else settings
 
 
 def _check(arguments: argparse.Namespace, host: str) -> None:

@@ -47,6 +47,8 @@ class ConsoleBeside(NamedTuple):
     """Whether writes are allowed beyond the loopback interface although nobody signs in."""
     others: Sequence[Mapping[str, str]] = ()
     """The properties of the machine's other nodes."""
+    registry: str = ""
+    """The address of the schema registry beside the node."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleBeside:
@@ -94,6 +96,8 @@ class ConsoleBeside(NamedTuple):
             command.append("--writes")
         if self.anybody_may_change_everything:
             command.append("--anybody-may-change-everything")
+        if self.registry:
+            command += ["--registry", self.registry]
         explorer = http_address(config.raw, EXPLORER_LISTENER)
         if explorer is not None and broker.explorer_port is not None:
             explorers = [_address(_reachable(explorer[0]), broker.explorer_port)]

@@ -85,8 +85,8 @@ class RegistryBeside(NamedTuple):
 
         listener_for(config, self.client_config, "registry")
 
-    async def run(self, node: Broker, target: Target | None, task_status: trio.TaskStatus[None] | None = None) -> None:
-        """Serve beside a node until cancelled."""
+    async def run(self, node: Broker, target: Target | None, task_status: trio.TaskStatus[str]) -> None:
+        """Serve beside a node until cancelled; the task's status is where, empty where that asks for a token."""
         import trio
 
         from kbroker.client.properties import ClientProperties
@@ -97,20 +97,19 @@ class RegistryBeside(NamedTuple):
         bootstrap = [("localhost" if host in ("0.0.0.0", "::", "") else host, port)]
         config = self.client_config
         security = None if config is None else security_of(ClientProperties.read(config))
-        with self.serving(bootstrap, security, target):
-            if task_status is not None:
-                task_status.started()
+        with self.serving(bootstrap, security, target) as url:
+            task_status.started(url)
             await trio.sleep_forever()
 
     @contextmanager
     def serving(
         self, bootstrap: str | Sequence[tuple[str, int]], security: ClientSecurity | None, target: Target | None = None
-    ) -> Iterator[None]:
-        """Serve for the length of a block, and say where."""
+    ) -> Iterator[str]:
+        """Serve for the length of a block, and say where; an empty text in the block where that asks for a token."""
         from kbroker.registry.server import RegistryServer
 
         with RegistryServer(bootstrap, self.address, security=security, token=self.token) as server:
             print(f"kbroker registry: {server.url}", flush=True)
             if target is not None:
                 target.registry = server
-            yield
+            yield server.url if self.token is None else ""

@@ -346,7 +346,8 @@ async def _serve(
             collector.freeze_survivors()
             _collect()
             if registry is not None:
-                await nursery.start(registry.run, broker, beside)
+                url = await nursery.start(registry.run, broker, beside)
+                console = console and console._replace(registry=url)
             print(ready_line(broker, config), flush=True)
             on_ready()
             if console is not None:

@@ -158,7 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
         plans, restart=arguments.restart, secure=secure, console_port=arguments.console, until_eof=arguments.until_eof
     )
     admin = None if secure is None else secure.admin()
-    with quiet_exit(), nullcontext() if registry is None else registry.serving(supervisor.bootstrap, admin):
+    with quiet_exit(), nullcontext("") if registry is None else registry.serving(supervisor.bootstrap, admin) as url:
+        supervisor.registry = url
         trio.run(supervisor.run)
     return 1 if supervisor.failed else 0
 
@@ -190,6 +191,8 @@ class Supervisor:
         """``console_port``: the console's on the loopback interface, None for no console."""
         self._secure = secure
         self._console_port = console_port
+        self.registry = ""
+        """The address of a schema registry that the console is told of."""
         self._until_eof = until_eof
         self._security = None if secure is None else secure.admin()
         self.nodes = [Node(plan) for plan in plans]
@@ -327,6 +330,8 @@ class Supervisor:
         await self._serves.wait()
         command = [*module_command("kbroker"), "console", "--until-eof", "--listen", f"{HOST}:{port}"]
         command += ["-b", self.bootstrap]
+        if self.registry:
+            command += ["--registry", self.registry]
         if self._secure is not None:
             command += ["--command-config", str(self._secure.client_file("admin")), "--sign-in"]
         explorers = [node.plan.properties.get(EXPLORER_LISTENER, "").removeprefix("http://") for node in self.nodes]

@@ -35,17 +35,24 @@ class Outcome:
 
 
 def consequences(
-    before: Sequence[Acl], after: Sequence[Acl], changed: Acl, known: Iterable[str], *, allow_everyone: bool
+    before: Sequence[Acl],
+    after: Sequence[Acl],
+    changed: Acl,
+    known: Iterable[str],
+    *,
+    host: str = "",
+    allow_everyone: bool,
 ) -> list[Outcome]:
     """The decisions that are others with the rules ``after``, on the names that ``changed`` is about.
 
-    ``known``: names of resources of its type that there are. Asked from the host of the rule, or from an address that
-    no rule names. ``allow_everyone``: what no rule is about everybody may do (``allow.everyone.if.no.acl.found``).
+    ``known``: names of resources of its type that there are. Asked from ``host``, else from the host of the rule, or
+    from an address that no rule names. ``allow_everyone``: what no rule is about everybody may do
+    (``allow.everyone.if.no.acl.found``).
     """
     rules = [StandardAuthorizer(each, allow_everyone=allow_everyone) for each in (before, after)]
     who = {acl.kafka_principal() for acl in (*before, changed)}
     named = sorted((each for each in who if each.name != WILDCARD), key=str)
-    host = changed.host if changed.host != WILDCARD and "/" not in changed.host else _ANYWHERE
+    host = host or (changed.host if changed.host != WILDCARD and "/" not in changed.host else _ANYWHERE)
     found: list[Outcome] = []
     for principal in (*named, _ANYBODY):
         for operation in OPERATIONS[changed.resource_type]:

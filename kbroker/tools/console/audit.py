@@ -12,8 +12,13 @@ from kbroker.client.records_io.json_types import Json
 AUDIT: Final = logging.getLogger("kbroker.tools.console.audit")
 
 
-def write_audit(user: str | None, address: str, action: str, target: str, details: Json, outcome: str) -> None:
-    """Tell who did what to what, from where, and what came of it. JSON escapes whatever the names hold."""
+def write_audit(
+    user: str | None, address: str, action: str, target: str, details: Json, outcome: str, cluster: str = ""
+) -> None:
+    """Tell who did what to what, from where, and what came of it; ``cluster``: in which, where there are several.
+
+    JSON escapes whatever the names hold.
+    """
     AUDIT.info(
         "%s",
         json.dumps(
@@ -25,6 +30,7 @@ def write_audit(user: str | None, address: str, action: str, target: str, detail
                 "target": target,
                 "details": details,
                 "outcome": outcome,
+                **({"cluster": cluster} if cluster else {}),
             }
         ),
     )

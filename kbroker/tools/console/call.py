@@ -12,10 +12,17 @@ from starlette.responses import JSONResponse, Response
 from kbroker.client import ApiNotServed, Client, ClientError, ResponseError
 from kbroker.client.errors import AuthenticationFailed
 from kbroker.client.records_io.json_types import Json, load_json
+from kbroker.client.schemas.wire_format import (
+    PackageMissing,
+    RegistryError,
+    RegistryRefused,
+    UndecodableRecord,
+    UnfitValue,
+)
 from kbroker.errors import ErrorCode
 from kbroker.tools.console.audit import write_audit
 from kbroker.tools.console.guard import MAX_BODY, TooLarge, is_secure
-from kbroker.tools.console.sessions import Session, View, cookie_name
+from kbroker.tools.console.sessions import Session, View
 from kbroker.wire.errors import EncodeError, WireError
 
 if TYPE_CHECKING:
@@ -137,7 +144,7 @@ class Call:
 
     def audit(self, action: str, target: str, details: Json, outcome: str) -> None:
         """Write a line into the audit log."""
-        write_audit(self.session.user, self.address, action, target, details, outcome)
+        write_audit(self.session.user, self.address, action, target, details, outcome, self.console.settings.cluster)
 
     def refuse_read_only(self, action: str, target: str, details: Json) -> None:
         """``RequestRefused``, with a line in the audit log, where no writes are allowed."""
@@ -178,8 +185,7 @@ async def read_body(request: Request) -> dict[str, Json]:
 def set_cookie(response: Response, session: Session, request: Request) -> None:
     """Name the session to the browser, for this page alone."""
     secure = is_secure(request.headers, request.scope)
-    name = cookie_name(request.headers.get("host", ""), secure=secure)
-    response.set_cookie(name, session.id, httponly=True, samesite="strict", secure=secure, path="/")
+    response.set_cookie(request.state.cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def error_answer(error: Exception) -> JSONResponse | None:
@@ -198,6 +204,14 @@ def error_answer(error: Exception) -> JSONResponse | None:
             return _told(502, str(error))
         case WireError():
             return _told(502, f"a broker sent bytes that cannot be right: {error}")
+        case RegistryRefused():
+            return _told(404 if error.status == 404 else 409, f"the schema registry: {error}")
+        case RegistryError():
+            return _told(502, str(error))
+        case PackageMissing():
+            return _told(501, str(error))
+        case UndecodableRecord() | UnfitValue():
+            return _told(400, str(error))
         case EncodeError():
             return _told(400, f"this cannot be put into a request: {error}")
         case ClientDisconnect():

@@ -79,8 +79,9 @@ def is_secure(headers: Mapping[str, str], scope: Scope) -> bool:
 class Guard:
     """ASGI middleware that applies ``refusal`` and adds the headers to every answer."""
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], sessions: Sessions, cluster: str = "") -> None:
         self._app = app
+        self._cluster = cluster
         self._hosts = hosts
         self._sessions = sessions
 
@@ -93,9 +94,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        name = cookie_name(headers.get("host", ""), secure=is_secure(headers, scope))
+        name = cookie_name(headers.get("host", ""), secure=is_secure(headers, scope), cluster=self._cluster)
         session = self._sessions.find(cookie_parser(headers.get("cookie", "")).get(name))
-        scope.setdefault("state", {})["session"] = session
+        scope.setdefault("state", {}).update(session=session, cookie=name)
         refused = refusal(
             scope["method"], scope["path"], headers, self._hosts, None if session is None else session.csrf
         )

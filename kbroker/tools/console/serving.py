@@ -12,13 +12,12 @@ from typing import Final
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from kbroker.runtime.bound_ports import addresses_of, bind_all, cannot_listen
 from kbroker.runtime.bound_ports import listen as listen_at
-from kbroker.tools.console.application import application
+from kbroker.tools.console.application import applications
 from kbroker.tools.console.settings import ConsoleSettings
-from kbroker.tools.console.state import Console
 
 SEND_SECONDS: Final = 60.0
 """A connection ends when its browser has taken nothing for so long of what is sent."""
@@ -34,7 +33,7 @@ async def serve(
     """Serve on sockets of one port until cancelled; the task's status is the page's address."""
     try:
         url, hosts = page_address(host, int(listening[0].getsockname()[1]))
-        served = application(Console(replace(settings, hosts=settings.hosts | hosts)))
+        served = applications(replace(settings, hosts=settings.hosts | hosts))
         config = Config()
         # Hypercorn opens what it binds itself; a socket that is open already is handed to it by a number of its own.
         config.bind = [f"fd://{os.dup(each.fileno())}" for each in listening]
@@ -52,7 +51,7 @@ async def serve(
             each.close()
 
 
-async def _serve_asgi(served: Starlette, config: Config) -> None:
+async def _serve_asgi(served: ASGIApp, config: Config) -> None:
     await serve_asgi(served, config, shutdown_trigger=trio.sleep_forever)  # type: ignore[arg-type]
 
 

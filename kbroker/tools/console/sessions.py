@@ -20,13 +20,15 @@ from kbroker.tools.diagnosis.group_watch import GroupWatch
 _COOKIE: Final = "kbroker_console"
 
 
-def cookie_name(host: str, *, secure: bool) -> str:
+def cookie_name(host: str, *, secure: bool, cluster: str = "") -> str:
     """The session's cookie at a value of Host: browsers keep ports of a name apart by nothing else.
 
-    Under https it has the prefix by which a browser takes it from this host alone, and not from a sibling's.
+    The page of each ``cluster`` has a session of its own. Under https the cookie has the prefix by which a browser
+    takes it from this host alone, and not from a sibling's.
     """
     port = host.rpartition(":")[2]
     name = f"{_COOKIE}_{port}" if port.isascii() and port.isdigit() else _COOKIE
+    name = f"{name}.{cluster}" if cluster else name
     return f"__Host-{name}" if secure else name
 
 

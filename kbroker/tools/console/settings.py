@@ -32,6 +32,10 @@ class ConsoleSettings:
     faults_fd: int | None = None
     """A socket of ``kbroker faults``."""
     registry: RegistrySettings | None = None
+    cluster: str = ""
+    """The name of the cluster, where the page shows several."""
+    others: tuple[ConsoleSettings, ...] = ()
+    """Clusters that the same page shows at addresses of their own."""
 
     def masking(self, topic: str) -> Masking:
         """The masks of a topic's records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from kbroker.tools.console.watching import Watching
 
 if TYPE_CHECKING:
     from kbroker.client.schemas.decoder import RecordDecoder
+    from kbroker.client.schemas.registry import SchemaRegistry
     from kbroker.client.schemas.settings import RegistrySettings
 
 TAILS: Final = 16
@@ -127,19 +128,22 @@ class SeenKeys:
 # --- The console ----------------------------------------------------------------------------------------------------
 
 
-def _decoder(settings: RegistrySettings) -> RecordDecoder:
+def _registry(settings: RegistrySettings) -> tuple[SchemaRegistry, RecordDecoder]:
     from kbroker.client.schemas.decoder import RecordDecoder
     from kbroker.client.schemas.registry import SchemaRegistry
 
+    registry = SchemaRegistry(settings)
     # A registry that does not answer is told beside each record, and the page goes on.
-    return RecordDecoder(SchemaRegistry(settings), goes_on=True)
+    return registry, RecordDecoder(registry, goes_on=True)
 
 
 class Console:
     """The objects that all requests share."""
 
-    def __init__(self, settings: ConsoleSettings) -> None:
+    def __init__(self, settings: ConsoleSettings, clusters: Sequence[tuple[str, str]] = ()) -> None:
+        """``clusters``: the names of all that the page shows, with the paths of their pages."""
         self.settings = settings
+        self.clusters = clusters
         self.copies = Copies()
         self.sessions = Sessions(self.copies.end)
         self.limiter = trio.CapacityLimiter(THREADS)
@@ -150,8 +154,11 @@ class Console:
         self.seen_keys = SeenKeys()
         self.faults = None if settings.faults_fd is None else FaultChannel(settings.faults_fd)
         self.watching = Watching(settings.explorers) if settings.explorers else None
-        self.decoder = None if settings.registry is None else _decoder(settings.registry)
-        """Decodes records by the schema registry, if there is one."""
+        self.registry: SchemaRegistry | None = None
+        self.decoder: RecordDecoder | None = None
+        """The schema registry, and what decodes records by it, if there is one."""
+        if settings.registry is not None:
+            self.registry, self.decoder = _registry(settings.registry)
         self._everybody = None if settings.sign_in else self.view_of(settings.properties)
 
     def view_of(self, properties: ClientProperties | None) -> View:

@@ -111,11 +111,15 @@ def ask(
     limits: Limits = LIMITS,
     headers: Mapping[str, str] | None = None,
     form: bytes | None = None,
+    method: str | None = None,
 ) -> bytes:
-    """The body of the answer to a GET, or to a POST of ``form``. It blocks. :class:`ProviderError`."""
+    """The body of the answer to a GET, to a POST of ``form``, or to another ``method``. It blocks.
+
+    :class:`ProviderError`.
+    """
     try:
         with _connected(url, context, limits) as connection:
-            connection.request("GET" if form is None else "POST", url.target, form, dict(headers or {}))
+            connection.request(method or ("GET" if form is None else "POST"), url.target, form, dict(headers or {}))
             response = connection.getresponse()
             body = response.read(MAX_BODY + 1)
             is_complete = not response.length

@@ -66,6 +66,8 @@ def _details(rule: Acl) -> Json:
 async def preview_rule(call: Call) -> Json:
     """The gains and losses by a rule that is added, or with ``remove`` taken away; nothing is changed.
 
+    ``seen_from``: the address of who asks, for another than the rule's host, or one that no rule names.
+
     No broker tells whether it lets everybody do what no rule is about: ``open`` is what is otherwise where it does, and
     null where that makes no difference.
     """
@@ -80,7 +82,10 @@ async def preview_rule(call: Call) -> Json:
     known = {each.resource_name for each in before if each.resource_type is rule.resource_type} - {WILDCARD}
     known |= {topic.name for topic in topics.all} if topics is not None else set()
     strict, lenient = await call.compute(
-        lambda: [consequences(before, after, rule, known, allow_everyone=each) for each in (False, True)]
+        lambda: [
+            consequences(before, after, rule, known, host=call.text("seen_from", ""), allow_everyone=each)
+            for each in (False, True)
+        ]
     )
     return {"rows": _rows(strict), "open": None if lenient == strict else _rows(lenient), "note": ""}
 

@@ -16,6 +16,7 @@ from kbroker.client import Client, ClientError, ResponseError
 from kbroker.client.producer import Producer, RecordRefused
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.topics import LATEST, TopicDescription, list_offsets
+from kbroker.tools.console.api.schemas import encode_by_schema
 from kbroker.tools.console.api.topics import find_topic
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.masking import Masking
@@ -307,12 +308,14 @@ def _event(step: Step, masking: Masking) -> bytes:
 async def produce_record(call: Call) -> Json:
     """Produce one record; ``key`` and ``value`` are text, or base64 where ``*_base64`` is given, or null.
 
+    With ``*_subject`` and ``*_version`` the text is JSON, which is encoded by that schema.
     What is ``kept`` (key, value, headers) is that of the record at ``of_partition`` and ``of_offset``, byte by byte.
     """
     name = call.text("topic")
     partition = call.number("partition", -1, lowest=-1, highest=1_000_000)
     headers = tuple((header, content.encode()) for header, content in call.texts("headers").items())
-    record = Record(0, time.time_ns() // 1_000_000, _bytes(call, "key"), _bytes(call, "value"), headers)
+    key, value = await _bytes(call, "key"), await _bytes(call, "value")
+    record = Record(0, time.time_ns() // 1_000_000, key, value, headers)
     kept = set(call.text("kept", "").split(",")) & {"key", "value", "headers"}
     before = (call.number("of_partition"), call.number("of_offset")) if kept else None
     if kept and call.console.settings.masking(name):
@@ -346,7 +349,7 @@ async def produce_record(call: Call) -> Json:
     return {"done": f"stored at offset {offset} of partition {chosen}", "partition": chosen, "offset": offset}
 
 
-def _bytes(call: Call, name: str) -> bytes | None:
+async def _bytes(call: Call, name: str) -> bytes | None:
     if call.has(f"{name}_base64"):
         try:
             return base64.b64decode(call.text(f"{name}_base64"), validate=True)
@@ -354,4 +357,6 @@ def _bytes(call: Call, name: str) -> bytes | None:
             raise RequestRefused(400, f"{name} is not base64") from None
     if call.flag(f"{name}_null"):
         return None
+    if call.has(f"{name}_subject"):
+        return await encode_by_schema(call, name)
     return call.text(name, "").encode()

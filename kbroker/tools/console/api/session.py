@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from kbroker.client import Client
 from kbroker.client.errors import AuthenticationFailed
+from kbroker.client.nodes import describe_cluster
 from kbroker.client.properties import ClientProperties
 from kbroker.client.records_io.json_types import Json
 from kbroker.tools.console.audit import write_audit
@@ -44,10 +45,18 @@ def _told(call: Call, session: Session) -> Json:
         "signed_in": session.user is not None,
         "writes": settings.writes,
         "faults": call.console.faults is not None,
+        "registry": call.console.registry is not None,
         "explorer": call.console.watching is not None,
         "bootstrap": settings.bootstrap,
+        "cluster": settings.cluster,
+        "clusters": [{"name": name, "path": path} for name, path in call.console.clusters],
         "version": __version__,
     }
+
+
+async def reach_cluster(call: Call) -> Json:
+    """Tell how many brokers the cluster has; an error tells why it cannot be reached."""
+    return {"brokers": len((await call.ask(describe_cluster)).brokers)}
 
 
 async def sign_in(call: Call) -> Response:
@@ -69,14 +78,14 @@ async def sign_in(call: Call) -> Response:
         except AuthenticationFailed:
             view.cluster.close()
             back_off.failed(call.address, user)
-            write_audit(user, call.address, "sign-in", user, None, "refused")
+            write_audit(user, call.address, "sign-in", user, None, "refused", settings.cluster)
             await trio.sleep(_FAILED_SECONDS)
             raise RequestRefused(401, "the cluster does not know this user, or the password is another") from None
         except BaseException:
             view.cluster.close()
             raise
     back_off.succeeded(call.address, user)
-    write_audit(user, call.address, "sign-in", user, None, "done")
+    write_audit(user, call.address, "sign-in", user, None, "done", settings.cluster)
     call.console.sessions.end(call.session)
     session = call.console.sessions.begin(view, user)
     response = JSONResponse(_told(call, session))
@@ -96,7 +105,7 @@ def _let_try(call: Call, user: str) -> None:
 async def sign_out(call: Call) -> Response:
     """End the session; the browser gets a new one."""
     if call.session.user is not None:
-        write_audit(call.session.user, call.address, "sign-out", call.session.user, None, "done")
+        call.audit("sign-out", call.session.user, None, "done")
     call.console.sessions.end(call.session)
     session = call.console.begin_session()
     response = JSONResponse(_told(call, session))

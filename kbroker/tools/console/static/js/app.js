@@ -2,7 +2,8 @@
 
 import { loadSession, post, session } from "./api.js";
 import { closeDialogs, openDialog } from "./dialog.js";
-import { fill, h, problem } from "./dom.js";
+import { fill, h, menu, problem } from "./dom.js";
+import { plural } from "./format.js";
 import { findCopies, forgetCopies } from "./record_copies.js";
 import { Scope, go, parse } from "./router.js";
 
@@ -14,6 +15,8 @@ const PAGES = {
   topic: { title: "Topic", under: "topics", load: () => import("./pages/topic.js") },
   groups: { title: "Groups", key: "g", load: () => import("./pages/groups.js") },
   group: { title: "Group", under: "groups", load: () => import("./pages/group.js") },
+  subjects: { title: "Schemas", key: "s", offered: () => session.registry, load: () => import("./pages/subjects.js") },
+  subject: { title: "Subject", under: "subjects", load: () => import("./pages/subject.js") },
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
   clients: { title: "Clients", key: "c", offered: () => session.explorer, load: () => import("./pages/clients.js") },
@@ -38,6 +41,7 @@ function drawSide(current) {
   fill(
     document.getElementById("side"),
     h("div", { class: "brand" }, h("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "kbroker console"),
+    session.clusters.length ? clusterSwitch(own) : null,
     session.sign_in ? null : h("nav", { "aria-label": "Pages" }, h("ul", null, links)),
     h(
       "div",
@@ -60,6 +64,27 @@ function drawSide(current) {
   );
   // On a phone the pages are a row that is wider than it.
   document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+}
+
+/** Leads to the same page of another cluster, each with whether it can be reached. */
+function clusterSwitch(page) {
+  const links = session.clusters.map(({ name, path }) => {
+    const state = h("span", { class: "quiet small" }, "asking …");
+    const place = h("a", { href: `${path}#/${hasLink(PAGES[page] ?? {}) ? page : ""}`, "aria-current": name === session.cluster ? "true" : null }, h("strong", null, name), state);
+    return { path, state, place };
+  });
+  const made = menu(session.cluster, links.map((each) => each.place));
+  made.classList.add("cluster");
+  made.firstChild.setAttribute("aria-label", `Cluster: ${session.cluster}`);
+  made.lastChild.addEventListener("toggle", (event) => {
+    if (event.newState !== "open") return;
+    for (const { path, state } of links) {
+      fetch(`${path}api/reach`, { credentials: "same-origin" })
+        .then(async (answer) => [answer.status, await answer.json()])
+        .then(([status, told]) => fill(state, status === 401 ? "sign in there" : (told.error ?? plural(told.brokers, "broker"))), () => fill(state, "the console does not answer"));
+    }
+  });
+  return made;
 }
 
 // --- Theme ---------------------------------------------------------------------------------------------------------
@@ -153,7 +178,7 @@ async function show() {
       signIn.show(main, start);
       document.title = "Sign in – kbroker console";
     } else if (page) {
-      document.title = `${params.name ?? params.group ?? page.title} – kbroker console`;
+      document.title = [params.name ?? params.group ?? page.title, session.cluster, "kbroker console"].filter(Boolean).join(" – ");
       const module = await page.load();
       if (mine.over) return;
       await module.show(main, params, mine);

@@ -80,7 +80,7 @@ export function configTable(configs, change) {
       { class: "scroll", tabindex: "0", role: "region", "aria-label": "Configs" },
       h(
         "table",
-        { "aria-label": "Configs" },
+        { "aria-label": "Configs", class: "stacked" },
         h(
           "thead",
           null,
@@ -123,7 +123,7 @@ function row(entry, change) {
     null,
     h("td", { class: "mono", title: entry.documentation }, entry.name),
     h("td", { class: "mono wrap" }, value === "" ? h("span", { class: "quiet" }, "empty") : value, units ? h("span", { class: "quiet" }, ` (${units})`) : null),
-    h("td", null, told),
+    h("td", { class: "why" }, told),
     change
       ? h("td", null, entry.read_only ? null : h("button", { type: "button", class: "plain", "aria-label": `Change ${entry.name}`, onclick: () => change(entry) }, "Change"))
       : null,

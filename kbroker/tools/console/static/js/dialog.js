@@ -70,7 +70,7 @@ export function confirmByName(title, name, warning, action, send) {
     danger: true,
     action,
     fields: [
-      h("p", null, warning),
+      h("div", { class: "stack" }, warning),
       h("div", { class: "field" }, h("label", { for: input.id }, "Type ", h("code", null, name), " to go on"), input),
     ],
     send: () => send(input.value),

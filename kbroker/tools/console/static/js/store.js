@@ -2,7 +2,7 @@
 
 import { session } from "./api.js";
 
-const nameOf = (name) => `${session.user ?? ""}/${name}`;
+const nameOf = (name) => `${session.user ?? ""}${location.pathname === "/" ? "" : location.pathname.slice(0, -1)}/${name}`; // of each cluster their own
 
 export function recall(name, otherwise) {
   try {

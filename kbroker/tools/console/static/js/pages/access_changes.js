@@ -35,9 +35,10 @@ function together(rows) {
 }
 
 /** Who gains and loses what, as the server computes it. */
-function drawPreview(box, { rows, open, note }) {
+function drawPreview(box, { rows, open, note }, from) {
   fill(
     box,
+    from ?? null,
     note ? h("p", { class: "note" }, note) : gainsTable(together(rows)),
     open ? [h("p", { class: "note" }, "Where the brokers have allow.everyone.if.no.acl.found=true, which they tell nobody:"), gainsTable(together(open), "Who gains or loses what there")] : null,
   );
@@ -45,6 +46,9 @@ function drawPreview(box, { rows, open, note }) {
 
 function previewOf(asked) {
   const box = h("div", { class: "stack preview", role: "status" });
+  const from = h("input", { type: "text", placeholder: "the rule's, or one that no rule names", spellcheck: "false" });
+  const place = field("For who comes from the address", from, "Other rules may hold for some addresses alone");
+  from.addEventListener("change", () => look());
   const look = async () => {
     const { principal, type, name } = asked();
     if (!/^\w+:./.test(principal) || (!name && type !== "CLUSTER")) {
@@ -52,7 +56,7 @@ function previewOf(asked) {
       return;
     }
     try {
-      drawPreview(box, await getWanted("acls/preview", asked));
+      drawPreview(box, await getWanted("acls/preview", () => ({ ...asked(), seen_from: from.value })), place);
     } catch (error) {
       if (error.name !== "AbortError") fill(box, h("p", { class: "form-trouble" }, error.message));
     }

@@ -1,5 +1,6 @@
 // One topic: its records, partitions, configs, groups and log, a tab each.
 
+import { showAnalysis } from "../analysis.js";
 import { get, post, session } from "../api.js";
 import { trend } from "../charts.js";
 import { changeConfig, configTable } from "../configs.js";
@@ -14,7 +15,7 @@ import { importRecords, takeCopy } from "../record_copies.js";
 import { showRecords } from "../records.js";
 import { topicName } from "./topics.js";
 
-const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log" };
+const TABS = { records: "Records", partitions: "Partitions", configs: "Configs", groups: "Groups", log: "Log", analysis: "Analysis" };
 const STATES = { ok: ["in sync", "good"], "under-replicated": ["under-replicated", "warn"], offline: ["no leader", "bad"] };
 
 export async function show(main, params, scope) {
@@ -44,7 +45,7 @@ export async function show(main, params, scope) {
     body,
   );
   try {
-    await { records: showRecords, partitions, configs, groups, log: showLog }[tab](body, topic, scope, params);
+    await { records: showRecords, partitions, configs, groups, log: showLog, analysis: showAnalysis }[tab](body, topic, scope, params);
   } catch (error) {
     if (error.name !== "AbortError") fill(body, problem(error));
   }
@@ -174,12 +175,13 @@ function partitions(body, topic, scope) {
             { title: "Partition", number: true, cell: (p) => h("span", { class: "strong" }, p.partition) },
             { title: "Leader", number: true, cell: (p) => p.leader ?? badge("none", "bad") },
             { title: "Replicas", cell: (p) => replicas(p) },
-            { title: "Start offset", number: true, cell: (p) => number(p.start) },
+            { title: "Start offset", number: true, class: "minor", cell: (p) => number(p.start) },
             { title: "End offset", number: true, cell: (p) => number(p.end) },
             { title: "Records / s", number: true, cell: (p) => rate(before.get(p.partition), p.end, seconds) },
             { title: "Size", number: true, cell: (p) => bytes(p.size) },
             {
               title: "Look",
+              class: "minor",
               cell: (p) =>
                 link("Records", href("topic", { name: topic.name, partitions: p.partition }), {
                   "aria-label": `Records of partition ${p.partition}`,

@@ -122,7 +122,7 @@ function list(state, scope, order, onTotal) {
     onTotal,
     empty: () => (state.filter || state.troubled ? "No topic fits." : "There are no topics yet."),
     columns: [
-      { title: "Topic", sort: "name", class: "name", cell: (t) => link(t.name, href("topic", { name: t.name }), { title: t.name }) },
+      { title: "Topic", sort: "name", class: "name", cell: (t) => link(h("bdi", null, t.name), href("topic", { name: t.name }), { title: t.name }) },
       { title: "State", class: "minor", cell: (t) => badge(...STATES[t.state]) },
       { title: "Partitions", sort: "partitions", number: true, class: "minor", cell: (t) => number(t.partitions) },
       { title: "Replicas", sort: "replicas", number: true, class: "roomy", cell: (t) => number(t.replicas) },
