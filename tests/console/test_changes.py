@@ -52,6 +52,10 @@ ELSEWHERE = {
     "sign-in",  # tests/console/test_sign_in.py
     "sign-out",
     "faults",  # tests/console/test_faults.py
+    "schema/check",  # tests/console/test_schemas.py
+    "schema/register",
+    "schema/delete",
+    "subject/compatibility",
     "records/upload",  # a piece of a file that is not stored yet: what is stored of it is in copies/import
     "copies/piece",  # these four need a copy, which nobody can begin without --writes
     "copies/go-on",
