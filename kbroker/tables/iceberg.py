@@ -28,13 +28,22 @@ from pyiceberg.table import Table
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
+from kbroker.tables.target import (
+    DEAD_COLUMNS,
+    DEAD_LETTERS,
+    PAUSED,
+    Conflict,
+    TableCommit,
+    TableFacts,
+    furthest,
+)
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
 _VALUE: Final = "kbroker.value"
 _DECLARED: Final = "kbroker.schema"
 _NEXT: Final = "kbroker.next."
+_NOTE: Final = "kbroker-follower.json"
 _TRIES: Final = "commit.retry.num-retries"
 _WEEK_HOURS: Final = 7 * 24
 
@@ -82,8 +91,8 @@ class IcebergTarget:
         if _TOPIC not in told or _TOPIC_ID not in told:
             raise Refused(f"{self.where} is an Iceberg table, but none that kbroker made: choose another name")
         self._topic_id = told[_TOPIC_ID]
-        value_format = told.get(_VALUE, "bytes")
-        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), told.get(_DECLARED, ""))
+        value_format, declared, paused = told.get(_VALUE, "bytes"), told.get(_DECLARED, ""), told.get(PAUSED) == "true"
+        return Kept(told[_TOPIC], self._topic_id, value_format, _positions(self._table), declared, paused)
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
@@ -188,6 +197,71 @@ class IcebergTarget:
             table.maintenance.expire_snapshots().older_than(oldest).commit()
             return {"merged_files": 0, "new_files": 0, "removed_files": 0, "expired": before - len(table.snapshots())}
 
+    # --- For people --------------------------------------------------------------------------------------------------
+
+    def pause(self, *, paused: bool) -> None:
+        """Have nobody add rows, or let them again; ``Conflict``. By a snapshot without rows, which a commit meets."""
+        table = self._there()
+        with self._readable(), table.transaction() as commit:
+            commit.set_properties({PAUSED: str(paused).lower()})
+            commit.append(table.schema().as_arrow().empty_table())
+
+    def is_paused(self) -> bool:
+        """Whether the newest version says so; ``FatalError`` if the table is gone."""
+        return bool(self._there().properties.get(PAUSED) == "true")
+
+    def _there(self) -> Table:
+        with self._readable():
+            table = self._loaded(self.where)
+        if table is None:
+            raise FatalError(f"there is no table {self.where}")
+        return table
+
+    def commits(self, count: int) -> list[TableCommit]:
+        """The last commits, the newest first."""
+        assert self._table is not None
+        snapshots = sorted(self._table.snapshots(), key=lambda each: each.sequence_number or 0)
+        found = []
+        for number, each in list(enumerate(snapshots, 1))[: -count - 1 : -1]:
+            summary = each.summary
+            rows = None if summary is None else int(summary["added-records"] or 0)
+            what = "" if summary is None else summary.operation.value
+            found.append(TableCommit(number, each.timestamp_ms, what, rows))
+        return found
+
+    def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
+        """The columns `DEAD_COLUMNS` of all dead letters."""
+        if self._dead is not None:
+            with self._readable():
+                yield from self._dead.scan(selected_fields=tuple(DEAD_COLUMNS)).to_arrow_batch_reader()
+
+    def note(self, text: str) -> None:
+        """Write what a follower tells beside the table."""
+        if self._table is not None:
+            with self._readable(), self._table.io.new_output(_note_of(self._table)).create(overwrite=True) as stream:
+                stream.write(text.encode())
+
+    def noted(self) -> str | None:
+        """Returns what the last follower has told; None without that."""
+        table = self._there()
+        with self._readable():
+            try:
+                with table.io.new_input(_note_of(table)).open() as stream:
+                    return stream.read().decode("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    def drop(self) -> int:
+        """Remove the table and its dead letters, with the files of all their snapshots; nobody else's are there."""
+        table = self._there()
+        with self._readable():
+            with suppress(FileNotFoundError):
+                table.io.delete(_note_of(table))
+            for name in (self.where + DEAD_LETTERS, self.where):
+                with suppress(NoSuchTableError):
+                    self._opened().purge_table(name)
+        return 0
+
     @contextmanager
     def _readable(self) -> Iterator[None]:
         """Turn errors of the library into ``Conflict`` or one line."""
@@ -200,6 +274,10 @@ class IcebergTarget:
             raise Conflict(str(error)) from error
         except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
             raise FatalError(f"{self.where}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _note_of(table: Table) -> str:
+    return f"{table.location()}/{_NOTE}"
 
 
 def _hours(retention_hours: int | None) -> int:

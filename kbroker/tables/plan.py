@@ -45,6 +45,8 @@ class Kept:
     positions: Mapping[int, int]
     declared: str = ""
     """The schema of values that was declared, as the user wrote it."""
+    paused: bool = False
+    """Whether nobody is to add rows."""
 
 
 @dataclass(frozen=True, slots=True)
