@@ -23,15 +23,7 @@ from pyarrow.fs import FileType
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import (
-    DEAD_COLUMNS,
-    DEAD_LETTERS,
-    PAUSED,
-    Conflict,
-    TableCommit,
-    TableFacts,
-    furthest,
-)
+from kbroker.tables.target import DEAD_COLUMNS, DEAD_LETTERS, PAUSED, Conflict, TableCommit, TableFacts, furthest
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"
@@ -244,7 +236,6 @@ class DeltaTarget:
                 "removed_files": len(removed),
                 **({"kept_files_of_others": len(others)} if others else {}),
             }
-
 
     # --- For people --------------------------------------------------------------------------------------------------
 

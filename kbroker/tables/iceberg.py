@@ -28,15 +28,7 @@ from pyiceberg.table import Table
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
-from kbroker.tables.target import (
-    DEAD_COLUMNS,
-    DEAD_LETTERS,
-    PAUSED,
-    Conflict,
-    TableCommit,
-    TableFacts,
-    furthest,
-)
+from kbroker.tables.target import DEAD_COLUMNS, DEAD_LETTERS, PAUSED, Conflict, TableCommit, TableFacts, furthest
 
 _TOPIC: Final = "kbroker.topic"
 _TOPIC_ID: Final = "kbroker.topic.id"

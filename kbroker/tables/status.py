@@ -111,9 +111,7 @@ def positions_of(kept: Kept, ranges: dict[int, OffsetRange]) -> list[dict[str, i
     rows = []
     for partition, (start, end) in sorted(ranges.items()):
         position = max(kept.positions.get(partition, start), start)
-        rows.append(
-            {"partition": partition, "next_offset": position, "end_offset": end, "lag": max(end - position, 0)}
-        )
+        rows.append({"partition": partition, "next_offset": position, "end_offset": end, "lag": max(end - position, 0)})
     return rows
 
 

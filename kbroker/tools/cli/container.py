@@ -21,6 +21,7 @@ from kbroker.config.environment import (
     without_effect,
 )
 from kbroker.errors import FatalError
+from kbroker.tools.cli.child import add_tables_argument, tables_of
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
 from kbroker.tools.cli.kafka_opts import with_java_options
@@ -79,6 +80,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="Kafka's server.properties")
     add_overrides(parser, "set a property, over file and environment")
     add_core_arguments(parser, default=os.environ.get("KBROKER_CORES"))
+    add_tables_argument(parser, default=os.environ.get("KBROKER_TABLES"))
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -107,6 +109,9 @@ def run(arguments: argparse.Namespace) -> int:
     if is_machine(arguments):
         return run_machine(arguments, properties, format_first=_format)
     config = BrokerConfig.from_properties(own_properties(arguments, properties))
+    tables = tables_of(arguments)
+    if tables is not None:
+        tables.check(config)
     check_left_cores(arguments, config)
     if is_first(arguments):
         warn_about(config)
@@ -115,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     return serve(
         config,
         until_eof=arguments.core is not None,
+        tables=tables,
         on_ready=partial(_tell_ready, config) if is_first(arguments) else lambda: None,
     )
 

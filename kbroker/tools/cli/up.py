@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.errors import FatalError
-from kbroker.tools.cli.child import ended, module_command
+from kbroker.tools.cli.child import add_tables_argument, ended, module_command
 from kbroker.tools.cli.cluster_plan import (
     DEFAULT_PORT,
     HOST,
@@ -118,6 +118,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="let kbroker watch show requests and answers: port of the first node's explorer (9292), 0 for free ones",
     )
+    add_tables_argument(parser)
     add_control_arguments(parser)
     add_registry_arguments(parser)
     parser.add_argument(
@@ -155,7 +156,12 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     supervisor = Supervisor(
-        plans, restart=arguments.restart, secure=secure, console_port=arguments.console, until_eof=arguments.until_eof
+        plans,
+        restart=arguments.restart,
+        secure=secure,
+        console_port=arguments.console,
+        tables=arguments.tables,
+        until_eof=arguments.until_eof,
     )
     admin = None if secure is None else secure.admin()
     with quiet_exit(), nullcontext() if registry is None else registry.serving(supervisor.bootstrap, admin):
@@ -185,9 +191,11 @@ class Supervisor:
         restart: bool,
         secure: SecureSetup | None = None,
         console_port: int | None = None,
+        tables: Path | None = None,
         until_eof: bool = False,
     ) -> None:
-        """``console_port``: the console's on the loopback interface, None for no console."""
+        """``console_port``: the console's on the loopback interface, None for no console. ``tables``: their file."""
+        self._tables = tables
         self._secure = secure
         self._console_port = console_port
         self._until_eof = until_eof
@@ -222,6 +230,8 @@ class Supervisor:
                             nodes.start_soon(self._keep, node)
                         if self._console_port is not None:
                             nursery.start_soon(self._run_console, self._console_port)
+                        if self._tables is not None:
+                            nursery.start_soon(self._run_tables, self._tables)
                 finally:
                     self._kill_all()
                 nursery.cancel_scope.cancel()
@@ -332,8 +342,24 @@ class Supervisor:
         explorers = [node.plan.properties.get(EXPLORER_LISTENER, "").removeprefix("http://") for node in self.nodes]
         if all(explorers):
             command += ["--explorer", ",".join(explorers)]
+        if self._tables is not None:
+            command += ["--tables", str(self._tables)]
         try:
             await run_console(command, self._print)
+        except FatalError as error:
+            self._notify(str(error))
+
+    async def _run_tables(self, file: Path) -> None:
+        """Have tables followed once the cluster serves, by the user of programs. The cluster goes on without them."""
+        from kbroker.tools.cli.tables_beside import TablesBeside, run_followers
+
+        await self._serves.wait()
+        try:
+            tables = TablesBeside.of(file)
+            assert tables is not None
+            secure = self._secure
+            command = tables.command(self.bootstrap, None if secure is None else secure.client_file("client"))
+            await run_followers(command, {}, self._print)
         except FatalError as error:
             self._notify(str(error))
 
