@@ -83,8 +83,8 @@ class Follower:
         ``status`` is kept up to date, written beside the table, and handed to ``beat``, every `BEAT_SECONDS`.
         """
         self.progress = Progress()
-        self._status = Status() if status is None else status
-        self._status.topic, self._status.table = source.topic, target.where
+        self.status = Status() if status is None else status
+        self.status.topic, self.status.table = source.topic, target.where
         self._beat = beat
         self._beat_due = 0.0
         self._waits: dict[int, int] = {}
@@ -225,7 +225,7 @@ class Follower:
         if not state and self._clock() < self._beat_due:
             return
         self._beat_due = self._clock() + BEAT_SECONDS
-        status, progress = self._status, self.progress
+        status, progress = self.status, self.progress
         status.state = state or ("paused" if self._paused else "following")
         status.rows, status.commits, status.dead_letters = progress.rows, progress.commits, progress.dead_letters
         lags = self.lag

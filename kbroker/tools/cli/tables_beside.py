@@ -94,9 +94,7 @@ async def run_followers(
             raise FatalError(f"no table is followed ({ended(code)}); what is wrong is told above")
         seconds = deaths.seconds_to_wait(trio.current_time())
         if seconds is None:
-            log.error(
-                "the followers of tables died %d times within a minute and are GIVEN UP", TRIES
-            )
+            log.error("the followers of tables died %d times within a minute and are GIVEN UP", TRIES)
             return
         log.error("the followers of tables died: %s; they are started again in %g s", ended(code), seconds)
         await trio.sleep(seconds)

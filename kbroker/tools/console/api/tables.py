@@ -9,9 +9,9 @@ from kbroker.client import Client
 from kbroker.client.nodes import cluster_operations
 from kbroker.client.records_io.json_types import Json
 from kbroker.errors import FatalError
+from kbroker.security.authorizer.types import AclOperation
 from kbroker.tools.console.call import Call, RequestRefused
 from kbroker.tools.console.settings import Tables
-from kbroker.types import AclOperation
 
 T = TypeVar("T")
 
