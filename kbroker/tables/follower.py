@@ -179,7 +179,7 @@ class Follower:
         """Follow until ``stop``; with ``once`` until the table has what the topic had at the beginning."""
         self.begin()
         if self._paused and once:
-            raise Refused(f"{self._target.where} is paused: kbroker table resume lets rows in again")
+            raise self._refuse()
         self._show(self._beginning())
         ends = {partition: each.end for partition, each in self._ranges.items()}
         told = False
@@ -198,10 +198,13 @@ class Follower:
                     self.flush()
                 self._show_commits()
                 if is_done:
+                    self._tell_status("ended")
                     return
             except Conflict as error:
                 self.progress.conflicts += not isinstance(error, _Paused)
                 self.begin()
+                if self._paused and once:
+                    raise self._refuse() from None
                 if self._paused:
                     self._tell(f"{self._target.where} is paused")
                 elif not told and not isinstance(error, _Paused):
@@ -210,6 +213,9 @@ class Follower:
         if not self._paused:
             self._finish()
         self._tell_status("ended")
+
+    def _refuse(self) -> Refused:
+        return Refused(f"{self._target.where} is paused: kbroker table resume lets rows in again")
 
     def _await_resume(self, wait: float) -> None:
         """Wait a moment, and begin again once nobody has the table paused any more."""

@@ -84,7 +84,7 @@ def test_what_is_told_of_a_table(tmp_path: Path, kind: str) -> None:
     follow(topic, path, JSON)
     topic.append(1, b"late", b'{"id": 5}')
     told = describe(target_of(path), lambda _: ModelSource(topic), commits=3)
-    assert (told["lag"], told["rows"], told["dead_letters"], told["paused"]) == (2, 13, 3, False)
+    assert (told["lag"], told["rows"], told["dead_letters"], told["paused"]) == (2, 17, 3, False)
     assert told["lag_seconds"] > 60 and [each["lag"] for each in told["partitions"]] == [0, 2]
     assert len(told["commits"]) == 3 and sum(each["rows"] or 0 for each in told["commits"]) > 0
     assert told["follower"]["host"] == socket.gethostname() and not told["runs"]
@@ -118,7 +118,7 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
         return False
 
     assert drop(target_of(path), refuse) is None and check_once(topic, path) is None
-    assert "13 rows in " in asked[0] and "Topic orders stays." in asked[0]
+    assert "17 rows in " in asked[0] and "Topic orders stays." in asked[0]
     running = Status(host="another")
     running.note_lag(0, 0.0)
     target = target_of(path)

@@ -339,7 +339,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     orders = _orders(_file(arguments))
     with cluster(arguments) as client:
-        documents = FollowedTables(lambda: orders).list(client)
+        documents = FollowedTables(lambda: orders).states(client)
     if arguments.json:
         print_json(documents)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -138,7 +139,7 @@ def _keep_one(
     status = Status(order.topic, order.place)
     last, pause = "", AGAIN_SECONDS
     while True:
-        commits, target = status.commits, None
+        began, target = time.monotonic(), None
         try:
             with readable_errors(), client:
                 target = order.make_target()
@@ -156,7 +157,7 @@ def _keep_one(
         way.beat(status)
         if target is not None:
             write_late(target, status)
-        pause = AGAIN_SECONDS if status.commits > commits else pause
+        pause = AGAIN_SECONDS if time.monotonic() - began > LONGEST_SECONDS else pause
         if stop.wait(pause):
             return
         pause = min(2 * pause, LONGEST_SECONDS)

@@ -27,7 +27,7 @@ class FollowedTables:
         self._dead: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         """Place -> how many dead letters there were, and the last of them."""
 
-    def list(self, client: Client) -> list[dict[str, Any]]:
+    def states(self, client: Client) -> list[dict[str, Any]]:
         """Returns each table's state, or its ``problem``; none of topics that the client's user may not see."""
         found = [self._told(order, client) for order in self._read_orders()]
         return [each for each in found if each.pop("allowed", True)]

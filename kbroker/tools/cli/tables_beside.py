@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from kbroker.config import BrokerConfig
+from kbroker.config import BrokerConfig, Listener
 from kbroker.errors import FatalError
 from kbroker.tools.cli.child import ended, module_command
 from kbroker.tools.cli.console_beside import address, end_process, listener_for, reachable_host
@@ -59,7 +59,7 @@ class TablesBeside(NamedTuple):
         """``UsageError`` if the followers cannot reach the node as it is configured."""
         self._listener(config)
 
-    def _listener(self, config: BrokerConfig) -> Any:
+    def _listener(self, config: BrokerConfig) -> Listener:
         return listener_for(config, self.client_config, "tables", how=f"command-config = FILE in {self.file}")
 
     def command(self, bootstrap: str, client_config: Path | None = None) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Tables(Protocol):
     """The tables of a file, each named by its place. ``FatalError`` says what is wrong."""
 
-    def list(self, client: Client) -> list[dict[str, Any]]:
+    def states(self, client: Client) -> list[dict[str, Any]]:
         """Returns the state of each, or its problem."""
 
     def topic_of(self, place: str) -> str:

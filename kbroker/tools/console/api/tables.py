@@ -36,7 +36,7 @@ def _readable(question: Callable[[Client], T]) -> Callable[[Client], T]:
 
 async def list_tables(call: Call) -> Json:
     """The tables whose topics the user may see."""
-    rows = await call.ask(_readable(_tables(call).list))
+    rows = await call.ask(_readable(_tables(call).states))
     for row in rows:
         row["course"] = [point[1] for point in ((row.get("follower") or {}).pop("course", None) or ())]
     return {"rows": cast(Json, rows)}
@@ -52,7 +52,6 @@ async def describe_table(call: Call) -> Json:
     told = await call.ask(_readable(describe))
     if call.console.settings.masking(told["topic"]):
         told["last_dead_letters"] = [each | {"reason": None} for each in told.get("last_dead_letters", ())]
-        told["error"] = None
     return cast(Json, told)
 
 

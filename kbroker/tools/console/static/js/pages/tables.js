@@ -10,7 +10,7 @@ const OLD_SECONDS = 300;
 
 /** How a table is, in a word and a colour. */
 function state(told) {
-  if (told.problem) return ["no table", "bad"];
+  if (told.problem) return ["in trouble", "bad"];
   if (told.paused) return ["paused", "warn"];
   if (!told.runs) return ["not followed", "bad"];
   return told.follower.state === "following" ? ["following", "good"] : [told.follower.state, "bad"];
