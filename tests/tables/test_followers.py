@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
 from kbroker.tables.sources import Quota
 from kbroker.tables.status import Status, describe, newest_dead_letters, read_status
+from kbroker.testing import running_broker
+from kbroker.tools.cli import main
 from kbroker.tools.cli.table_state import drop, pause
-from tests.tables.model_topic import ModelSource, ModelTopic, check_once, dead_in, follow, target_of
+from tests.patience import LONG, eventually
+from tests.tables.model_topic import ModelSource, ModelTopic, check_once, dead_in, follow, rows_in, target_of
 from tests.tables.test_exactly_once import FORMATS, JSON, orders
 
 
@@ -136,6 +140,46 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
         drop(target_of(path), lambda _: True)
     follow(topic, path, JSON)
     check_once(topic, path)
+
+
+def test_a_log_directory_is_followed(tmp_path: Path) -> None:
+    """What the node writes while it is followed, up to what it has noted; a partition that comes later, too."""
+    from kbroker.tables.sources import DirectorySource
+
+    (tmp_path / "lines").write_text("".join(f"value {number}\n" for number in range(10)))
+    with running_broker({"replica.high.watermark.checkpoint.interval.ms": "20"}) as broker:
+        at = ["-b", broker.bootstrap_servers]
+
+        def send() -> None:
+            assert main(["produce", "lines", str(tmp_path / "lines"), *at]) == 0
+
+        def noted(count: int) -> bool:
+            file = Path(broker.data_dir) / "replication-offset-checkpoint"
+            lines = file.read_text().splitlines() if file.exists() else []
+            return sum(int(line.split()[2]) for line in lines if line.startswith("lines ")) == count
+
+        assert main(["topic", "create", "lines", "-p", "1", *at]) == 0
+        send()
+        eventually(lambda: noted(10))
+        source = DirectorySource(str(broker.data_dir), "lines")
+        follower = Follower(source, target_of(tmp_path / "t"), Settings(value_format="text", interval=0))
+        steps = iter([(10, send), (20, lambda: main(["topic", "alter", "lines", "-p", "3", *at])), (20, send)])
+        wanted, step = next(steps)
+        deadline = time.monotonic() + LONG
+
+        def stop() -> bool:
+            nonlocal wanted, step
+            assert time.monotonic() < deadline
+            if follower.progress.rows == 30:
+                return True
+            if follower.progress.rows == wanted and step is not None:
+                step()
+                wanted, step = next(steps, (0, None))
+            return False
+
+        follower.run(once=False, stop=stop, wait=0.01)
+        assert sorted(row["value"] for row in rows_in(tmp_path / "t"))[:3] == ["value 0"] * 3
+        assert describe(target_of(tmp_path / "t"), lambda _: source)["lag"] == 0
 
 
 def test_a_quota_is_shared() -> None:

@@ -27,6 +27,7 @@ _EXAMPLES: Final = {
     "table follow": (
         "orders --to delta:lake/orders --value json",
         "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
+        "orders --to delta:lake/orders --from ./kbroker-data",
     ),
     "table backfill": (
         "orders --from ./kbroker-data --to delta:lake/orders",
@@ -35,6 +36,9 @@ _EXAMPLES: Final = {
     "table run": ("tables.toml", "tables.toml --once"),
     "table list": ("tables.toml", "tables.toml --json"),
     "table describe": ("delta:lake/orders", "delta:lake/orders --json"),
+    "table pause": ("delta:lake/orders", "iceberg:lake.orders --catalog sqlite:lake/catalog.db"),
+    "table resume": ("delta:lake/orders", "iceberg:lake.orders --catalog sqlite:lake/catalog.db"),
+    "table drop": ("delta:lake/orders", "delta:lake/orders --yes"),
     "table maintain": ("delta:lake/orders", "delta:lake/orders --keep 30d"),
     "group list": ("", "--state Stable --json"),
     "group describe": ("billing", "billing --json"),
