@@ -108,7 +108,7 @@ def tables(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path | Non
         "json",
         "--once",
     ]
-    subprocess.run([*command, "-b", world.bootstrap], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "--to", to, "-b", world.bootstrap], check=True, stdout=subprocess.DEVNULL)
     later = f'[[table]]\ntopic = "{world.empty}"\nto = "delta:{directory}/later"\n'
     (directory / "tables.toml").write_text(f'[[table]]\ntopic = "{world.orders}"\nto = "{to}"\n{later}')
     return directory / "tables.toml"
