@@ -2,6 +2,7 @@
 
 The libraries read and write tables. Here offset ranges are planned (`plan`), records become rows (`rows`,
 `json_kinds`), and rows are committed together with how far they go (`follower`, into a `target`: `delta`,
-`iceberg`), from a cluster or a log directory (`sources`). Needs the extra ``kbroker[delta]`` or ``kbroker[iceberg]``;
+`iceberg`), from a cluster or a log directory (`sources`); how a follower is, it writes
+beside the table (`status`). Needs the extra ``kbroker[delta]`` or ``kbroker[iceberg]``;
 nothing but the command imports this. Begin with `follower`.
 """

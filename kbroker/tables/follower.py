@@ -84,7 +84,7 @@ class Follower:
         """
         self.progress = Progress()
         self.status = Status() if status is None else status
-        self.status.topic, self.status.table = source.topic, target.where
+        self.status.topic, self.status.table = source.topic, self.status.table or target.where
         self._beat = beat
         self._beat_due = 0.0
         self._waits: dict[int, int] = {}
@@ -239,7 +239,8 @@ class Follower:
             lags[partition] = max(lags.get(partition, 0), position - self._committed.get(partition, 0))
         waits = [self._waits.get(each, self._newest.get(each, -1)) for each, lag in lags.items() if lag]
         oldest = min((each for each in waits if each >= 0), default=None)
-        status.note_lag(sum(lags.values()), 0.0 if oldest is None else max(now_ms() - oldest, 0) / 1000)
+        age = None if oldest is None else max(now_ms() - oldest, 0) / 1000
+        status.note_lag(sum(lags.values()), age if any(lags.values()) else 0.0)
         write_status(self._target, status)
         self._beat(status)
 

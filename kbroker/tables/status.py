@@ -48,8 +48,8 @@ class Status:
     at: int = 0
     """The time at which this was told."""
     lag: int = 0
-    seconds: float = 0.0
-    """The age of the oldest record that the table has not."""
+    seconds: float | None = None
+    """The age of the oldest record that the table has not, once one was read."""
     rows: int = 0
     commits: int = 0
     dead_letters: int = 0
@@ -57,14 +57,14 @@ class Status:
     error: str = ""
     """The last one."""
     error_at: int = 0
-    course: list[tuple[int, int, float]] = field(default_factory=list)
+    course: list[tuple[int, int, float | None]] = field(default_factory=list)
     """Of the lag: time, records, seconds."""
 
     def text(self) -> str:
         """Returns it as JSON, by which `read_status` makes it again."""
         return json.dumps(asdict(self))
 
-    def note_lag(self, lag: int, seconds: float) -> None:
+    def note_lag(self, lag: int, seconds: float | None) -> None:
         """Note how far the table is behind, now."""
         self.at, self.lag, self.seconds = now_ms(), lag, seconds
         self.course = [*self.course[1 - _POINTS :], (self.at, lag, seconds)]

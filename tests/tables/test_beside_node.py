@@ -32,7 +32,7 @@ quota = "50MiB"
 topic = "orders"
 to = "delta:orders"
 value = "json"
-every = "10ms"
+every = "1s"
 """
 
 

@@ -71,7 +71,8 @@ def _of_process(node_id: int, started_ms: int) -> Figures:
 
 def _of_tables(states: Mapping[str, Mapping[str, Any]]) -> Figures:
     for name, family in f.TABLES.items():
-        yield family, [((told["topic"], table), told[name]) for table, told in states.items()]
+        shown = {table: told for table, told in states.items() if told[name] is not None}
+        yield family, [((told["topic"], table), told[name]) for table, told in shown.items()]
     yield f.TABLE_FOLLOWED, [((told["topic"], table), told["state"] == "following") for table, told in states.items()]
 
 

@@ -136,7 +136,7 @@ def _follow_arguments(parser: argparse.ArgumentParser) -> None:
         "--quota",
         type=checked(_bytes, "a number of bytes such as 20MiB"),
         metavar="BYTES",
-        help="fetch so many a second",
+        help="fetch so many a second at most",
     )
     add_cluster_arguments(parser)
 
@@ -208,6 +208,9 @@ def _follow(arguments: argparse.Namespace) -> int:
     """Follow a topic of a cluster, or of a log directory; `backfill` is the latter for once."""
     from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, stopping
 
+    for option in ("bootstrap_server", "command_config", "profile", "quota"):
+        if arguments.log_dir is not None and getattr(arguments, option, None) is not None:
+            raise UsageError(f"--from asks no broker: leave out --{option.replace('_', '-')}")
     target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
     begin = time.monotonic()
     way = Way(arguments.once, arguments.quiet, _quota(arguments.quota))
