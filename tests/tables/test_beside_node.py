@@ -54,7 +54,7 @@ def node(directory: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=LONG)
+        process.wait(LONG)
 
 
 def rows(path: Path) -> int:
