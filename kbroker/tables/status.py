@@ -115,13 +115,17 @@ def positions_of(kept: Kept, ranges: dict[int, OffsetRange]) -> list[dict[str, i
     return rows
 
 
-def describe(target: Target, open_source: Callable[[str], Source], *, commits: int = 0) -> dict[str, Any]:
-    """Returns all that is told of a table; ``FatalError`` without one, or without its topic.
+def describe(
+    target: Target, open_source: Callable[[str], Source], *, commits: int = 0, wanted: str | None = None
+) -> dict[str, Any]:
+    """Returns all that is told of a table; ``FatalError`` without one, or without its topic, which is ``wanted``.
 
     ``commits``: so many of the last ones are told, too.
     """
     topic = target.topic()
     if topic is None:
+        if wanted is not None:
+            open_source(wanted)  # that it is not there is the reason
         raise FatalError(f"there is no table in {target.where}")
     source = open_source(topic)
     ranges = source.ranges()

@@ -35,7 +35,7 @@ class FollowedTables:
     def _told(self, order: Order, client: Client, commits: int = 0) -> dict[str, Any]:
         told: dict[str, Any] = {"topic": order.topic, "to": order.place, "table": order.place, "problem": None}
         try:
-            return told | state_of(order.make_target(), client, commits=commits)
+            return told | state_of(order.make_target(), client, commits=commits, wanted=order.topic)
         except FatalError as error:
             allowed = getattr(error.__cause__, "code", None) != ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return told | {"problem": str(error), "allowed": allowed}
@@ -74,14 +74,14 @@ class FollowedTables:
         pause(self._order(place).make_target(), paused=paused)
 
 
-def state_of(target: Target, client: Client, *, commits: int = 0) -> dict[str, Any]:
+def state_of(target: Target, client: Client, *, commits: int = 0, wanted: str | None = None) -> dict[str, Any]:
     """Returns all that is told of a table of a cluster's topic; ``FatalError``."""
     from kbroker.tables.sources import ClusterSource
     from kbroker.tables.status import describe
     from kbroker.tools.cli.common import readable_errors
 
     with readable_errors():
-        return describe(target, lambda topic: ClusterSource(client, topic), commits=commits)
+        return describe(target, lambda topic: ClusterSource(client, topic), commits=commits, wanted=wanted)
 
 
 def state_in(target: Target, log_dir: str) -> dict[str, Any]:

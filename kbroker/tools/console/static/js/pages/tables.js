@@ -40,24 +40,26 @@ export async function show(main, params, scope) {
   scope.every(5000, load);
 }
 
-const drawList = (rows) =>
-  table(
+const drawList = (rows) => {
+  const troubled = rows.some(trouble);
+  return table(
     "Tables",
     [
       { title: "Table", class: "name", cell: (t) => link(t.to, href("tables", { to: t.to })) },
       { title: "Topic", class: "name minor", cell: (t) => link(t.topic, href("topic", { name: t.topic })) },
       { title: "State", cell: (t) => badge(...state(t)) },
       { title: "Lag", number: true, class: "minor", cell: (t) => number(t.lag) },
-      { title: "Age of the oldest", number: true, cell: age },
+      { title: "Lag in time", number: true, cell: age },
       { title: "Trend", class: "minor", cell: (t) => sparkLine(t.course) ?? "–" },
       { title: "Rows", number: true, class: "minor", cell: (t) => number(t.rows) },
-      { title: "Files", number: true, class: "minor", cell: (t) => number(t.files) },
+      { title: "Files", number: true, class: "minor roomy", cell: (t) => number(t.files) },
       { title: "Dead letters", number: true, class: "minor", cell: (t) => number(t.dead_letters) },
-      { title: "Last trouble", class: "wrap why", cell: trouble },
-    ],
+      troubled ? { title: "Last trouble", class: "wrap why", cell: trouble } : null,
+    ].filter(Boolean),
     rows,
     { empty: "The file names no table that you may see.", isStacked: true },
   );
+};
 
 // --- One table -----------------------------------------------------------------------------------------------------
 
@@ -160,9 +162,9 @@ function drawRest(told) {
       table(
         "Last commits",
         [
-          { title: "Version", number: true, cell: (c) => number(c.version) },
           { title: "Time", cell: (c) => recent(c.at) },
-          { title: "What", cell: (c) => c.what || "–" },
+          { title: "Version", number: true, cell: (c) => number(c.version) },
+          { title: "What", class: "minor", cell: (c) => c.what || "–" },
           { title: "Rows", number: true, cell: (c) => number(c.rows) },
         ],
         told.commits,
