@@ -62,7 +62,7 @@ class Table:
     def cpu_seconds(self) -> float:
         """The processor time of the follower."""
         times = self._process.cpu_times()
-        return times.user + times.system
+        return float(times.user + times.system)
 
     def await_rows(self, count: int) -> None:
         """Wait until the table has so many rows. LoadError if that takes too long."""

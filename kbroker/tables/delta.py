@@ -281,7 +281,7 @@ class DeltaTarget:
         with _readable(self.where):
             if self._table is None:
                 return
-            stream = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(_NOTE)
+            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(_NOTE)
             stream.write(text.encode())
             stream.close()
 
@@ -289,7 +289,7 @@ class DeltaTarget:
         """Returns what the last follower has told; None without that."""
         with _readable(self.where):
             try:
-                handler = DeltaFileSystemHandler.from_table(self._there()._table)
+                handler: Any = DeltaFileSystemHandler.from_table(self._there()._table)
                 return bytes(handler.open_input_file(_NOTE).read()).decode("utf-8", "replace")
             except FileNotFoundError:
                 return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -121,7 +121,8 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
         asked.append(question)
         return False
 
-    assert drop(target_of(path), refuse) is None and check_once(topic, path) is None
+    assert drop(target_of(path), refuse) is None
+    check_once(topic, path)
     assert "17 rows in " in asked[0] and "Topic orders stays." in asked[0]
     running = Status(host="another")
     running.note_lag(0, 0.0)
@@ -163,7 +164,11 @@ def test_a_log_directory_is_followed(tmp_path: Path) -> None:
         eventually(lambda: noted(10))
         source = DirectorySource(str(broker.data_dir), "lines")
         follower = Follower(source, target_of(tmp_path / "t"), Settings(value_format="text", interval=0))
-        steps = iter([(10, send), (20, lambda: main(["topic", "alter", "lines", "-p", "3", *at])), (20, send)])
+
+        def widen() -> None:
+            assert main(["topic", "alter", "lines", "-p", "3", *at]) == 0
+
+        steps: Iterator[tuple[int, Callable[[], None] | None]] = iter([(10, send), (20, widen), (20, send)])
         wanted, step = next(steps)
         deadline = time.monotonic() + LONG
 

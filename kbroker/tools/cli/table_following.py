@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +52,9 @@ def stopping(*, until_eof: bool = False) -> Iterator[threading.Event]:
     before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGTERM, signal.SIGINT)}
 
     def read() -> None:
-        while sys.stdin.buffer.read1(4096):
-            pass
+        with suppress(OSError):
+            while os.read(0, 4096):
+                pass
         stop.set()
 
     if until_eof:
