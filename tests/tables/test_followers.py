@@ -39,7 +39,7 @@ def run_until(follower: Follower, moments: list[Callable[[], None]]) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_pause_holds_for_followers_anywhere(tmp_path: Path, kind: str) -> None:
-    """One that is about to commit is refused; one that is at rest sees it; both go on when they may."""
+    """A follower that is about to commit is refused, a follower at rest sees the pause; both go on when they may."""
     topic, path = orders(), tmp_path / kind
     follow(topic, path, JSON)
     told: list[str] = []
@@ -144,7 +144,7 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_log_directory_is_followed(tmp_path: Path) -> None:
-    """What the node writes while it is followed, up to what it has noted; a partition that comes later, too."""
+    """Records come while the directory is followed, up to the noted offset; a partition that comes later, too."""
     from kbroker.tables.sources import DirectorySource
 
     (tmp_path / "lines").write_text("".join(f"value {number}\n" for number in range(10)))

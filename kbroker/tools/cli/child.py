@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import subprocess
-
-    from kbroker.tools.cli.tables_beside import TablesBeside
 
 
 def module_command(module: str) -> list[str]:
@@ -67,23 +63,3 @@ def ended(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def add_tables_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """The option ``--tables``."""
-    parser.add_argument(
-        "--tables",
-        type=Path,
-        default=default,
-        metavar="FILE",
-        help="keep the tables of this file in step with their topics, by a process beside (kbroker table run)",
-    )
-
-
-def tables_of(arguments: argparse.Namespace) -> TablesBeside | None:
-    """The tables that are followed beside this node, which is the first of its machine; None without any."""
-    if arguments.tables is None or arguments.core not in (None, 1):
-        return None
-    from kbroker.tools.cli.tables_beside import TablesBeside
-
-    return TablesBeside.of(arguments.tables)

@@ -21,18 +21,19 @@ from kbroker.config.environment import (
     without_effect,
 )
 from kbroker.errors import FatalError
-from kbroker.tools.cli.child import add_tables_argument, tables_of
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
 from kbroker.tools.cli.kafka_opts import with_java_options
 from kbroker.tools.cli.log_output import name_logs, set_up_logging
 from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
+    add_tables_argument,
     check_left_cores,
     is_first,
     is_machine,
     own_properties,
     run_machine,
+    tables_of,
 )
 from kbroker.tools.cli.start import add_overrides, parse_overrides, serve
 

@@ -20,17 +20,18 @@ from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
 from kbroker.errors import FatalError
-from kbroker.tools.cli.child import add_tables_argument, tables_of
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.log_output import name_logs, set_up_audit_log, set_up_logging
 from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
+    add_tables_argument,
     check_left_cores,
     is_first,
     is_machine,
     other_properties,
     own_properties,
     run_machine,
+    tables_of,
 )
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.registry_beside import RegistryBeside, Target, add_registry_arguments

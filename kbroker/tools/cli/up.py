@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.errors import FatalError
-from kbroker.tools.cli.child import add_tables_argument, ended, module_command
+from kbroker.tools.cli.child import ended, module_command
 from kbroker.tools.cli.cluster_plan import (
     DEFAULT_PORT,
     HOST,
@@ -28,7 +28,7 @@ from kbroker.tools.cli.cluster_plan import (
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.data_owners import is_cluster
-from kbroker.tools.cli.node_per_core import core_count
+from kbroker.tools.cli.node_per_core import add_tables_argument, core_count
 from kbroker.tools.cli.registry_beside import RegistryBeside, add_registry_arguments
 from kbroker.tools.cli.start import add_overrides, await_end_of_input, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
