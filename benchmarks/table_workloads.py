@@ -79,7 +79,7 @@ def followed(server: Server, topic: str, *words: str, nice: int = 0) -> Iterator
     with tempfile.TemporaryDirectory(prefix="bench-table-") as directory:
         path = Path(directory) / "table"
         command = [*module_command("kbroker"), "table", "follow", topic, "--to", f"delta:{path}", "--quiet"]
-        with subprocess.Popen([*command, "-b", server.bootstrap, *words]) as process:
+        with subprocess.Popen([*command, "-b", server.bootstrap, *words], stdout=subprocess.DEVNULL) as process:
             os.setpriority(os.PRIO_PROCESS, process.pid, nice)
             try:
                 yield Table(psutil.Process(process.pid), path)
@@ -157,15 +157,16 @@ def table_backfill(bench: Bench, server: Server) -> Figures:
         command = [*module_command("kbroker"), "table", "backfill", topic, "--from", str(data)]
         command += ["--to", f"delta:{directory}/table", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            watched, peak = psutil.Process(process.pid), 0
+            watched, peak, used = psutil.Process(process.pid), 0, 0.0
             while process.poll() is None:
                 peak = max(peak, watched.memory_info().rss)
+                used = sum(watched.cpu_times()[:2])
                 time.sleep(0.1)
             assert process.stdout is not None
             told = json.loads(process.stdout.read())
     if told["rows"] != count:
         raise LoadError(f"the table has {told['rows']:,} rows of {count:,}")
-    return {"records_per_s": count / told["seconds"], "peak_MB": peak / 1e6}
+    return {"records_per_s": count / told["seconds"], "records_per_cpu_s": count / used, "peak_MB": peak / 1e6}
 
 
 def _noted(data: Path, topic: str) -> int:
