@@ -27,7 +27,7 @@ from kbroker.tools.cli.core_supervisor import TRIES, Deaths
 if TYPE_CHECKING:
     from kbroker.node.broker import Broker
 
-NICE: Final = 5
+NICE: Final = 15
 """The node, whose clients wait for it, comes first."""
 
 log = logging.getLogger("kbroker")
