@@ -27,7 +27,6 @@ _EXAMPLES: Final = {
     "table follow": (
         "orders --to delta:lake/orders --value json",
         "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
-        "orders --to delta:lake/orders --from ./kbroker-data",
     ),
     "table backfill": (
         "orders --from ./kbroker-data --to delta:lake/orders",
