@@ -51,7 +51,7 @@ const drawList = (rows) => {
       { title: "Lag", number: true, class: "minor", cell: (t) => number(t.lag) },
       { title: "Lag in time", number: true, cell: age },
       { title: "Trend", class: "minor", cell: (t) => sparkLine(t.course) ?? "–" },
-      { title: "Rows", number: true, class: "minor", cell: (t) => number(t.rows) },
+      { title: "Rows", number: true, class: "minor roomy", cell: (t) => number(t.rows) },
       { title: "Files", number: true, class: "minor roomy", cell: (t) => number(t.files) },
       { title: "Dead letters", number: true, class: "minor", cell: (t) => number(t.dead_letters) },
       troubled ? { title: "Last trouble", class: "wrap why", cell: trouble } : null,
@@ -99,11 +99,14 @@ function drawHead(head, told, again) {
     head,
     h("h1", { class: "mono" }, told.to),
     badge(...state(told)),
-    h("span", { class: "quiet" }, "of topic ", link(told.topic, href("topic", { name: told.topic }))),
+    h("span", { class: "quiet" }, `of topic ${told.topic}`),
     h("div", { class: "spacer" }),
-    session.writes && !told.problem
-      ? h("div", { class: "buttons" }, h("button", { type: "button", onclick: pause }, told.paused ? "Resume" : "Pause"))
-      : null,
+    h(
+      "div",
+      { class: "buttons" },
+      link("Open the topic", href("topic", { name: told.topic }), { class: "button" }),
+      session.writes && !told.problem ? h("button", { type: "button", onclick: pause }, told.paused ? "Resume" : "Pause") : null,
+    ),
   );
 }
 
@@ -119,7 +122,7 @@ function drawTop(told) {
     h(
       "dl",
       { class: "tiles" },
-      tile("Lag", number(told.lag), told.lag ? `the oldest record is ${inSeconds(told.lag_seconds)} old` : null),
+      tile("Lag", number(told.lag), told.lag && told.lag_seconds >= 1 ? `the oldest is ${inSeconds(told.lag_seconds)} old` : null),
       tile("Rows", number(told.rows)),
       tile("Files", number(told.files), bytes(told.bytes)),
       tile("Version", number(told.version), told.commits.length ? `of ${recent(told.commits[0].at)}` : null),
