@@ -105,6 +105,33 @@ def test_a_file_that_is_wrong_keeps_the_node_from_starting(tmp_path: Path) -> No
     assert "tables.toml: table 1: topic is missing" in said and "no table is followed (exit code 1)" in said
 
 
+LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b"'
+SASL = [
+    *("-o", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "-o", "inter.broker.listener.name=SASL_PLAINTEXT"),
+    *("-o", "listener.security.protocol.map=CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"),
+    *("-o", "sasl.enabled.mechanisms=PLAIN", "-o", "sasl.mechanism.inter.broker.protocol=PLAIN"),
+    *("-o", f'listener.name.sasl_plaintext.plain.sasl.jaas.config={LOGIN} user_a="b";'),
+]
+CLIENT = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={LOGIN};\n"
+
+
+def test_they_log_in_where_the_node_asks_who_comes(tmp_path: Path) -> None:
+    (tmp_path / "tables.toml").write_text(TABLES)
+    with node(tmp_path, "--tables", "tables.toml", *SASL) as process:
+        assert process.wait(LONG) == 2
+    assert "give client properties, command-config = FILE in tables.toml" in (tmp_path / "log").read_text()
+    (tmp_path / "tables.toml").write_text(f'command-config = "client.properties"\n{TABLES}')
+    (tmp_path / "client.properties").write_text(CLIENT)
+    (tmp_path / "orders.jsonl").write_text('{"id": 1}\n')
+    with node(tmp_path, "--tables", "tables.toml", *SASL) as process:
+        assert process.stdout is not None
+        bootstrap = process.stdout.readline().removeprefix("kbroker ready: ").strip()
+        at = ["-b", bootstrap, "--command-config", str(tmp_path / "client.properties")]
+        assert main(["topic", "create", "orders", "-p", "1", *at]) == 0
+        assert main(["produce", "orders", str(tmp_path / "orders.jsonl"), *at]) == 0
+        eventually(lambda: rows(tmp_path / "orders") == 1)
+
+
 def test_they_are_given_up_if_they_die_too_often(caplog: pytest.LogCaptureFixture) -> None:
     dies = [sys.executable, "-S", "-c", "print('kbroker tables: 1'); raise SystemExit(3)"]
     told: list[str] = []

@@ -20,7 +20,8 @@ const inSeconds = (seconds) => (seconds === null || seconds === undefined ? "–
 
 const age = (told) => (told.lag_seconds > OLD_SECONDS ? h("span", { class: "warn-text" }, inSeconds(told.lag_seconds)) : inSeconds(told.lag_seconds));
 
-const trouble = (told) => told.problem ?? told.error?.text ?? null;
+/** Why nothing comes into it now; what was wrong before is on its own page. */
+const trouble = (told) => told.problem ?? (told.runs && told.follower.state === "following" ? null : (told.error?.text ?? null));
 
 export async function show(main, params, scope) {
   if (params.to) return showOne(main, params.to, scope);
