@@ -146,7 +146,7 @@ def print_list(documents: Sequence[Mapping[str, Any]]) -> None:
                 *(each.get(name.replace(" ", "_")) for name in names[:-1]),
                 _seconds(each.get("lag_seconds")),
                 _who(each),
-                each["problem"] or (each["error"] or {}).get("text"),
+                each["problem"] or _trouble(each),
             ]
             for each in documents
         ],
@@ -159,6 +159,12 @@ def _who(told: Mapping[str, Any]) -> str:
         return ""
     state = "paused" if told["paused"] else told["follower"]["state"] if told["runs"] else "none"
     return f"{state}, {told['follower']['host']} {told['follower']['pid']}" if told["runs"] else state
+
+
+def _trouble(told: Mapping[str, Any]) -> str:
+    """Returns the last error, unless the follower has got over it."""
+    is_well = told["runs"] and told["follower"]["state"] == "following"
+    return "" if is_well or told["error"] is None else str(told["error"]["text"])
 
 
 def _seconds(seconds: float | None) -> str:
