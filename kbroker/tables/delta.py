@@ -16,13 +16,26 @@ from typing import Any, Final
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow.fs import FileType
 
 from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
+from kbroker.tables.target import (
+    DEAD_COLUMNS,
+    DEAD_LETTERS,
+    PAUSED,
+    Conflict,
+    Merging,
+    TableCommit,
+    TableFacts,
+    Traits,
+    furthest,
+    size_to_merge,
+)
 from kbroker.tables.upserts import latest, of_keys, truncations
 
 _TOPIC: Final = "kbroker.topic"
@@ -33,6 +46,9 @@ _FIRST: Final = "kbroker.first.partition"
 _WAY: Final = "kbroker.way"
 _DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
 """The names that Delta's writers give to files of rows, in directories of partitions."""
+_NOTE: Final = "_kbroker/follower.json"
+"""Beside the rows: readers and `maintain` leave out what begins so."""
+_LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
@@ -97,6 +113,7 @@ class DeltaTarget:
             told.get(_DECLARED, ""),
             self._layout.properties,
             told.get(_WAY, ""),
+            told.get(PAUSED) == "true",
         )
 
     def topic(self) -> str | None:
@@ -330,6 +347,81 @@ class DeltaTarget:
         others = [each for each in vacuum(dry_run=True, full=True) if not _DATA_FILE.fullmatch(each)]
         removed = vacuum(dry_run=False, full=not others and keep_hours != 0)
         return {"removed_files": len(removed), **({"kept_files_of_others": len(others)} if others else {})}
+
+    # --- For people --------------------------------------------------------------------------------------------------
+
+    def pause(self, *, paused: bool) -> None:
+        """Have nobody add rows, or let them again; ``Conflict``. Delta refuses a commit around it."""
+        with _readable(self.where):
+            table = self._opened()
+            table.alter.set_table_properties({PAUSED: str(paused).lower()}, raise_if_not_exists=False)
+
+    def is_paused(self) -> bool:
+        """Whether the newest version says so; ``FatalError`` if the table is gone."""
+        with _readable(self.where):
+            return bool(self._opened().metadata().configuration.get(PAUSED) == "true")
+
+    def commits(self, count: int) -> list[TableCommit]:
+        """The last commits, the newest first."""
+        assert self._table is not None
+        with _readable(self.where):
+            return [
+                TableCommit(
+                    each["version"],
+                    each.get("timestamp", 0),
+                    str(each.get("operation", "")).lower(),
+                    each.get("operationMetrics", {}).get("num_added_rows"),
+                )
+                for each in self._table.history(count)
+            ]
+
+    def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
+        """The columns `DEAD_COLUMNS` of all dead letters."""
+        if self._dead is not None:
+            with _readable(self.where):
+                yield from self._dead.to_pyarrow_dataset().to_batches(columns=DEAD_COLUMNS)
+
+    def note(self, text: str) -> None:
+        """Write what a follower tells beside the table."""
+        with _readable(self.where):
+            if self._table is None:
+                return
+            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(_NOTE)
+            stream.write(text.encode())
+            stream.close()
+
+    def noted(self) -> str | None:
+        """Returns what the last follower has told; None without that."""
+        with _readable(self.where):
+            try:
+                handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
+                return bytes(handler.open_input_file(_NOTE).read()).decode("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    def drop(self) -> int:
+        """Remove the dead letters and the table: their rows first, then their logs. Files of others, which stay."""
+        with _readable(self.where):
+            self._opened()
+            tables = [each for each in (_open(self._path + DEAD_LETTERS), _open(self._path)) if each is not None]
+            return sum(_remove(each) for each in tables)
+
+
+def _remove(table: DeltaTable) -> int:
+    """Remove what a table has had; how many files are left where it was."""
+    table.delete()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    handler = DeltaFileSystemHandler.from_table(table._table)
+    found = handler.get_file_info_selector("", False, True)
+    files = sorted((each.path for each in found if each.type != FileType.Directory), reverse=True)
+    own = [each for each in files if _LOG_FILE.fullmatch(each) or each == _NOTE]
+    for each in own:  # the newest of the log first: what is left by a kill is a table yet
+        handler.delete_file(each)
+    directory = table.table_uri.removeprefix("file://")
+    for path, _, _ in os.walk(directory, topdown=False):
+        with suppress(OSError):
+            os.rmdir(path)
+    return len(files) - len(own)
 
 
 def _app_id(topic_id: str, partition: int) -> str:

@@ -39,7 +39,18 @@ from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
+from kbroker.tables.target import (
+    DEAD_COLUMNS,
+    DEAD_LETTERS,
+    PAUSED,
+    Conflict,
+    Merging,
+    TableCommit,
+    TableFacts,
+    Traits,
+    furthest,
+    size_to_merge,
+)
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
 _TOPIC: Final = "kbroker.topic"
@@ -47,6 +58,7 @@ _TOPIC_ID: Final = "kbroker.topic.id"
 _VALUE: Final = "kbroker.value"
 _DECLARED: Final = "kbroker.schema"
 _NEXT: Final = "kbroker.next."
+_NOTE: Final = "kbroker-follower.json"
 _TRIES: Final = "commit.retry.num-retries"
 _WAY: Final = "kbroker.way"
 PARTITION: Final = "_partition"
@@ -309,7 +321,7 @@ class IcebergTarget:
         """Expire the snapshots that are older, and remove files that no metadata names and that are older, too."""
         hours = _WEEK_HOURS if keep_hours is None else keep_hours
         for _ in range(_EXPIRE_TRIES):
-            table = self._opened_table()
+            table = self._there()
             before = len(table.snapshots())
             with suppress(Conflict), self._readable():
                 table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - timedelta(hours=hours)).commit()
@@ -318,16 +330,76 @@ class IcebergTarget:
 
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, expire snapshots and remove what nothing names; what was done."""
-        self._table = self._opened_table()
+        self._table = self._there()
         merged = self.merge_files(Merging(fewest=2, size=128 << 20, budget=sys.maxsize))
         return {"merged_files": merged, **self.clean(keep_hours)}
 
-    def _opened_table(self) -> Table:
+    def _there(self) -> Table:
         with self._readable():
             table = self._loaded(self.where)
         if table is None:
             raise FatalError(f"there is no table {self.where}")
         return table
+
+    # --- For people --------------------------------------------------------------------------------------------------
+
+    def pause(self, *, paused: bool) -> None:
+        """Have nobody add rows, or let them again; ``Conflict``. By a snapshot without rows, which a commit meets."""
+        table = self._there()
+        with self._readable(), table.transaction() as commit:
+            commit.set_properties({PAUSED: str(paused).lower()})
+            commit.append(table.schema().as_arrow().empty_table())
+
+    def is_paused(self) -> bool:
+        """Whether the newest version says so; ``FatalError`` if the table is gone."""
+        return bool(self._there().properties.get(PAUSED) == "true")
+
+    def commits(self, count: int) -> list[TableCommit]:
+        """The last commits, the newest first."""
+        assert self._table is not None
+        snapshots = sorted(self._table.snapshots(), key=lambda each: each.sequence_number or 0)
+        found = []
+        for number, each in list(enumerate(snapshots, 1))[: -count - 1 : -1]:
+            summary = each.summary
+            rows = None if summary is None else int(summary["added-records"] or 0)
+            what = "" if summary is None else summary.operation.value
+            found.append(TableCommit(number, each.timestamp_ms, what, rows))
+        return found
+
+    def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
+        """The columns `DEAD_COLUMNS` of all dead letters."""
+        if self._dead is not None:
+            columns = [_column(self._dead) if each == PARTITION else each for each in DEAD_COLUMNS]
+            with self._readable():
+                for batch in self._dead.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():
+                    yield batch.rename_columns(inward(batch.schema).names)
+
+    def note(self, text: str) -> None:
+        """Write what a follower tells beside the table."""
+        if self._table is not None:
+            with self._readable(), self._table.io.new_output(_note_of(self._table)).create(overwrite=True) as stream:
+                stream.write(text.encode())
+
+    def noted(self) -> str | None:
+        """Returns what the last follower has told; None without that."""
+        table = self._there()
+        with self._readable():
+            try:
+                with table.io.new_input(_note_of(table)).open() as stream:
+                    return stream.read().decode("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    def drop(self) -> int:
+        """Remove the table and its dead letters, with the files of all their snapshots; nobody else's are there."""
+        table = self._there()
+        with self._readable():
+            with suppress(FileNotFoundError):
+                table.io.delete(_note_of(table))
+            for name in (self.where + DEAD_LETTERS, self.where):
+                with suppress(NoSuchTableError):
+                    self._opened().purge_table(name)
+        return 0
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -343,6 +415,10 @@ class IcebergTarget:
             raise FatalError(f"{self.where}: {' '.join(str(error).split())[:300]}") from error
 
 
+def _note_of(table: Table) -> str:
+    return f"{table.location()}/{_NOTE}"
+
+
 def _next(positions: Mapping[int, int]) -> dict[str, str]:
     return {_NEXT + str(partition): str(end) for partition, end in positions.items()}
 
@@ -353,7 +429,8 @@ def kept_of(told: Mapping[str, str], where: str) -> Kept:
         raise Refused(f"{where} is an Iceberg table, but none that kbroker made: choose another name")
     value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
     layout, way = Layout.of(told).properties, told.get(_WAY, "")
-    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way)
+    paused = told.get(PAUSED) == "true"
+    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way, paused)
 
 
 def _positions(told: Mapping[str, str]) -> dict[int, int]:
@@ -434,7 +511,7 @@ def _for(table: Table, data: Data) -> Data:
 def _remove_orphans(table: Table, hours: int) -> dict[str, int]:
     """Remove files at the table's place that none of its metadata names; those whose names nothing explains stay."""
     metadata = table.metadata
-    named = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    named = {_note_of(table), table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
     named.update(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics))
     named.update(each.manifest_list for each in metadata.snapshots)
     manifests = {each.manifest_path: each for snapshot in metadata.snapshots for each in snapshot.manifests(table.io)}

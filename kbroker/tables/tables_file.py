@@ -1,5 +1,8 @@
 """The file that names many tables, for ``kbroker table run``::
 
+quota = "20MiB"                        # fetched a second, by all of them; without it as fast as it goes
+command-config = "client.properties"   # of a client, for a cluster with TLS or SASL
+
 [[table]]
 topic = "orders"
 to = "delta:lake/orders"
@@ -35,6 +38,7 @@ _NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"}
 }
 _FLAGS: Final = {"flatten", "upsert", "merge"}
 """They are true or false, and all others texts."""
+_COMMON: Final = {"quota", "command-config"}
 
 
 class Entry(NamedTuple):
@@ -48,8 +52,17 @@ class Entry(NamedTuple):
     """The address of the registry that has the schemas of its values."""
 
 
-def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list[Entry]:
-    """The tables of a file; ``FatalError`` with the name of what is wrong.
+class TablesFile(NamedTuple):
+    """A file: its tables, and what holds for all of them."""
+
+    tables: list[Entry]
+    quota: int | None
+    """Bytes a second."""
+    command_config: Path | None
+
+
+def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> TablesFile:
+    """Read a file; ``FatalError`` with the name of what is wrong.
 
     ``readers`` read the values of some names as the command's options do; ``ValueError`` says what is wrong with one.
     """
@@ -57,9 +70,17 @@ def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list
         document = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FatalError(f"{file}: {error}") from None
-    tables = document.get("table")
-    if set(document) != {"table"} or not isinstance(tables, list):
-        raise FatalError(f"{file}: it has a [[table]] for each table, and nothing else")
+    tables = document.pop("table", None)
+    if not isinstance(tables, list) or not tables:
+        raise FatalError(f"{file}: it has a [[table]] for each table")
+    for name, value in document.items():
+        if name not in _COMMON or not isinstance(value, str):
+            raise FatalError(f"{file}: {name} is none of {', '.join(sorted(_COMMON))}, or no text")
+    try:
+        quota = readers["quota"](document["quota"]) if "quota" in document else None
+    except ValueError as error:
+        raise FatalError(f"{file}: quota: {error}") from None
+    config = document.get("command-config")
     entries: list[Entry] = []
     for number, table in enumerate(tables, 1):
         try:
@@ -70,7 +91,7 @@ def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list
     for place in places:
         if places.count(place) > 1:
             raise FatalError(f"{file}: {place[0]} is there twice")
-    return entries
+    return TablesFile(entries, quota, None if config is None else file.parent / config)
 
 
 def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[[str], Any]]) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ pytest.importorskip("deltalake")
 
 from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Follower, Settings
-from kbroker.tables.target import DEAD_LETTERS, Merging, TableFacts, Target
+from kbroker.tables.target import DEAD_LETTERS, Merging, TableCommit, TableFacts, Target
 
 TIME = 1_700_000_000_000
 
@@ -80,6 +80,9 @@ class ModelSource:
                 return [Chunk(partition, left[: self._chunk], TimestampType.CREATE_TIME)]
             self.positions[partition] = self._model.ends[partition]
         return []
+
+    def oldest(self, positions: Mapping[int, int]) -> int | None:
+        return min((TIME + offset for offset in positions.values()), default=None)
 
     def reached(self, ends: Mapping[int, int]) -> bool:
         return all(self.positions[partition] >= end for partition, end in ends.items() if partition in self.positions)
@@ -147,6 +150,27 @@ class WatchedTarget:
 
     def upsert(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
         self._step(self._target.upsert, rows, positions)
+
+    def pause(self, *, paused: bool) -> None:
+        self._target.pause(paused=paused)
+
+    def is_paused(self) -> bool:
+        return self._target.is_paused()
+
+    def commits(self, count: int) -> list[TableCommit]:
+        return self._target.commits(count)
+
+    def dead_letters(self) -> Iterator[Any]:
+        return self._target.dead_letters()
+
+    def note(self, text: str) -> None:
+        self._target.note(text)
+
+    def noted(self) -> str | None:
+        return self._target.noted()
+
+    def drop(self) -> int:
+        return self._target.drop()
 
     def add_dead(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
         self._step(self._target.add_dead, rows, positions)

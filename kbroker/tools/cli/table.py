@@ -5,31 +5,30 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, readable_errors
+from kbroker.tools.cli.common import add_cluster_arguments, add_yes, checked, cluster, complain, confirm
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
-    from kbroker.client import Client
     from kbroker.tables.follower import Follower, Settings
-    from kbroker.tables.tables_file import Entry
+    from kbroker.tables.sources import Quota
+    from kbroker.tables.status import Status
+    from kbroker.tables.tables_file import TablesFile
     from kbroker.tables.target import Target
+    from kbroker.tools.cli.table_following import Order
+    from kbroker.tools.cli.table_state import FollowedTables
 
 _PLACES: Final = "delta:PATH with the path of a directory, or iceberg:NAMESPACE.TABLE"
 _PACKAGES: Final = {"delta": ("pyarrow", "deltalake"), "iceberg": ("pyarrow", "pyiceberg", "sqlalchemy")}
 _REGISTERED: Final = ("avro", "protobuf", "json-schema")
-_AGAIN_SECONDS: Final = 5.0
 _REGISTRY_PATIENCE: Final = 10.0
-_LOOK_SECONDS: Final = 0.5
 
 DETAILS = """\
 A table has the columns _partition, _offset, _timestamp, _key, _headers and value; with --value json each field of the
@@ -193,15 +192,33 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
 def _follow_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to follow")
     _add_target(parser, option=True)
+    _add_log_dir(parser, required=False)
     parser.add_argument("--once", action="store_true", help="end when the table has what the topic has now")
     _add_quiet(parser)
     _add_settings(parser)
+    parser.add_argument(
+        "--quota",
+        type=checked(_bytes, "a number of bytes such as 20MiB"),
+        metavar="BYTES",
+        help="fetch so many a second at most",
+    )
     add_cluster_arguments(parser)
+
+
+def _add_log_dir(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--from",
+        dest="log_dir",
+        required=required,
+        metavar="DIR",
+        help="the topic is in the log directory of a node, which may run or not; no broker is asked",
+    )
 
 
 def _backfill_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to read")
-    parser.add_argument("--from", dest="log_dir", required=True, metavar="DIR", help="the log directory of a node")
+    _add_log_dir(parser, required=True)
+    parser.set_defaults(once=True, quiet=True, quota=None)
     _add_target(parser, option=True)
     _add_settings(parser)
     parser.add_argument("--command-config", type=Path, metavar="FILE", help="the properties for --registry")
@@ -264,18 +281,6 @@ def _target(place: str, catalog: str | None) -> Target:
 # --- Follow ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that is set by SIGTERM and Ctrl-C: what is read is committed then."""
-    stop = threading.Event()
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
 def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str | None) -> Settings:
     """The settings with the registry of an address or of ``--command-config``; ask within `cluster`."""
     from kbroker.tools.cli.record_spans import registry_of
@@ -283,63 +288,38 @@ def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str |
     return replace(settings, registry=registry_of(arguments, url, _REGISTRY_PATIENCE))
 
 
-def _say_nothing(line: str) -> None:
-    pass
-
-
-def _keep(
-    client: Client,
-    topic: str,
-    target: Target,
-    settings: Settings,
-    tell: Callable[[str], None],
-    stop: threading.Event,
-    *,
-    once: bool,
-    quiet: bool,
-) -> Follower:
-    """Follow until ``stop``, also while the cluster is away; with ``once`` to the end that there is."""
-    from kbroker.client import ConnectionFailed, RequestTimedOut
-    from kbroker.client.schemas.wire_format import RegistryAway
-    from kbroker.tables.follower import Follower
-    from kbroker.tables.plan import NotYet
-    from kbroker.tables.sources import ClusterSource
-
-    show = _say_nothing if once or quiet else tell
-    follower = Follower(ClusterSource(client, topic), target, settings, tell, show=show)
-    while True:
-        try:
-            follower.run(once=once, stop=stop.is_set)
-            return follower
-        except (ConnectionFailed, RequestTimedOut, RegistryAway, NotYet) as error:
-            if once:
-                raise
-            tell(f"{error}; trying again")
-            if stop.wait(_AGAIN_SECONDS):
-                return follower
-
-
 def _follow(arguments: argparse.Namespace) -> int:
+    """Follow a topic of a cluster, or of a log directory; `backfill` is the latter for once."""
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, stopping
+
+    for option in ("bootstrap_server", "profile", "quota"):
+        if arguments.log_dir is not None and getattr(arguments, option, None) is not None:
+            raise UsageError(f"--from asks no broker: leave out --{option.replace('_', '-')}")
     target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
     begin = time.monotonic()
-    with _stopping() as stop, cluster(arguments) as client:
-        once, quiet = arguments.once, arguments.quiet
-        settings = _with_registry(settings, arguments, arguments.registry)
-        follower = _keep(client, arguments.topic, target, settings, complain, stop, once=once, quiet=quiet)
+    way = Way(arguments.once, arguments.quiet, _quota(arguments.quota))
+    with stopping() as stop:
+        from kbroker.tables.sources import ClusterSource, DirectorySource
+
+        if arguments.log_dir is not None:
+            settings = _with_registry(settings, arguments, arguments.registry)
+            if arguments.command_config is not None and settings.registry is None:
+                raise UsageError("--from asks no broker: leave out --command-config, which names no registry")
+            source = DirectorySource(arguments.log_dir, arguments.topic)
+            follower = keep(lambda: source, target, settings, complain, stop, way)
+        else:
+            with cluster(arguments, client_id=CLIENT_ID) as client:
+                settings = _with_registry(settings, arguments, arguments.registry)
+                follower = keep(
+                    lambda: ClusterSource(client, arguments.topic, way.quota), target, settings, complain, stop, way
+                )
     return _summarize(arguments, follower, time.monotonic() - begin)
 
 
-def _backfill(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
-    begin = time.monotonic()
-    with _stopping() as stop:
-        from kbroker.tables.follower import Follower
-        from kbroker.tables.sources import DirectorySource
+def _quota(rate: int | None) -> Quota | None:
+    from kbroker.tables.sources import Quota
 
-        settings = _with_registry(settings, arguments, arguments.registry)
-        follower = Follower(DirectorySource(arguments.log_dir, arguments.topic), target, settings, complain)
-        follower.run(once=True, stop=stop.is_set)
-    return _summarize(arguments, follower, time.monotonic() - begin)
+    return None if rate is None else Quota(rate)
 
 
 def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float) -> int:
@@ -378,139 +358,142 @@ def _file_arguments(parser: argparse.ArgumentParser) -> None:
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="end when the tables have what the topics have now")
     _add_quiet(parser)
+    parser.add_argument(
+        "--until-eof", action="store_true", help="stop when standard input ends, for a program that it must not outlive"
+    )
+    parser.add_argument("--tell-state", action="store_true", help=argparse.SUPPRESS)
     _file_arguments(parser)
 
 
-def _entries(arguments: argparse.Namespace) -> list[Entry]:
+def _read(path: Path) -> TablesFile:
     if importlib.util.find_spec("pyarrow") is None:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(
-        arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours}
-    )
+    readers = {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "quota": _bytes, "keep": _hours}
+    return read_tables(path, readers)
+
+
+def _file(arguments: argparse.Namespace) -> TablesFile:
+    """The file; its client properties hold where the command has none."""
+    file = _read(arguments.file)
+    if arguments.command_config is None and arguments.profile is None:
+        arguments.command_config = file.command_config
+    return file
+
+
+def _orders(file: TablesFile) -> list[Order]:
+    """The tables of the file, without the registries that have their schemas."""
+    from kbroker.tools.cli.table_following import Order
+
+    return [Order(each.topic, each.to, each.settings, partial(_target, each.to, each.catalog)) for each in file.tables]
+
+
+def followed_tables(path: Path) -> FollowedTables:
+    """The tables of a file, for the console; ``FatalError`` if it is none."""
+    from kbroker.tools.cli.table_state import FollowedTables
+
+    _read(path)
+    return FollowedTables(lambda: _orders(_read(path)))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Follow each table in a thread of its own; what one cannot go on with is told, and the others go on."""
-    failed: list[str] = []
-    rows: dict[str, int] = {}
+    """Follow all of a file."""
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep_many, stopping
 
-    def keep(entry: Entry, client: Client, stop: threading.Event) -> None:
-        def tell(line: str) -> None:
-            complain(f"{entry.topic}: {line}")
-
-        try:
-            with readable_errors(), client:
-                target = _target(entry.to, entry.catalog)
-                settings = _with_registry(entry.settings, arguments, entry.registry)
-                once, quiet = arguments.once, arguments.quiet
-                follower = _keep(client, entry.topic, target, settings, tell, stop, once=once, quiet=quiet)
-            rows[entry.to] = follower.progress.rows
-        except FatalError as error:
-            tell(str(error))
-            failed.append(entry.to)
-
-    entries = _entries(arguments)
-    with _stopping() as stop, cluster(arguments) as client:
-        threads = [threading.Thread(target=keep, args=(entry, client.another(), stop)) for entry in entries]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_LOOK_SECONDS)  # a signal's handler runs between two of them
+    file = _file(arguments)
+    way = Way(
+        arguments.once, arguments.quiet, _quota(file.quota), _tell_state if arguments.tell_state else lambda _: None
+    )
+    with stopping(until_eof=arguments.until_eof) as stop, cluster(arguments, client_id=CLIENT_ID) as client:
+        if arguments.tell_state:
+            print(f"kbroker tables: {len(file.tables)} of {arguments.file}", flush=True)
+        orders = [
+            order._replace(settings=_with_registry(order.settings, arguments, entry.registry))
+            for order, entry in zip(_orders(file), file.tables, strict=True)
+        ]
+        rows, failed = keep_many(orders, client, stop, way)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 
-        print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in entries])
-    else:
+        print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in file.tables])
+    elif not arguments.tell_state:
         print(f"{sum(rows.values()):,} rows to {len(rows)} tables")
     return 1 if failed else 0
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    documents = []
-    entries = _entries(arguments)
-    with cluster(arguments) as client:
-        for entry in entries:
-            told: dict[str, Any] = {"topic": entry.topic, "table": entry.to}
-            try:
-                told |= _document(_target(entry.to, entry.catalog), client) | {"problem": None}
-            except FatalError as error:
-                told |= {"problem": str(error)}
-            documents.append(told)
-    from kbroker.tools.cli.output import print_json, print_table
+def _tell_state(status: Status) -> None:
+    """A line for the node beside which this process is."""
+    from dataclasses import replace
 
+    print(replace(status, course=[]).text(), flush=True)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from kbroker.tools.cli.output import print_json
+    from kbroker.tools.cli.table_state import FollowedTables, print_list
+
+    orders = _orders(_file(arguments))
+    with cluster(arguments) as client:
+        documents = FollowedTables(lambda: orders).states(client)
     if arguments.json:
         print_json(documents)
-        return 0
-    names = ["rows", "dead_letters", "files", "version", "lag"]
-    print_table(
-        ["topic", "table", *(name.replace("_", " ") for name in names), "problem"],
-        [[each.get(name) for name in ("topic", "table", *names, "problem")] for each in documents],
-        numbers=[name.replace("_", " ") for name in names],
-    )
+    else:
+        print_list(documents)
     return 0
 
 
-# --- Describe, maintain ----------------------------------------------------------------------------------------------
+# --- One table -------------------------------------------------------------------------------------------------------
 
 
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
     _add_target(parser, option=False)
+    _add_log_dir(parser, required=False)
     add_cluster_arguments(parser)
 
 
 def _describe(arguments: argparse.Namespace) -> int:
+    from kbroker.tools.cli.output import print_json
+    from kbroker.tools.cli.table_state import print_description, state_in, state_of
+
     target = _target(arguments.table, arguments.catalog)
-    with cluster(arguments) as client:
-        document = _document(target, client)
+    if arguments.log_dir is not None:
+        document = state_in(target, arguments.log_dir)
+    else:
+        with cluster(arguments) as client:
+            document = state_of(target, client)
     if arguments.json:
-        from kbroker.tools.cli.output import print_json
-
         print_json(document)
-        return 0
-    from kbroker.tools.cli.output import print_table, size
-
-    told = document | {"bytes": size(document["bytes"])}
-    partitions = told.pop("partitions")
-    for name, value in told.items():
-        print(f"{name.replace('_', ' '):<14}{value:,}" if isinstance(value, int) else f"{name:<14}{value}")
-    print()
-    columns = ["partition", "next offset", "end", "lag"]
-    print_table(columns, [list(each.values()) for each in partitions], numbers=columns)
+    else:
+        print_description(document)
     return 0
 
 
-def _document(target: Target, client: Client) -> dict[str, Any]:
-    """All that is told of a table; ``FatalError`` without one, or without its topic."""
-    from kbroker.tables.sources import ClusterSource
+def _table_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_target(parser, option=False)
 
-    topic = target.topic()
-    if topic is None:
-        raise FatalError(f"there is no table in {target.where}")
-    source = ClusterSource(client, topic)
-    ranges = source.ranges()
-    kept = target.load(ranges)
-    assert kept is not None
-    if kept.topic_id != source.topic_id:
-        raise FatalError(f"topic {topic} was deleted and made anew since {target.where} was written")
-    partitions: list[dict[str, int]] = []
-    for partition, (start, end) in sorted(ranges.items()):
-        position = kept.positions.get(partition, start)
-        partitions.append(
-            {"partition": partition, "next_offset": position, "end_offset": end, "lag": max(end - position, 0)}
-        )
-    return {
-        "table": target.where,
-        "topic": topic,
-        "value": kept.value_format,
-        **{name.removeprefix("kbroker.").replace("-", "_"): text for name, text in kept.layout.items()},
-        **({"way": kept.way} if kept.way else {}),
-        **target.facts()._asdict(),
-        "lag": sum(each["lag"] for each in partitions),
-        "partitions": partitions,
-    }
+
+def _pause(arguments: argparse.Namespace, *, paused: bool = True) -> int:
+    from kbroker.tools.cli.table_state import pause
+
+    pause(_target(arguments.table, arguments.catalog), paused=paused)
+    print(f"{arguments.table} {'is paused' if paused else 'goes on'}")
+    return 0
+
+
+def _drop_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_target(parser, option=False)
+    add_yes(parser)
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    from kbroker.tools.cli.table_state import drop
+
+    left = drop(_target(arguments.table, arguments.catalog), lambda question: confirm(question, arguments.yes))
+    if left is None:
+        return 1
+    print(f"{arguments.table} is removed" + (f"; {left:,} files of others stay where it was" if left else ""))
+    return 0
 
 
 class _ShowJob(argparse.Action):
@@ -543,9 +526,12 @@ def _maintain(arguments: argparse.Namespace) -> int:
 
 ACTIONS = {
     "follow": Action("keep a table in step with a topic", _follow_arguments, _follow, DETAILS),
-    "backfill": Action("fill a table from a log directory, without a broker", _backfill_arguments, _backfill, DETAILS),
+    "backfill": Action("fill a table from a log directory, without a broker", _backfill_arguments, _follow, DETAILS),
     "run": Action("keep the tables of a file in step with their topics", _run_arguments, _run, DETAILS),
     "list": Action("list the tables of a file, how far each is, and what is wrong with it", _file_arguments, _list),
     "describe": Action("show how far a table is, its rows, files and dead letters", _describe_arguments, _describe),
+    "pause": Action("have nobody add rows to a table, wherever it is followed", _table_arguments, _pause),
+    "resume": Action("let a paused table go on", _table_arguments, partial(_pause, paused=False)),
+    "drop": Action("remove a table and its dead letters; the topic stays", _drop_arguments, _drop),
     "maintain": Action("merge the small files of a table, and remove old ones", _maintain_arguments, _maintain),
 }

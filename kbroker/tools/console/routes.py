@@ -19,6 +19,7 @@ from kbroker.tools.console.api import (
     overview,
     records,
     session,
+    tables,
     topics,
     transactions,
 )
@@ -75,6 +76,9 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/group/delete", groups.delete_one),
     ("GET", "/api/transactions", transactions.list_all),
     ("POST", "/api/transaction/abort", transactions.abort_one),
+    ("GET", "/api/tables", tables.list_tables),
+    ("GET", "/api/table", tables.describe_table),
+    ("POST", "/api/table/pause", tables.pause_table),
     ("GET", "/api/acls", access.list_acls),
     ("GET", "/api/acls/operations", access.list_operations),
     ("GET", "/api/acls/check", access.check_access),

@@ -45,6 +45,7 @@ def _told(call: Call, session: Session) -> Json:
         "writes": settings.writes,
         "faults": call.console.faults is not None,
         "explorer": call.console.watching is not None,
+        "tables": settings.tables is not None,
         "bootstrap": settings.bootstrap,
         "version": __version__,
     }

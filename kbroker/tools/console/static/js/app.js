@@ -15,6 +15,7 @@ const PAGES = {
   groups: { title: "Groups", key: "g", load: () => import("./pages/groups.js") },
   group: { title: "Group", under: "groups", load: () => import("./pages/group.js") },
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
+  tables: { title: "Tables", key: "b", offered: () => session.tables, load: () => import("./pages/tables.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
   clients: { title: "Clients", key: "c", offered: () => session.explorer, load: () => import("./pages/clients.js") },
   explorer: { title: "Protocol", key: "p", offered: () => session.explorer, load: () => import("./pages/explorer.js") },
@@ -153,7 +154,7 @@ async function show() {
       signIn.show(main, start);
       document.title = "Sign in – kbroker console";
     } else if (page) {
-      document.title = `${params.name ?? params.group ?? page.title} – kbroker console`;
+      document.title = `${params.name ?? params.group ?? params.to ?? page.title} – kbroker console`;
       const module = await page.load();
       if (mine.over) return;
       await module.show(main, params, mine);
