@@ -13,14 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
+from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
 
 _TOPIC: Final = "kbroker.topic"
@@ -39,9 +42,13 @@ class DeltaTarget:
     What is added goes on from the version that `load` has read.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, store: StoreOptions | None = None) -> None:
         self.where = path
-        self._path = os.path.abspath(path)
+        self._is_local = "://" not in path
+        self._path = os.path.abspath(path) if self._is_local else path.rstrip("/")
+        self._store = store or StoreOptions()
+        self._options = None if self._is_local else self._store.for_delta()
+        self._is_assured = self._is_local
         self._table: DeltaTable | None = None
         self._dead: DeltaTable | None = None
         self._topic_id = ""
@@ -54,9 +61,9 @@ class DeltaTarget:
 
     def load(self, partitions: Iterable[int]) -> Kept | None:
         """Read the newest version; None without a table. ``Refused`` if the table is nobody's of kbroker."""
-        with _readable(self.where):
-            self._table = _open(self._path)
-            self._dead = _open(self._path + DEAD_LETTERS)
+        with self._readable():
+            self._table = self._open(self._path)
+            self._dead = self._open(self._path + DEAD_LETTERS)
             if self._table is None:
                 return None
             told: Mapping[str, str] = self._table.metadata().configuration
@@ -80,8 +87,8 @@ class DeltaTarget:
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
-        with _readable(self.where):
-            table = _open(self._path)
+        with self._readable():
+            table = self._open(self._path)
             return None if table is None else table.metadata().configuration.get(_TOPIC)
 
     def schema(self) -> pyarrow.Schema:
@@ -96,7 +103,7 @@ class DeltaTarget:
             return found
         from pyarrow.dataset import field
 
-        with _readable(self.where):
+        with self._readable():
             for partition, end in self._known_dead.items():
                 if end > positions.get(partition, 0):
                     rows = self._dead.to_pyarrow_table(
@@ -111,7 +118,7 @@ class DeltaTarget:
     def facts(self) -> TableFacts:
         """The figures that `describe` shows, after `load`."""
         assert self._table is not None
-        with _readable(self.where):
+        with self._readable():
             sizes = pyarrow.table(self._table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
             dead = 0 if self._dead is None else self._dead.count()
             return TableFacts(self._table.version(), self._table.count(), len(sizes), sum(sizes), dead)
@@ -123,17 +130,18 @@ class DeltaTarget:
         told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
         told[_FIRST] = str(min(kept.positions))
         self._topic_id, self._known = kept.topic_id, dict(kept.positions)
-        with _readable(self.where):
+        with self._readable():
             try:
                 self._table = DeltaTable.create(
                     self._path,
                     schema,
                     configuration={name: text for name, text in told.items() if text},
                     raise_if_key_not_exists=False,
+                    storage_options=self._options,
                     commit_properties=self._commit(kept.positions),
                 )
             except DeltaError as error:
-                if DeltaTable.is_deltatable(self._path):
+                if DeltaTable.is_deltatable(self._path, self._options):
                     raise Conflict from error
                 raise
 
@@ -141,14 +149,15 @@ class DeltaTarget:
         """Go on with another topic: first its positions, then its id, so that a kill between them leaves a table."""
         assert self._table is not None
         self._topic_id, self._known, self._known_dead = topic_id, dict(positions), {}
-        with _readable(self.where):
+        with self._readable():
             self._add_nothing(positions)
             told = {_TOPIC_ID: topic_id, _FIRST: str(min(positions))}
             self._table.alter.set_table_properties(told, raise_if_not_exists=False)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add dead letters, which are committed before the rows between them. ``Conflict``."""
-        with _readable(self.where):
+        with self._readable():
+            self._assure()
             table = pyarrow.Table.from_batches(rows)
             table = table.append_column(
                 TOPIC_ID_FIELD, pyarrow.array([self._topic_id] * table.num_rows, pyarrow.string())
@@ -156,8 +165,8 @@ class DeltaTarget:
             if self._dead is None:
                 path = self._path + DEAD_LETTERS
                 with suppress(DeltaError):  # it is there by now
-                    DeltaTable.create(path, table.schema)
-                self._dead = DeltaTable(path)
+                    DeltaTable.create(path, table.schema, storage_options=self._options)
+                self._dead = DeltaTable(path, storage_options=self._options)
             self._check(self._dead, self._known_dead, positions)
             reached = furthest(self._known_dead, positions)
             before = self._dead.version()
@@ -168,7 +177,7 @@ class DeltaTarget:
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows, which are of one schema, and the next offset of each partition that has moved. ``Conflict``."""
         assert self._table is not None
-        with _readable(self.where):
+        with self._readable():
             self._check(self._table, self._known, positions)
             before = self._table.version()
             if rows:
@@ -206,16 +215,58 @@ class DeltaTarget:
         self._table.update_incremental()
 
     def _commit(self, positions: Mapping[int, int]) -> CommitProperties:
+        self._assure()
         return CommitProperties(
             app_transactions=[Transaction(_app_id(self._topic_id, each), end) for each, end in positions.items()]
         )
+
+    # --- The store ---------------------------------------------------------------------------------------------------
+
+    def _open(self, path: str) -> DeltaTable | None:
+        try:
+            return DeltaTable(path, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    def _assure(self) -> None:
+        """``Refused`` if the store lets a commit take the place of another: tried once, in the table's directory."""
+        if self._is_assured:
+            return
+        where = f"{self._path}/_kbroker_{uuid4()}"
+        try:
+            DeltaTable.create(where, pyarrow.schema([("a", pyarrow.int32())]), storage_options=self._options)
+            first, second = (DeltaTable(where, storage_options=self._options) for _ in range(2))
+            for each in (first, second):
+                each.create_write_transaction([], "append", each.schema())
+                each.update_incremental()
+            is_lost = second.version() <= first.version()
+            DeltaStorageHandler(where, self._options).delete_dir("")
+        except (DeltaError, OSError) as error:
+            if "NotImplemented" not in str(error):
+                raise
+            is_lost = True
+        if is_lost:
+            raise Refused(
+                f"{self.where}: the store has no conditional put (If-None-Match), without which a commit may be lost:"
+                " name another store"
+            )
+        self._is_assured = True
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn errors of the library into ``Conflict`` or one line."""
+        with self._store.readable(self.where, (DeltaError, OSError)):
+            try:
+                yield
+            except CommitFailedError as error:
+                raise Conflict(str(error)) from error
 
     # --- Maintenance -------------------------------------------------------------------------------------------------
 
     def maintain(self, retention_hours: int | None = None) -> dict[str, int]:
         """Merge small files, and remove those that no version of the retention needs; what was done."""
-        with _readable(self.where):
-            table = _open(self._path)
+        with self._readable():
+            table = self._open(self._path)
             if table is None:
                 raise FatalError(f"there is no table in {self.where}")
             merged: dict[str, Any] = table.optimize.compact()
@@ -236,24 +287,6 @@ def _app_id(topic_id: str, partition: int) -> str:
     return f"kbroker/{topic_id}/{partition}"
 
 
-def _open(path: str) -> DeltaTable | None:
-    try:
-        return DeltaTable(path)
-    except TableNotFoundError:
-        return None
-
-
 def _positions(table: DeltaTable, topic_id: str, partitions: Iterable[int]) -> dict[int, int]:
     found = {each: table.transaction_version(_app_id(topic_id, each)) for each in partitions}
     return {partition: version for partition, version in found.items() if version is not None}
-
-
-@contextmanager
-def _readable(where: str) -> Iterator[None]:
-    """Turn errors of the library into ``Conflict`` or one line."""
-    try:
-        yield
-    except CommitFailedError as error:
-        raise Conflict(str(error)) from error
-    except (DeltaError, OSError) as error:
-        raise FatalError(f"{where}: {' '.join(str(error).split())[:300]}") from error

@@ -1,4 +1,4 @@
-"""A table in Iceberg's format, written by the package ``pyiceberg``, in a catalog that is an SQLite file.
+"""A table in Iceberg's format, written by the package ``pyiceberg``, in an SQLite file or another catalog.
 
 The next offset of each partition is a property of the table, set in the same commit as the rows. Each commit adds a
 snapshot, also without rows, and asks that the snapshot before it is the one that was read. ``pyiceberg`` would try
@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -24,10 +23,12 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import TOPIC_ID_FIELD, plain_schema
+from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import DEAD_LETTERS, Conflict, TableFacts, furthest
 
 _TOPIC: Final = "kbroker.topic"
@@ -45,20 +46,32 @@ class IcebergTarget:
     What is added goes on from the snapshot that `load` has read.
     """
 
-    def __init__(self, name: str, catalog_file: str) -> None:
-        """Data files are in directories beside ``catalog_file``."""
+    def __init__(self, name: str, catalog: str, store: StoreOptions | None = None) -> None:
+        """``catalog`` is ``sqlite:FILE``, ``rest:URL``, or ``catalog:NAME`` of pyiceberg's own configuration."""
         self.where = name
-        self._file = os.path.abspath(catalog_file)
+        self._place = catalog
+        self._store = store or StoreOptions()
         self._catalog: Catalog | None = None
         self._table: Table | None = None
         self._dead: Table | None = None
         self._topic_id = ""
 
     def _opened(self) -> Catalog:
+        """The catalog. Its data are where ``warehouse`` says; without that, those of a file are beside it."""
         if self._catalog is None:
-            directory = os.path.dirname(self._file)
-            os.makedirs(directory, exist_ok=True)
-            self._catalog = SqlCatalog("kbroker", uri=f"sqlite:///{self._file}", warehouse=f"file://{directory}")
+            kind, _, place = self._place.partition(":")
+            name = place if kind == "catalog" else "kbroker"
+            options = self._store.for_pyiceberg()
+            if kind == "sqlite":
+                file = os.path.abspath(place)
+                os.makedirs(os.path.dirname(file), exist_ok=True)
+                told = Config().get_catalog_config(name) or {}
+                usual = {} if "warehouse" in told else {"warehouse": f"file://{os.path.dirname(file)}"}
+                options = {"type": "sql", "uri": f"sqlite:///{file}"} | usual | options
+            elif kind == "rest":
+                options = {"type": "rest", "uri": place} | options
+            self._catalog = load_catalog(name, **options)
+            self._store.hide(self._catalog.properties)
         return self._catalog
 
     def _loaded(self, name: str) -> Table | None:
@@ -194,12 +207,11 @@ class IcebergTarget:
         from pyiceberg.exceptions import RESTError, ValidationException
         from sqlalchemy.exc import SQLAlchemyError
 
-        try:
-            yield
-        except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
-            raise Conflict(str(error)) from error
-        except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
-            raise FatalError(f"{self.where}: {' '.join(str(error).split())[:300]}") from error
+        with self._store.readable(self.where, (SQLAlchemyError, RESTError, OSError, ValueError)):
+            try:
+                yield
+            except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
+                raise Conflict(str(error)) from error
 
 
 def _hours(retention_hours: int | None) -> int:

@@ -7,6 +7,7 @@ value = "json"            # bytes without it
 schema = "orders.json"    # the fields of JSON values; those that come without it
 every = "30s"
 memory = "16MiB"
+store-options = "store.properties"
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kbroker.tables.follower import FORMATS, USUAL_SECONDS, Settings
 from kbroker.tables.json_kinds import parse_kinds
 from kbroker.value_types import NamedTuple
 
-_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"}
+_NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory", "store-options"}
 
 
 class Entry(NamedTuple):
@@ -31,6 +32,7 @@ class Entry(NamedTuple):
     to: str
     catalog: str | None
     settings: Settings
+    options: Path | None = None
 
 
 def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list[Entry]:
@@ -78,4 +80,5 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         interval=read.get("every", USUAL_SECONDS[read["to"].partition(":")[0]]),
         max_bytes=read.get("memory", usual.max_bytes),
     )
-    return Entry(table["topic"], read["to"], read.get("catalog"), settings)
+    options = file.parent / table["store-options"] if "store-options" in table else None
+    return Entry(table["topic"], read["to"], read.get("catalog"), settings, options)

@@ -94,7 +94,7 @@ def target_of(path: Path) -> Target:
     if path.name.startswith("iceberg"):
         from kbroker.tables.iceberg import IcebergTarget
 
-        return IcebergTarget(f"lake.{path.name}", str(path.parent / "catalog.db"))
+        return IcebergTarget(f"lake.{path.name}", f"sqlite:{path.parent / 'catalog.db'}")
     return DeltaTarget(str(path))
 
 

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from kbroker.tables.tables_file import Entry
     from kbroker.tables.target import Target
 
-_PLACES: Final = "delta:PATH with the path of a directory, or iceberg:NAMESPACE.TABLE"
+_PLACES: Final = (
+    "delta:PATH with the path of a directory or a URL (s3://, gs://, az://, abfss://), or iceberg:NAMESPACE.TABLE"
+)
+_CATALOGS: Final = "sqlite:FILE, rest:URL, or catalog:NAME of pyiceberg's own configuration"
+_URL: Final = re.compile(r"(s3a?|gs|az|abfss?)://[^/\s]+/\S+")
 _PACKAGES: Final = {"delta": ("pyarrow", "deltalake"), "iceberg": ("pyarrow", "pyiceberg", "sqlalchemy")}
 _AGAIN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
@@ -41,7 +45,8 @@ missing, however often the command is stopped, killed, or started beside itself.
 def _place(text: str) -> str:
     """``delta:PATH`` or ``iceberg:NAMESPACE.TABLE``; ``ValueError``."""
     kind, _, name = text.partition(":")
-    if kind == "delta" and name and "://" not in name:
+    _refuse_password(name)
+    if kind == "delta" and name and ("://" not in name or _URL.fullmatch(name)):
         return text
     if kind == "iceberg" and re.fullmatch(r"\w+(\.\w+)+", name):
         return text
@@ -49,24 +54,50 @@ def _place(text: str) -> str:
 
 
 def _catalog(text: str) -> str:
-    """The file of ``sqlite:FILE``; ``ValueError``."""
+    """``sqlite:FILE``, ``rest:URL`` or ``catalog:NAME``; ``ValueError``."""
     kind, _, name = text.partition(":")
-    if kind != "sqlite" or not name:
-        raise ValueError(f"{text!r} is not sqlite:FILE")
-    return name
+    _refuse_password(name)
+    if kind not in ("sqlite", "rest", "catalog") or not name or (kind == "rest" and "://" not in name):
+        raise ValueError(f"{text!r} is not {_CATALOGS}")
+    return text
+
+
+def _refuse_password(place: str) -> None:
+    """``ValueError`` for a URL with a password, or a query, which may have a signature."""
+    if re.search(r"://(\S*\?|[^/]*:[^/]*@)", place):
+        raise ValueError("a URL has no password here: give it in the environment, or in --store-options FILE")
+
+
+def _spoken(kind: Callable[[str], str]) -> Callable[[str], str]:
+    """An argparse type out of a function whose ``ValueError`` says all: what has a password is not repeated."""
+
+    def convert(text: str) -> str:
+        try:
+            return kind(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
 
 
 def _add_target(parser: argparse.ArgumentParser, *, option: bool) -> None:
-    kind = checked(_place, _PLACES)
+    kind = _spoken(_place)
     if option:
         parser.add_argument("--to", required=True, type=kind, metavar="TABLE", help=_PLACES)
     else:
         parser.add_argument("table", type=kind, metavar="TABLE", help=_PLACES)
     parser.add_argument(
         "--catalog",
-        type=checked(_catalog, "sqlite:FILE"),
-        metavar="sqlite:FILE",
-        help="the catalog of an Iceberg table, whose data are beside the file",
+        type=_spoken(_catalog),
+        metavar="CATALOG",
+        help=f"the catalog of an Iceberg table: {_CATALOGS}; data are beside FILE, or where the option warehouse says",
+    )
+    parser.add_argument(
+        "--store-options",
+        type=Path,
+        metavar="FILE",
+        help="properties for the object store and the catalog, such as AWS_SECRET_ACCESS_KEY, token, warehouse; what is"
+        " not there is taken from the environment",
     )
 
 
@@ -167,21 +198,24 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def _target(place: str, catalog: str | None) -> Target:
+def _target(place: str, catalog: str | None, options: Path | None) -> Target:
     """The table; ``UsageError``, and ``FatalError`` with the command that installs what is missing."""
     kind, _, name = place.partition(":")
     if (kind == "iceberg") != (catalog is not None):
-        raise UsageError("an Iceberg table has --catalog sqlite:FILE, and a Delta table none")
+        raise UsageError("an Iceberg table has --catalog, such as sqlite:FILE, and a Delta table none")
     for package in _PACKAGES[kind]:
         if importlib.util.find_spec(package) is None:
             raise FatalError(f"tables need {package}: pip install 'kbroker[{kind}]'")
+    from kbroker.tables.stores import StoreOptions
+
+    store = StoreOptions.read(options)
     if catalog is not None:
         from kbroker.tables.iceberg import IcebergTarget
 
-        return IcebergTarget(name, catalog)
+        return IcebergTarget(name, catalog, store)
     from kbroker.tables.delta import DeltaTarget
 
-    return DeltaTarget(name)
+    return DeltaTarget(name, store)
 
 
 # --- Follow ----------------------------------------------------------------------------------------------------------
@@ -218,6 +252,7 @@ def _keep(
     from kbroker.client import ConnectionFailed, RequestTimedOut
     from kbroker.tables.follower import Follower
     from kbroker.tables.sources import ClusterSource
+    from kbroker.tables.target import StoreAway
 
     show = _say_nothing if once or quiet else tell
     follower = Follower(ClusterSource(client, topic), target, settings, tell, show=show)
@@ -225,7 +260,7 @@ def _keep(
         try:
             follower.run(once=once, stop=stop.is_set)
             return follower
-        except (ConnectionFailed, RequestTimedOut) as error:
+        except (ConnectionFailed, RequestTimedOut, StoreAway) as error:
             if once:
                 raise
             tell(f"{error}; trying again")
@@ -234,7 +269,7 @@ def _keep(
 
 
 def _follow(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
+    target, settings = _target(arguments.to, arguments.catalog, arguments.store_options), _settings(arguments)
     begin = time.monotonic()
     with _stopping() as stop, cluster(arguments) as client:
         once, quiet = arguments.once, arguments.quiet
@@ -243,7 +278,7 @@ def _follow(arguments: argparse.Namespace) -> int:
 
 
 def _backfill(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
+    target, settings = _target(arguments.to, arguments.catalog, arguments.store_options), _settings(arguments)
     begin = time.monotonic()
     with _stopping() as stop:
         from kbroker.tables.follower import Follower
@@ -312,7 +347,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         try:
             with readable_errors(), client:
-                target = _target(entry.to, entry.catalog)
+                target = _target(entry.to, entry.catalog, entry.options)
                 once, quiet = arguments.once, arguments.quiet
                 follower = _keep(client, entry.topic, target, entry.settings, tell, stop, once=once, quiet=quiet)
             rows[entry.to] = follower.progress.rows
@@ -344,7 +379,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for entry in entries:
             told: dict[str, Any] = {"topic": entry.topic, "table": entry.to}
             try:
-                told |= _document(_target(entry.to, entry.catalog), client) | {"problem": None}
+                told |= _document(_target(entry.to, entry.catalog, entry.options), client) | {"problem": None}
             except FatalError as error:
                 told |= {"problem": str(error)}
             documents.append(told)
@@ -371,7 +406,7 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    target = _target(arguments.table, arguments.catalog)
+    target = _target(arguments.table, arguments.catalog, arguments.store_options)
     with cluster(arguments) as client:
         document = _document(target, client)
     if arguments.json:
@@ -432,7 +467,7 @@ def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(
+    done: Mapping[str, int] = _target(arguments.table, arguments.catalog, arguments.store_options).maintain(
         None if arguments.keep is None else int(arguments.keep // 3600)
     )
     if arguments.json:
