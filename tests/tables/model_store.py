@@ -1,0 +1,101 @@
+"""Tables in a store behind a proxy: written through the proxy, and read from the store itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kbroker.tables.delta import DeltaTarget
+from kbroker.tables.follower import Settings
+from kbroker.tables.stores import StoreOptions
+from kbroker.tables.target import StoreAway, Target
+from tests.tables.model_topic import ModelTopic, follow
+
+SECRET = "hush/Hush+hush"
+
+
+def options(url: str, key: str = "some-key") -> dict[str, str]:
+    """Options for the store at an address, which is given up soon."""
+    return {
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": url,
+        "max_retries": "1",
+        "retry_timeout": "2s",
+        "timeout": "2s",
+        "backoff_config.init_backoff": "10ms",
+        "s3.connect-timeout": "2",
+        "s3.request-timeout": "2",
+    }
+
+
+@dataclass
+class StoredDelta:
+    """A table of Delta."""
+
+    place: str
+    through: str
+    straight: str
+
+    def target(self) -> Target:
+        return DeltaTarget(self.place, StoreOptions(options(self.through)))
+
+    def rows(self, end: str = "") -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        told = StoreOptions(options(self.straight)).for_delta() | {"timeout": "60s", "max_retries": "5"}
+        if not DeltaTable.is_deltatable(self.place + end, told):
+            return []
+        rows: list[dict[str, Any]] = DeltaTable(self.place + end, storage_options=told).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+@dataclass
+class StoredIceberg:
+    """A table of Iceberg, whose catalog is a file, and whose data are in the store."""
+
+    file: Path
+    place: str
+    through: str
+    straight: str
+
+    def target(self) -> Target:
+        return self._target("lake.t", self.through)
+
+    def _target(self, name: str, url: str) -> Any:
+        from kbroker.tables.iceberg import IcebergTarget
+
+        given = options(url) | {"warehouse": self.place}
+        return IcebergTarget(name, f"sqlite:{self.file}", StoreOptions(given))
+
+    def rows(self, end: str = "") -> list[dict[str, Any]]:
+        from pyiceberg.catalog.sql import SqlCatalog
+        from pyiceberg.exceptions import NoSuchTableError
+
+        given = StoreOptions(options(self.straight)).for_pyiceberg() | {"s3.request-timeout": "60"}
+        catalog = SqlCatalog("kbroker", uri=f"sqlite:///{self.file}", **given)
+        try:
+            rows: list[dict[str, Any]] = catalog.load_table(f"lake.t{end}").scan().to_arrow().to_pylist()
+        except NoSuchTableError:
+            return []
+        return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+def follow_through(
+    topic: ModelTopic,
+    place: StoredDelta | StoredIceberg,
+    settings: Settings,
+    at: Callable[[int], None] = lambda moment: None,
+    tries: int = 60,
+) -> int:
+    """Follow to the end of the topic, again and again while the store is away; how often it was."""
+    for number in range(tries):
+        try:
+            follow(topic, place, settings, at)
+            return number
+        except StoreAway:
+            continue
+    raise AssertionError(f"the store was away {tries} times")
