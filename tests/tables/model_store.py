@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +12,24 @@ from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Settings
 from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import StoreAway, Target
+from tests.patience import LONG
 from tests.tables.model_topic import ModelTopic, follow
 
 SECRET = "hush/Hush+hush"
 
 
-def options(url: str, key: str = "some-key") -> dict[str, str]:
-    """Options for the store at an address, which is given up soon."""
+def options(url: str, key: str = "some-key", timeout: int = LONG) -> dict[str, str]:
+    """Options for the store at an address: two tries, each of which has so many seconds."""
     return {
         "AWS_ACCESS_KEY_ID": key,
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": url,
         "max_retries": "1",
-        "retry_timeout": "2s",
-        "timeout": "2s",
+        "timeout": f"{timeout}s",
         "backoff_config.init_backoff": "10ms",
-        "s3.connect-timeout": "2",
-        "s3.request-timeout": "2",
+        "s3.connect-timeout": str(timeout),
+        "s3.request-timeout": str(timeout),
     }
 
 
@@ -39,14 +40,15 @@ class StoredDelta:
     place: str
     through: str
     straight: str
+    timeout: int = LONG
 
     def target(self) -> Target:
-        return DeltaTarget(self.place, StoreOptions(options(self.through)))
+        return DeltaTarget(self.place, StoreOptions(options(self.through, timeout=self.timeout)))
 
     def rows(self, end: str = "") -> list[dict[str, Any]]:
         from deltalake import DeltaTable
 
-        told = StoreOptions(options(self.straight)).for_delta() | {"timeout": "60s", "max_retries": "5"}
+        told = StoreOptions(options(self.straight)).for_delta()
         if not DeltaTable.is_deltatable(self.place + end, told):
             return []
         rows: list[dict[str, Any]] = DeltaTable(self.place + end, storage_options=told).to_pyarrow_table().to_pylist()
@@ -61,6 +63,7 @@ class StoredIceberg:
     place: str
     through: str
     straight: str
+    timeout: int = LONG
 
     def target(self) -> Target:
         return self._target("lake.t", self.through)
@@ -68,14 +71,14 @@ class StoredIceberg:
     def _target(self, name: str, url: str) -> Any:
         from kbroker.tables.iceberg import IcebergTarget
 
-        given = options(url) | {"warehouse": self.place}
+        given = options(url, timeout=self.timeout) | {"warehouse": self.place}
         return IcebergTarget(name, f"sqlite:{self.file}", StoreOptions(given))
 
     def rows(self, end: str = "") -> list[dict[str, Any]]:
         from pyiceberg.catalog.sql import SqlCatalog
         from pyiceberg.exceptions import NoSuchTableError
 
-        given = StoreOptions(options(self.straight)).for_pyiceberg() | {"s3.request-timeout": "60"}
+        given = StoreOptions(options(self.straight)).for_pyiceberg()
         catalog = SqlCatalog("kbroker", uri=f"sqlite:///{self.file}", **given)
         try:
             rows: list[dict[str, Any]] = catalog.load_table(f"lake.t{end}").scan().to_arrow().to_pylist()
@@ -89,13 +92,12 @@ def follow_through(
     place: StoredDelta | StoredIceberg,
     settings: Settings,
     at: Callable[[int], None] = lambda moment: None,
-    tries: int = 60,
-) -> int:
-    """Follow to the end of the topic, again and again while the store is away; how often it was."""
-    for number in range(tries):
+) -> None:
+    """Follow to the end of the topic, again and again while the store is away."""
+    end = time.monotonic() + LONG
+    while True:
         try:
             follow(topic, place, settings, at)
-            return number
+            return
         except StoreAway:
-            continue
-    raise AssertionError(f"the store was away {tries} times")
+            assert time.monotonic() < end

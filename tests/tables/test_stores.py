@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -37,8 +36,8 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def proxy(moto: str) -> Iterator[Proxy]:
-    with proxy_before(moto, late_seconds=3).serving() as serving:
-        yield serving
+    with proxy_before(moto) as running:
+        yield running
 
 
 @pytest.fixture
@@ -63,30 +62,27 @@ def orders() -> ModelTopic:
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault.REFUSE, Fault.LATE, Fault.DROP, Fault.REPEAT, Fault.AWAY], ids=lambda f: f.name
+    "fault", [Fault.REFUSE, Fault.LATE, Fault.DROP, Fault.REPEAT, Fault.AWAY], ids=lambda fault: fault.name
 )
 def test_each_record_is_there_once_whatever_happens_to_commits(place: Places, proxy: Proxy, fault: Fault) -> None:
-    """The first of any two puts of a commit has that fault; a client tries once again by itself."""
-    puts = itertools.count()
-    proxy.choose = lambda method, path: (
-        fault if method == "PUT" and "_delta_log/0" in path and next(puts) % 2 == 0 else Fault.NONE
-    )
+    """Some puts of commits have that fault; a client tries once again by itself."""
+    none = Fault.NONE
+    proxy.plan("PUT .*_delta_log/0", none, none, none, fault, fault, none, fault, none, fault)
     topic, stored = orders(), place("delta")
+    stored.timeout = 2 if fault is Fault.LATE else LONG
     follow_through(topic, stored, JSON)
     check_once(topic, stored)
-    assert proxy.faults.count(fault) > 3
+    assert proxy.came() == [fault] * 4
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_each_record_is_there_once_whatever_happens_to_requests(place: Places, proxy: Proxy, kind: str) -> None:
     """Every seventh request has another fault than that before it."""
-    numbers = itertools.count(1)
-    faults = itertools.cycle([Fault.REFUSE, Fault.DROP, Fault.SLOW, Fault.REPEAT, Fault.AWAY])
+    proxy.plan("", Fault.REFUSE, Fault.DROP, Fault.SLOW, Fault.REPEAT, Fault.AWAY, every=7, again=True)
     topic, stored = orders(), place(kind)
-    proxy.choose = lambda method, path: next(faults) if next(numbers) % 7 == 0 else Fault.NONE
     follow_through(topic, stored, JSON)
     check_once(topic, stored)
-    assert len(set(proxy.faults)) > 3
+    assert len(set(proxy.came())) == 5
 
 
 def test_of_two_followers_one_commits(place: Places, proxy: Proxy) -> None:
@@ -105,18 +101,14 @@ def test_of_two_followers_one_commits(place: Places, proxy: Proxy) -> None:
 def test_a_store_where_a_commit_could_be_lost_is_refused(place: Places, proxy: Proxy, fault: Fault) -> None:
     """With a table that is there, and without one."""
     topic, stored = orders(), place("delta")
-
-    def lossy(method: str, path: str) -> Fault:
-        return fault if method == "PUT" else Fault.NONE
-
-    proxy.choose = lossy
-    with pytest.raises(Refused, match="the store has no conditional put .*: name another store"):
+    proxy.plan("PUT ", fault, again=True)
+    with pytest.raises(Refused, match=r"the store has no conditional put .*: name another store"):
         follow(topic, stored, JSON)
     assert stored.rows() == []
-    proxy.choose = lambda method, path: Fault.NONE
+    proxy.plan("PUT ", Fault.NONE)
     follow(topic, stored, JSON)
     topic.append(0, b'{"id": 9}')
-    proxy.choose = lossy
+    proxy.plan("PUT ", fault, again=True)
     with pytest.raises(Refused, match="the store has no conditional put"):
         follow(topic, stored, JSON)
 
@@ -172,7 +164,7 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
     kb("topic", "create", "away")
     (tmp_path / "values").write_text("a\nb\n")
     kb("produce", "away", str(tmp_path / "values"))
-    proxy.choose = lambda method, path: Fault.AWAY
+    proxy.plan("", Fault.AWAY, again=True)
     said = kb("table", "follow", "away", *to, "--once", code=1).err
     assert said.startswith(f"kbroker: s3://{BUCKET}/away: ") and said.count("\n") == 1
     words = [sys.executable, "-m", "kbroker", "table", "follow", "away", *to, "--every", "10ms"]
@@ -182,7 +174,7 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
         follower = subprocess.Popen([*words, "-b", broker.bootstrap_servers], env=environment, stderr=errors)
         try:
             eventually(lambda: "; trying again" in log.read_text())
-            proxy.choose = lambda method, path: Fault.NONE
+            proxy.plan("", Fault.NONE)
             eventually(lambda: "2 rows of away" in log.read_text())
             follower.terminate()
             assert follower.wait(LONG) == 0
@@ -195,7 +187,7 @@ def test_no_secret_is_told(kb: Run, proxy: Proxy, moto: str, tmp_path: Path, mon
     """Whatever is wrong, and wherever the secret comes from."""
     kb("topic", "create", "secret")
     token = "very-hush-token"
-    proxy.choose = lambda method, path: Fault.AWAY if "away" in path else Fault.NONE
+    proxy.plan("away", Fault.AWAY, again=True)
     sqlite, rest = f"sqlite:{tmp_path / 'catalog.db'}", f"rest:{proxy.url}/away"
     places = [
         [f"delta:s3://{BUCKET}/away/t"],
