@@ -13,12 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
-from uuid import uuid4
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 
 from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept, Refused
@@ -229,28 +227,9 @@ class DeltaTarget:
             return None
 
     def _assure(self) -> None:
-        """``Refused`` if the store lets a commit take the place of another: tried once, in the table's directory."""
-        if self._is_assured:
-            return
-        where = f"{self._path}/_kbroker_{uuid4()}"
-        try:
-            DeltaTable.create(where, pyarrow.schema([("a", pyarrow.int32())]), storage_options=self._options)
-            first, second = (DeltaTable(where, storage_options=self._options) for _ in range(2))
-            for each in (first, second):
-                each.create_write_transaction([], "append", each.schema())
-                each.update_incremental()
-            is_lost = second.version() <= first.version()
-            DeltaStorageHandler(where, self._options).delete_dir("")
-        except (DeltaError, OSError) as error:
-            if "NotImplemented" not in str(error):
-                raise
-            is_lost = True
-        if is_lost:
-            raise Refused(
-                f"{self.where}: the store has no conditional put (If-None-Match), without which a commit may be lost:"
-                " name another store"
-            )
-        self._is_assured = True
+        if not self._is_assured:
+            self._store.refuse_lost_commits(self.where, self._path)
+            self._is_assured = True
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

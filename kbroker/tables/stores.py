@@ -10,12 +10,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
+from uuid import uuid4
 
 from kbroker.config.properties_file import read_properties_file
 from kbroker.errors import FatalError
+from kbroker.tables.plan import Refused
 from kbroker.tables.target import StoreAway
 
 _SECRET_NAME: Final = re.compile(r"secret|token|password|credential|key|sas|signature|auth", re.IGNORECASE)
@@ -38,6 +41,12 @@ _PYICEBERGS: Final = {
     "AWS_ENDPOINT_URL": "s3.endpoint",
 }
 """Names that ``deltalake`` and the environment have -> pyiceberg's, so that a file does for both."""
+
+
+_OBSTORES: Final = (
+    *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region"),
+    *("aws_virtual_hosted_style_request", "aws_skip_signature", "aws_unsigned_payload"),
+)
 
 
 class StoreOptions:
@@ -75,6 +84,45 @@ class StoreOptions:
         upper = {name.upper(): each for name, each in self._given.items()}
         found = {new: {**os.environ, **upper}.get(old) for old, new in _PYICEBERGS.items()}
         return {name: each for name, each in found.items() if each} | self._given
+
+    def refuse_lost_commits(self, where: str, url: str) -> None:
+        """``Refused`` if a store that is like S3 has no conditional put: of two commits at once it would keep one.
+
+        ``OSError`` if it cannot be asked. S3 itself, Google's and Azure's have it.
+        """
+        lower = {name.lower(): each for name, each in {**os.environ, **self._given}.items()}
+        endpoint = lower.get("aws_endpoint_url") or lower.get("aws_endpoint")
+        if not endpoint or not url.startswith("s3"):
+            return
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.store import S3Store
+
+        known = {"aws_endpoint": endpoint} | {name: lower[name] for name in _OBSTORES if name in lower}
+        is_open = endpoint.startswith("http://")
+        try:
+            retry: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}
+            store = S3Store.from_url(url, config=known, client_options={"allow_http": is_open}, retry_config=retry)
+            name = f"_kbroker_{uuid4()}"
+            obstore.put(store, name, b"")
+            try:
+                obstore.put(store, name, b"", mode="create")
+                is_lossy = True
+            except AlreadyExistsError:
+                is_lossy = False
+            except BaseError as error:
+                if "NotImplemented" not in str(error):
+                    raise
+                is_lossy = True
+            finally:
+                obstore.delete(store, name)
+        except BaseError as error:
+            raise OSError(str(error).partition("Debug source")[0]) from None
+        if is_lossy:
+            raise Refused(
+                f"{where}: the store has no conditional put (If-None-Match), without which a commit may be lost: name"
+                " another store"
+            )
 
     def line(self, text: str) -> str:
         """Returns an error as one line without secrets: the beginning of it, and the end."""

@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
     plan = _Plan()
 
     def _any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         if self.path == _CONTROL:
             if self.command == "PUT":
                 _Handler.plan = _Plan(**json.loads(body))
@@ -131,6 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.AWAY:
             self.close_connection = True
             return
+        if fault is Fault.UNKNOWN and "If-None-Match" not in self.headers:
+            fault = Fault.NONE
         if fault in _REFUSALS:
             self._answer(*_REFUSALS[fault])
             return
@@ -145,12 +147,24 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.late_seconds)
         self._answer(*answer)
 
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        found = bytearray()
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return bytes(found)
+
     def _forward(self, body: bytes, fault: Fault) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection(*self.upstream, timeout=LONG)
         left_out = {"connection", "expect"} | ({"if-none-match"} if fault is Fault.UNCONDITIONAL else set())
         headers = {name: each for name, each in self.headers.items() if name.lower() not in left_out}
         try:
-            connection.request(self.command, self.path, body or None, headers)
+            is_chunked = "chunked" in self.headers.get("Transfer-Encoding", "")
+            sent = iter([body]) if is_chunked else body or None
+            connection.request(self.command, self.path, sent, headers, encode_chunked=is_chunked)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
         finally:

@@ -16,6 +16,7 @@ from tests.patience import LONG, eventually
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
+pytest.importorskip("obstore")
 
 from kbroker.tables.follower import Settings
 from kbroker.tables.plan import Refused

@@ -203,7 +203,7 @@ def _target(place: str, catalog: str | None, options: Path | None) -> Target:
     kind, _, name = place.partition(":")
     if (kind == "iceberg") != (catalog is not None):
         raise UsageError("an Iceberg table has --catalog, such as sqlite:FILE, and a Delta table none")
-    for package in _PACKAGES[kind]:
+    for package in (*_PACKAGES[kind], *(["obstore"] if kind == "delta" and "://" in name else [])):
         if importlib.util.find_spec(package) is None:
             raise FatalError(f"tables need {package}: pip install 'kbroker[{kind}]'")
     from kbroker.tables.stores import StoreOptions
