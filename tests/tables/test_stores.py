@@ -150,6 +150,8 @@ def test_the_command_knows_stores(
     assert "2 rows to 1 tables" in kb("table", "run", str(tmp_path / "tables.toml"), "--once").out
     [listed] = kb("table", "list", str(tmp_path / "tables.toml"), "--json").json
     assert (listed["rows"], listed["problem"]) == (4, None)
+    noted = Path(broker.data_dir) / "replication-offset-checkpoint"
+    eventually(lambda: noted.exists() and f"{topic} 0 6" in noted.read_text())
     assert kb("table", "backfill", topic, "--from", str(broker.data_dir), "--to", *where, "--store-options", file)
     for name, value in options(f"http://{moto}", "id-of-a-key").items():
         if name.isupper():

@@ -64,7 +64,7 @@ def _catalog(text: str) -> str:
 
 def _refuse_password(place: str) -> None:
     """``ValueError`` for a URL with a password, or a query, which may have a signature."""
-    if re.search(r"://\S*\?|://[^/]*:[^/]*@|(?<!abfs)(?<!abfss)://[^/]*@", place):
+    if "://" in place and ("?" in place or ("@" in place and not re.fullmatch(r"abfss?://[\w-]+@[^@]+", place))):
         raise ValueError("a URL has no password here: give it in the environment, or in --store-options FILE")
 
 
