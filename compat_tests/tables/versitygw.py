@@ -41,7 +41,15 @@ def running_versitygw(folder: Path, key: str, secret: str) -> Iterator[str]:
     address = f"127.0.0.1:{port}"
     (folder / "objects" / BUCKET).mkdir(parents=True)
     root = {"ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret}
-    words = [versitygw(), "--port", address, "posix", "--sidecar", folder / "attributes", folder / "objects"]
+    words: list[str | Path] = [
+        versitygw(),
+        "--port",
+        address,
+        "posix",
+        "--sidecar",
+        folder / "attributes",
+        folder / "objects",
+    ]
     (folder / "attributes").mkdir()
 
     def answers() -> bool:

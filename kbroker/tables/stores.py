@@ -98,7 +98,7 @@ class StoreOptions:
         from obstore.exceptions import AlreadyExistsError, BaseError
         from obstore.store import S3Store
 
-        known = {"aws_endpoint": endpoint} | {name: lower[name] for name in _OBSTORES if name in lower}
+        known: Any = {"aws_endpoint": endpoint} | {name: lower[name] for name in _OBSTORES if name in lower}
         is_open = endpoint.startswith("http://")
         try:
             retry: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}

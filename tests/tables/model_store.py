@@ -66,13 +66,10 @@ class StoredIceberg:
     timeout: int = LONG
 
     def target(self) -> Target:
-        return self._target("lake.t", self.through)
-
-    def _target(self, name: str, url: str) -> Any:
         from kbroker.tables.iceberg import IcebergTarget
 
-        given = options(url, timeout=self.timeout) | {"warehouse": self.place}
-        return IcebergTarget(name, f"sqlite:{self.file}", StoreOptions(given))
+        given = options(self.through, timeout=self.timeout) | {"warehouse": self.place}
+        return IcebergTarget("lake.t", f"sqlite:{self.file}", StoreOptions(given))
 
     def rows(self, end: str = "") -> list[dict[str, Any]]:
         from pyiceberg.catalog.sql import SqlCatalog
