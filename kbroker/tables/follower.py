@@ -175,7 +175,8 @@ class Follower:
             except Conflict:
                 self.progress.conflicts += 1
                 if not told:
-                    self._tell(f"somebody else follows {self._source.topic} into {self._target.where}, too")
+                    where = f"{self._source.topic} into {self._target.where}"
+                    self._tell(f"somebody else follows {where}, too, or its store did a commit and did not say so")
                 told = True
                 self.begin()
         self._finish()
