@@ -107,7 +107,7 @@ def test_any_faults_any_kills(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_that_come_too_late(kind: str, folder: Path, proxy: Proxy, server: str) -> None:
-    """What the store has done is not done again, though its client has given up."""
+    """A commit that the store has done is not done again, though its client has given up."""
     topic, place = orders(), stored(kind, folder, proxy, server)
     place.timeout = 2
     none = Fault.NONE

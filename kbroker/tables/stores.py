@@ -30,7 +30,7 @@ _AWAY: Final = re.compile(
     r"|CommitStateUnknownException|TooManyRequestsError)\(|database is locked",
     re.IGNORECASE,
 )
-"""What errors of stores and catalogs say that may be gone later, by the libraries' own words."""
+"""Words of the libraries in errors that may be gone later."""
 _SHOWN: Final = 160
 """Characters at the beginning of a long error, and twice as many at its end, where the cause is."""
 _PYICEBERGS: Final = {

@@ -25,7 +25,7 @@ _CONTROL = "/control-of-the-proxy"
 
 
 class Fault(Enum):
-    """What happens to a request."""
+    """The fate of a request."""
 
     NONE = auto()
     SLOW = auto()

@@ -184,7 +184,7 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
 
 
 def test_no_secret_is_told(kb: Run, proxy: Proxy, moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is wrong, and wherever the secret comes from."""
+    """Many things are wrong, and the secret is in a file or in the environment."""
     kb("topic", "create", "secret")
     token = "very-hush-token"
     proxy.plan("away", Fault.AWAY, again=True)
