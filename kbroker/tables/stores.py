@@ -41,12 +41,11 @@ _PYICEBERGS: Final = {
     "AWS_ENDPOINT_URL": "s3.endpoint",
 }
 """Names that ``deltalake`` and the environment have -> pyiceberg's, so that a file does for both."""
-
-
 _OBSTORES: Final = (
     *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region"),
     *("aws_virtual_hosted_style_request", "aws_skip_signature", "aws_unsigned_payload"),
 )
+"""Options of a store like S3 that ``obstore`` needs to be given; it has no others that a put of nothing would need."""
 
 
 class StoreOptions:
@@ -66,9 +65,9 @@ class StoreOptions:
     def hide(self, options: Mapping[str, object]) -> None:
         """Let no message have the values of those options that are secret."""
         for name, value in options.items():
-            if _SECRET_NAME.search(name) and value:
-                text = str(value)
-                self._secrets += [text, *text.split(":")[1:]]  # pyiceberg's credential is ID:SECRET
+            if _SECRET_NAME.search(name):
+                parts = {str(value), str(value).partition(":")[2]}  # pyiceberg's credential is ID:SECRET
+                self._secrets += parts - {"", "true", "false", "None"}
         self._secrets.sort(key=len, reverse=True)
 
     def for_delta(self) -> dict[str, str]:

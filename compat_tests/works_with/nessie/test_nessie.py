@@ -21,6 +21,7 @@ from compat_tests.works_with.program import Program
 from compat_tests.works_with.running import Running, wait_until
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.patience import LONG
+from tests.tables.store_proxy import Fault, proxy_before
 
 pytest.importorskip("pyiceberg")
 pytestmark = NEEDS_JAVA
@@ -70,9 +71,9 @@ def test_a_table_in_nessie_has_each_record_once(
         )
         return [int(line) for line in done.stdout.split()]
 
-    def follower(name: str, *words: str) -> Running:
+    def follower(name: str, *words: str, **more: str) -> Running:
         script = f"cd {program.folder} && exec sh {program.file('follow.sh')} {' '.join(words)}"
-        return Running(["sh", "-c", script], tmp_path, name, told)
+        return Running(["sh", "-c", script], tmp_path, name, told | more)
 
     with Running(["sh", program.file("run.sh")], tmp_path, "nessie", told) as nessie:
         address = f"http://127.0.0.1:{port}/iceberg/v1/config"
@@ -95,6 +96,12 @@ def test_a_table_in_nessie_has_each_record_once(
                 send(500)
                 wait_until(lambda: len(found()) == sent, "all records", LONG)
             assert second.stop() == 0
+        with proxy_before(f"127.0.0.1:{port}") as proxy:
+            proxy.plan("", Fault.REPEAT, Fault.DROP, Fault.REFUSE, Fault.AWAY, every=4, again=True)
+            with follower("disturbed", PORT=proxy.url.rpartition(":")[2]) as third:
+                while len(set(proxy.came())) < 4:
+                    send(100)
+                    third.until(lambda: len(found()) == sent, "to have all", LONG)
         write(broker.bootstrap, "orders", [("k", "no JSON")])
         with follower("last", "--once") as last:
             last.wait(LONG)
@@ -102,7 +109,7 @@ def test_a_table_in_nessie_has_each_record_once(
         assert found() == list(range(sent))
         assert "hush/Hush" not in first.output + second.output + last.output
     seen(
-        f"`kbroker table follow` keeps {sent} records in a table of Nessie's, each once, though the follower and a node"
-        " were killed; pyiceberg reads it",
+        f"`kbroker table follow` keeps {sent:,} records in a table of Nessie's, each once, though the follower and a"
+        " node were killed, and a proxy lost Nessie's answers, refused and repeated requests; pyiceberg reads it",
         "a value that is no JSON is in the table of dead letters beside it",
     )
