@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import pyarrow
 from pyiceberg.catalog import Catalog, load_catalog
@@ -22,7 +22,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
@@ -71,6 +71,9 @@ class IcebergTarget:
             elif kind == "rest":
                 options = {"type": "rest", "uri": place} | options
             self._catalog = load_catalog(name, **options)
+            if kind != "sqlite":
+                commit = _keeping_files(self._catalog.commit_table)
+                self._catalog.commit_table = commit  # type: ignore[method-assign]
             self._store.hide(self._catalog.properties)
         return self._catalog
 
@@ -212,6 +215,21 @@ class IcebergTarget:
                 yield
             except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
                 raise Conflict(str(error)) from error
+
+
+def _keeping_files(commit: Callable[..., CommitTableResponse]) -> Callable[..., CommitTableResponse]:
+    """Let ``pyiceberg`` delete no files of a commit that a service has refused.
+
+    A request that the network has repeated may be refused because it was done: the table has those files.
+    """
+
+    def commit_table(*arguments: Any) -> CommitTableResponse:
+        try:
+            return commit(*arguments)
+        except CommitFailedException as error:
+            raise Conflict(str(error)) from error
+
+    return commit_table
 
 
 def _hours(retention_hours: int | None) -> int:

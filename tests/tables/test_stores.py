@@ -18,8 +18,13 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("obstore")
 
+from pyiceberg.catalog.sql import SqlCatalog
+
 from kbroker.tables.follower import Settings
+from kbroker.tables.iceberg import IcebergTarget
 from kbroker.tables.plan import Refused
+from kbroker.tables.stores import StoreOptions
+from kbroker.tables.target import Target
 from tests.tables.model_store import SECRET, StoredDelta, StoredIceberg, follow_through, options
 from tests.tables.model_topic import ModelTopic, check_once, follow
 from tests.tables.moto_server import BUCKET, running_moto
@@ -109,6 +114,23 @@ def test_a_store_where_a_commit_could_be_lost_is_refused(place: Places, proxy: P
     proxy.plan("PUT ", fault, again=True)
     with pytest.raises(Refused, match="the store has no conditional put"):
         follow(topic, stored, JSON)
+
+
+class InAnyCatalog(StoredIceberg):
+    """A table of a catalog that pyiceberg's own configuration describes."""
+
+    def target(self) -> Target:
+        told = {"type": "sql", "uri": f"sqlite:///{self.file}", "warehouse": self.place}
+        return IcebergTarget("lake.t", "catalog:kbroker", StoreOptions(told))
+
+
+def test_a_commit_that_the_network_repeated_keeps_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog has done it, and refuses to do it again; pyiceberg deletes the files of what is refused."""
+    commit = SqlCatalog.commit_table
+    monkeypatch.setattr(SqlCatalog, "commit_table", lambda *words: (commit(*words), commit(*words))[1])
+    topic, stored = orders(), InAnyCatalog(tmp_path / "catalog.db", f"file://{tmp_path}", "", "")
+    assert follow(topic, stored, JSON).progress.conflicts > 2
+    check_once(topic, stored)
 
 
 # --- The command -----------------------------------------------------------------------------------------------------
