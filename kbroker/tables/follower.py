@@ -273,7 +273,8 @@ class Follower:
                 if self._paused:
                     self._tell(f"{self._target.where} is paused")
                 elif not told and not isinstance(error, _Paused):
-                    self._tell(f"somebody else follows {self._source.topic} into {self._target.where}, too")
+                    where = f"{self._source.topic} into {self._target.where}"
+                    self._tell(f"somebody else follows {where}, too, or its store did a commit and did not say so")
                     told = True
         if not self._paused:
             self._finish()

@@ -1,4 +1,4 @@
-"""A table in Iceberg's format, written by the package ``pyiceberg``, in a catalog that is an SQLite file.
+"""A table in Iceberg's format, written by the package ``pyiceberg``, in an SQLite file or another catalog.
 
 The next offset of each partition is a property of the table, set in the same commit as the rows. Each commit adds a
 snapshot, also without rows, and asks that the snapshot before it is the one that was read. ``pyiceberg`` would try
@@ -11,16 +11,15 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow
 import pyarrow.compute as pc
 from pyarrow.fs import FileSelector
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -30,15 +29,17 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table, Transaction
+from pyiceberg.table import CommitTableResponse, FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
+from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
@@ -61,6 +62,7 @@ _NEXT: Final = "kbroker.next."
 _NOTE: Final = "kbroker-follower.json"
 _TRIES: Final = "commit.retry.num-retries"
 _WAY: Final = "kbroker.way"
+_MAY_CLEAN: Final = "gc.enabled"
 PARTITION: Final = "_partition"
 NAMES: Final = {PARTITION: "_topic_partition"}
 """Names that Iceberg keeps for itself: Spark does not read a table with such a column."""
@@ -89,20 +91,35 @@ class IcebergTarget:
 
     traits = Traits(has_time=True, promotes=True)
 
-    def __init__(self, name: str, catalog_file: str) -> None:
-        """Data files are in directories beside ``catalog_file``."""
+    def __init__(self, name: str, catalog: str, store: StoreOptions | None = None) -> None:
+        """``catalog`` is ``sqlite:FILE``, ``rest:URL``, or ``catalog:NAME`` of pyiceberg's own configuration."""
         self.where = name
-        self._file = os.path.abspath(catalog_file)
+        self._place = catalog
+        self._store = store or StoreOptions()
         self._catalog: Catalog | None = None
         self._table: Table | None = None
         self._dead: Table | None = None
         self._topic_id = ""
 
     def _opened(self) -> Catalog:
+        """The catalog. Its data are where ``warehouse`` says; without that, those of a file are beside it."""
         if self._catalog is None:
-            directory = os.path.dirname(self._file)
-            os.makedirs(directory, exist_ok=True)
-            self._catalog = SqlCatalog("kbroker", uri=f"sqlite:///{self._file}", warehouse=f"file://{directory}")
+            kind, _, place = self._place.partition(":")
+            name = place if kind == "catalog" else "kbroker"
+            options = self._store.for_pyiceberg()
+            if kind == "sqlite":
+                file = os.path.abspath(place)
+                os.makedirs(os.path.dirname(file), exist_ok=True)
+                told = Config().get_catalog_config(name) or {}
+                usual = {} if "warehouse" in told else {"warehouse": f"file://{os.path.dirname(file)}"}
+                options = {"type": "sql", "uri": f"sqlite:///{file}"} | usual | options
+            elif kind == "rest":
+                options = {"type": "rest", "uri": place} | options
+            self._catalog = load_catalog(name, **options)
+            if kind != "sqlite":
+                commit = _keeping_files(self._catalog.commit_table)
+                self._catalog.commit_table = commit  # type: ignore[method-assign]
+            self._store.hide(self._catalog.properties)
         return self._catalog
 
     def _loaded(self, name: str) -> Table | None:
@@ -318,14 +335,22 @@ class IcebergTarget:
         table.metadata.properties[_TRIES] = "0"
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
-        """Expire the snapshots that are older, and remove files that no metadata names and that are older, too."""
+        """Expire the snapshots that are older, and remove files that no metadata names and that are older, too.
+
+        Nothing where the table forbids it, as catalogs do that name files in other places, such as branches.
+        """
         hours = _WEEK_HOURS if keep_hours is None else keep_hours
         for _ in range(_EXPIRE_TRIES):
             table = self._there()
+            if table.properties.get(_MAY_CLEAN) == "false":
+                return {"expired": 0, "removed_files": 0}
             before = len(table.snapshots())
             with suppress(Conflict), self._readable():
-                table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - timedelta(hours=hours)).commit()
-                return {"expired": before - len(table.snapshots()), **_remove_orphans(table, hours)}
+                now = datetime.now(UTC)
+                table.maintenance.expire_snapshots().older_than(now - timedelta(hours=hours)).commit()
+                # A file that is younger than an hour may not be committed yet.
+                removed = _remove_orphans(table, now - timedelta(hours=max(hours, 1)))
+                return {"expired": before - len(table.snapshots()), **removed}
         raise FatalError(f"others commit to {self.where} all the time: try again later")
 
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
@@ -391,15 +416,22 @@ class IcebergTarget:
                 return None
 
     def drop(self) -> int:
-        """Remove the table and its dead letters, with the files of all their snapshots; nobody else's are there."""
-        table = self._there()
+        """Remove the table and its dead letters, with all files that they have had; how many of others stay."""
+        self._there()
+        others = 0
         with self._readable():
-            with suppress(FileNotFoundError):
-                table.io.delete(_note_of(table))
             for name in (self.where + DEAD_LETTERS, self.where):
-                with suppress(NoSuchTableError):
-                    self._opened().purge_table(name)
-        return 0
+                each = self._loaded(name)
+                if each is None:
+                    continue
+                if each.properties.get(_MAY_CLEAN) == "false":
+                    self._opened().drop_table(name)
+                    continue
+                with suppress(FileNotFoundError):
+                    each.io.delete(_note_of(each))
+                others += _remove_orphans(each, datetime.now(UTC)).get("kept_files_of_others", 0)
+                self._opened().purge_table(name)
+        return others
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -407,12 +439,26 @@ class IcebergTarget:
         from pyiceberg.exceptions import RESTError, ValidationException
         from sqlalchemy.exc import SQLAlchemyError
 
+        with self._store.readable(self.where, (SQLAlchemyError, RESTError, OSError, ValueError)):
+            try:
+                yield
+            except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
+                raise Conflict(str(error)) from error
+
+
+def _keeping_files(commit: Callable[..., CommitTableResponse]) -> Callable[..., CommitTableResponse]:
+    """Let ``pyiceberg`` delete no files of a commit that a service has refused.
+
+    A request that the network has repeated may be refused because it was done: the table has those files.
+    """
+
+    def commit_table(*arguments: Any) -> CommitTableResponse:
         try:
-            yield
-        except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
+            return commit(*arguments)
+        except CommitFailedException as error:
             raise Conflict(str(error)) from error
-        except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
-            raise FatalError(f"{self.where}: {' '.join(str(error).split())[:300]}") from error
+
+    return commit_table
 
 
 def _note_of(table: Table) -> str:
@@ -508,7 +554,7 @@ def _for(table: Table, data: Data) -> Data:
     return _outward(data) if isinstance(data, pyarrow.Schema) else data.rename_columns(_outward(data.schema).names)
 
 
-def _remove_orphans(table: Table, hours: int) -> dict[str, int]:
+def _remove_orphans(table: Table, oldest: datetime) -> dict[str, int]:
     """Remove files at the table's place that none of its metadata names; those whose names nothing explains stay."""
     metadata = table.metadata
     named = {_note_of(table), table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
@@ -518,11 +564,11 @@ def _remove_orphans(table: Table, hours: int) -> dict[str, int]:
     named.update(manifests)
     for manifest in manifests.values():
         named.update(each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io))
-    assert isinstance(table.io, PyArrowFileIO)
+    if not isinstance(table.io, PyArrowFileIO):
+        raise FatalError(f"{type(table.io).__name__} of the catalog lists no files: leave out py-io-impl")
     scheme, host, place = PyArrowFileIO.parse_location(table.location())
     store = table.io.fs_by_scheme(scheme, host)
     known = {PyArrowFileIO.parse_location(each)[2] for each in named}
-    oldest = datetime.now(UTC) - timedelta(hours=max(hours, 1))  # what is younger may not be committed yet
     orphans = [
         each
         for each in store.get_file_info(FileSelector(place, recursive=True))

@@ -17,6 +17,7 @@ memory = "16MiB"
 upsert = true             # the latest row of each key; or changes = "debezium"
 merge = false             # small files stay as they are
 keep = "2d"               # versions that stay
+store-options = "store.properties"
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from kbroker.tables.layout import Layout, parse_cluster, parse_partition
 from kbroker.value_types import NamedTuple
 
 _NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"} | {
-    *("registry", "flatten", "partition-by", "cluster-by", "upsert", "changes", "merge", "keep")
+    *("registry", "flatten", "partition-by", "cluster-by", "upsert", "changes", "merge", "keep", "store-options")
 }
 _FLAGS: Final = {"flatten", "upsert", "merge"}
 """They are true or false, and all others texts."""
@@ -50,6 +51,8 @@ class Entry(NamedTuple):
     settings: Settings
     registry: str | None = None
     """The address of the registry that has the schemas of its values."""
+    options: Path | None = None
+    """The file of options for its store."""
 
 
 class TablesFile(NamedTuple):
@@ -127,4 +130,5 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         merging=usual.merging if table.get("merge", True) else None,
         keep_hours=read.get("keep"),
     )
-    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"))
+    options = file.parent / table["store-options"] if "store-options" in table else None
+    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"), options)

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import pyarrow
 
+from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept
 from kbroker.value_types import NamedTuple
 
@@ -21,6 +22,13 @@ PAUSED: Final = "kbroker.paused"
 
 class Conflict(Exception):
     """Somebody else has committed what this commit depends on: read the table again, and go on from there."""
+
+
+class StoreAway(FatalError):
+    """The store or the catalog of a table did not answer, or said that it cannot now: it may later.
+
+    Whether it has done what it was asked is not known: read the table again, and go on from there.
+    """
 
 
 class Merging(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -92,19 +92,30 @@ class Killed(BaseException):
     """Stands for the end of a process: nothing of the follower runs after it."""
 
 
-def target_of(path: Path) -> Target:
+class Place(Protocol):
+    """A table that is in no directory."""
+
+    def target(self) -> Target: ...
+
+    def rows(self, end: str = "") -> list[dict[str, Any]]:
+        """The rows of the table, or of that whose name ends so."""
+
+
+def target_of(path: Path | Place) -> Target:
     """The table of a path: Iceberg's, if the name says so."""
+    if not isinstance(path, Path):
+        return path.target()
     if path.name.startswith("iceberg"):
         from kbroker.tables.iceberg import IcebergTarget
 
-        return IcebergTarget(f"lake.{path.name}", str(path.parent / "catalog.db"))
+        return IcebergTarget(f"lake.{path.name}", f"sqlite:{path.parent / 'catalog.db'}")
     return DeltaTarget(str(path))
 
 
 class WatchedTarget:
     """A table; ``at`` is called before and after each of its steps, with the number of the moment."""
 
-    def __init__(self, path: Path, at: Callable[[int], None]) -> None:
+    def __init__(self, path: Path | Place, at: Callable[[int], None]) -> None:
         self._target = target_of(path)
         self.where = self._target.where
         self.traits = self._target.traits
@@ -180,7 +191,7 @@ class WatchedTarget:
 
 
 def follow(
-    topic: ModelTopic, path: Path, settings: Settings, at: Callable[[int], None] = lambda moment: None
+    topic: ModelTopic, path: Path | Place, settings: Settings, at: Callable[[int], None] = lambda moment: None
 ) -> Follower:
     """Follow to the end of the topic, ``at`` at each moment."""
     follower = Follower(ModelSource(topic), WatchedTarget(path, at), settings)
@@ -188,26 +199,27 @@ def follow(
     return follower
 
 
-def iceberg_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table in the catalog beside the path, if it is there."""
+def iceberg_rows(name: str, file: Path, **options: str) -> list[dict[str, Any]]:
+    """The rows of a table in the catalog of a file, if it is there."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
     from kbroker.tables.iceberg import inward
 
-    catalog = SqlCatalog("kbroker", uri=f"sqlite:///{path.parent / 'catalog.db'}", warehouse=f"file://{path.parent}")
     try:
-        rows = catalog.load_table(f"lake.{path.name}").scan().to_arrow()
+        rows = SqlCatalog("kbroker", uri=f"sqlite:///{file}", **options).load_table(f"lake.{name}").scan().to_arrow()
     except NoSuchTableError:
         return []
     found: list[dict[str, Any]] = rows.rename_columns(inward(rows.schema).names).to_pylist()
     return found
 
 
-def rows_in(path: Path) -> list[dict[str, Any]]:
+def rows_in(path: Path | Place) -> list[dict[str, Any]]:
     """The rows of a table, by partition and offset."""
-    if path.name.startswith("iceberg"):
-        rows = iceberg_rows(path)
+    if not isinstance(path, Path):
+        rows = path.rows()
+    elif path.name.startswith("iceberg"):
+        rows = iceberg_rows(path.name, path.parent / "catalog.db")
     else:
         from deltalake import DeltaTable
 
@@ -216,12 +228,14 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 
 
-def dead_in(path: Path) -> list[dict[str, Any]]:
+def dead_in(path: Path | Place) -> list[dict[str, Any]]:
     """The dead letters beside a table."""
+    if not isinstance(path, Path):
+        return path.rows(DEAD_LETTERS)
     return rows_in(path.with_name(path.name + DEAD_LETTERS))
 
 
-def check_once(topic: ModelTopic, path: Path) -> None:
+def check_once(topic: ModelTopic, path: Path | Place) -> None:
     """Assert that every record is there once, in the table or among the dead letters, with all that it has."""
     rows, dead = rows_in(path), dead_in(path)
     found = sorted((row["_partition"], row["_offset"]) for row in rows + dead)

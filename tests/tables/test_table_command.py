@@ -253,7 +253,7 @@ def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
     assert "2 merged files, 2 expired, 0 removed files" in kb("table", "maintain", *place, "--keep", "0s").out
     assert kb("table", "describe", *place, "--json").json["rows"] == 11
-    assert "has --catalog sqlite:FILE" in kb("table", "describe", place[0], code=2).err
+    assert "has --catalog, such as sqlite:FILE" in kb("table", "describe", place[0], code=2).err
 
 
 def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:

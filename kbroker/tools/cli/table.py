@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,19 +14,28 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, checked, cluster, complain, confirm
 from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.table_options import (
+    add_keep,
+    add_settings,
+    add_target,
+    make_target,
+    parse_bytes,
+    parse_catalog,
+    parse_hours,
+    parse_place,
+    parse_seconds,
+    settings_of,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from kbroker.tables.follower import Follower, Settings
     from kbroker.tables.sources import Quota
     from kbroker.tables.status import Status
     from kbroker.tables.tables_file import TablesFile
-    from kbroker.tables.target import Target
     from kbroker.tools.cli.table_following import Order
     from kbroker.tools.cli.table_state import FollowedTables
 
-_PLACES: Final = "delta:PATH with the path of a directory, or iceberg:NAMESPACE.TABLE"
-_PACKAGES: Final = {"delta": ("pyarrow", "deltalake"), "iceberg": ("pyarrow", "pyiceberg", "sqlalchemy")}
-_REGISTERED: Final = ("avro", "protobuf", "json-schema")
 _REGISTRY_PATIENCE: Final = 10.0
 
 DETAILS = """\
@@ -37,152 +45,7 @@ in _dead_letters. The rows of a commit and how far they go are one commit of the
 missing, however often the command is stopped, killed, or started beside itself. See docs/tables.md."""
 
 
-# --- Arguments -------------------------------------------------------------------------------------------------------
-
-
-def _place(text: str) -> str:
-    """``delta:PATH`` or ``iceberg:NAMESPACE.TABLE``; ``ValueError``."""
-    kind, _, name = text.partition(":")
-    if kind == "delta" and name and "://" not in name:
-        return text
-    if kind == "iceberg" and re.fullmatch(r"\w+(\.\w+)+", name):
-        return text
-    raise ValueError(f"{text!r} is not {_PLACES}")
-
-
-def _catalog(text: str) -> str:
-    """The file of ``sqlite:FILE``; ``ValueError``."""
-    kind, _, name = text.partition(":")
-    if kind != "sqlite" or not name:
-        raise ValueError(f"{text!r} is not sqlite:FILE")
-    return name
-
-
-def _add_target(parser: argparse.ArgumentParser, *, option: bool) -> None:
-    kind = checked(_place, _PLACES)
-    if option:
-        parser.add_argument("--to", required=True, type=kind, metavar="TABLE", help=_PLACES)
-    else:
-        parser.add_argument("table", type=kind, metavar="TABLE", help=_PLACES)
-    parser.add_argument(
-        "--catalog",
-        type=checked(_catalog, "sqlite:FILE"),
-        metavar="sqlite:FILE",
-        help="the catalog of an Iceberg table, whose data are beside the file",
-    )
-
-
-def _bytes(text: str) -> int:
-    from kbroker.client.config_units import in_kafkas_units
-
-    try:
-        count = int(in_kafkas_units("memory.bytes", text))
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise ValueError(f"{text!r} is no number of bytes")
-    return count
-
-
-def _seconds(text: str) -> float:
-    from kbroker.client.records_io.times import parse_duration
-
-    return parse_duration(text) / 1000
-
-
-def _partition(text: str) -> str:
-    from kbroker.tables.layout import parse_partition
-
-    return parse_partition(text)
-
-
-def _cluster(text: str) -> str:
-    from kbroker.tables.layout import parse_cluster
-
-    return parse_cluster(text)
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_argument_group("the table")
-    what.add_argument(
-        "--value",
-        choices=("bytes", "text", "json", *_REGISTERED),
-        help="what values are (default: as the table has them, or bytes)",
-    )
-    what.add_argument(
-        "--schema",
-        type=Path,
-        metavar="FILE",
-        help='the fields of JSON values: {"id": "long", "tags": ["string"], "address": {"city": "string"}} of boolean,'
-        " int, long, double, string, timestamp, date, decimal(10,2) (default: those that come; fields that are new"
-        " become columns)",
-    )
-    what.add_argument(
-        "--registry",
-        metavar="URL",
-        help="the registry that has the schemas of avro, protobuf and json-schema; user, token and TLS are properties"
-        " of --command-config: basic.auth.user.info, bearer.auth.token, schema.registry.ssl.*",
-    )
-    what.add_argument("--flatten", action="store_true", help="make the field city of address a column address_city")
-    what.add_argument(
-        "--partition-by",
-        type=checked(_partition, "fields, or day(_timestamp)"),
-        metavar="FIELDS",
-        help="keep rows with the same customer or day(_timestamp) together; also hour(FIELD), month(FIELD)",
-    )
-    what.add_argument(
-        "--cluster-by",
-        type=checked(_cluster, "fields"),
-        metavar="FIELDS",
-        help="keep near values of fields in the same files: of a Delta table when it is maintained",
-    )
-    how = parser.add_argument_group("commits")
-    how.add_argument(
-        "--every",
-        type=checked(_seconds, "a duration such as 10s"),
-        metavar="DURATION",
-        help="commit after so long (default 10s, for an Iceberg table 60s)",
-    )
-    how.add_argument(
-        "--memory",
-        type=checked(_bytes, "a number of bytes such as 32MiB"),
-        default=32 << 20,
-        metavar="BYTES",
-        help="or once so many bytes wait (default 32MiB)",
-    )
-    how.add_argument(
-        "--accept-loss", action="store_true", help="go on behind records that were gone before the table had them"
-    )
-    how.add_argument(
-        "--new-topic", action="store_true", help="go on with the topic that was made anew under the same name"
-    )
-    what.add_argument(
-        "--upsert", action="store_true", help="the table is the latest row of each key, and tombstones delete"
-    )
-    what.add_argument(
-        "--changes",
-        choices=("debezium",),
-        help="values are Debezium's envelopes: apply what they say of their keys' rows",
-    )
-    files = parser.add_argument_group("files")
-    files.add_argument("--no-merge", action="store_true", help="leave small files, and old ones, as they are")
-    _add_keep(files)
-
-
-def _add_keep(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--keep",
-        type=checked(_hours, "a duration of whole hours such as 7d"),
-        metavar="DURATION",
-        help="keep what a version of this time needs (default: what the table says, or 7d)",
-    )
-
-
-def _hours(text: str) -> int:
-    hours, rest = divmod(_seconds(text), 3600)
-    if rest:
-        raise ValueError(f"{text!r} is not a number of whole hours")
-    return int(hours)
+# --- Follow ----------------------------------------------------------------------------------------------------------
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
@@ -191,14 +54,14 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
 
 def _follow_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to follow")
-    _add_target(parser, option=True)
+    add_target(parser, option=True)
     _add_log_dir(parser, required=False)
     parser.add_argument("--once", action="store_true", help="end when the table has what the topic has now")
     _add_quiet(parser)
-    _add_settings(parser)
+    add_settings(parser)
     parser.add_argument(
         "--quota",
-        type=checked(_bytes, "a number of bytes such as 20MiB"),
+        type=checked(parse_bytes, "a number of bytes such as 20MiB"),
         metavar="BYTES",
         help="fetch so many a second at most",
     )
@@ -219,66 +82,10 @@ def _backfill_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to read")
     _add_log_dir(parser, required=True)
     parser.set_defaults(once=True, quiet=True, quota=None)
-    _add_target(parser, option=True)
-    _add_settings(parser)
+    add_target(parser, option=True)
+    add_settings(parser)
     parser.add_argument("--command-config", type=Path, metavar="FILE", help="the properties for --registry")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    from kbroker.tables.follower import USUAL_SECONDS, Settings
-    from kbroker.tables.json_kinds import parse_kinds
-    from kbroker.tables.layout import Layout
-    from kbroker.tables.target import Merging
-
-    declared = ""
-    if arguments.schema is not None:
-        if arguments.value not in (None, "json"):
-            raise UsageError("--schema is of values that are JSON: leave out --value, or give --value json")
-        arguments.value = "json"
-        try:
-            declared = arguments.schema.read_text("utf-8")
-            parse_kinds(declared.encode())
-        except ValueError as error:
-            raise FatalError(f"{arguments.schema}: {error}") from None
-    if arguments.registry is not None and arguments.value not in (None, *_REGISTERED):
-        raise UsageError(f"--registry is of values that are {', '.join(_REGISTERED)}: give one of them as --value")
-    try:
-        return Settings(
-            value_format=arguments.value,
-            declared=declared,
-            interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
-            max_bytes=arguments.memory,
-            accept_loss=arguments.accept_loss,
-            new_topic=arguments.new_topic,
-            layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
-            upsert=arguments.upsert,
-            changes=arguments.changes,
-            merging=None if arguments.no_merge else Merging(),
-            keep_hours=arguments.keep,
-        )
-    except ValueError as error:
-        raise UsageError(f"--changes: {error}") from None
-
-
-def _target(place: str, catalog: str | None) -> Target:
-    """The table; ``UsageError``, and ``FatalError`` with the command that installs what is missing."""
-    kind, _, name = place.partition(":")
-    if (kind == "iceberg") != (catalog is not None):
-        raise UsageError("an Iceberg table has --catalog sqlite:FILE, and a Delta table none")
-    for package in _PACKAGES[kind]:
-        if importlib.util.find_spec(package) is None:
-            raise FatalError(f"tables need {package}: pip install 'kbroker[{kind}]'")
-    if catalog is not None:
-        from kbroker.tables.iceberg import IcebergTarget
-
-        return IcebergTarget(name, catalog)
-    from kbroker.tables.delta import DeltaTarget
-
-    return DeltaTarget(name)
-
-
-# --- Follow ----------------------------------------------------------------------------------------------------------
 
 
 def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str | None) -> Settings:
@@ -295,7 +102,7 @@ def _follow(arguments: argparse.Namespace) -> int:
     for option in ("bootstrap_server", "profile", "quota"):
         if arguments.log_dir is not None and getattr(arguments, option, None) is not None:
             raise UsageError(f"--from asks no broker: leave out --{option.replace('_', '-')}")
-    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
+    target, settings = target_of(arguments), settings_of(arguments)
     begin = time.monotonic()
     way = Way(arguments.once, arguments.quiet, _quota(arguments.quota))
     with stopping() as stop:
@@ -330,7 +137,7 @@ def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float
         print_json(
             {
                 "topic": arguments.topic,
-                "table": arguments.to,
+                "table": arguments.table,
                 "rows": progress.rows,
                 "dead_letters": progress.dead_letters,
                 "commits": progress.commits,
@@ -341,7 +148,7 @@ def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float
     else:
         dead = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
         print(
-            f"{progress.rows:,} rows{dead} of {arguments.topic} to {arguments.to} in {seconds:.2f} s,"
+            f"{progress.rows:,} rows{dead} of {arguments.topic} to {arguments.table} in {seconds:.2f} s,"
             f" {progress.commits:,} commits"
         )
     return 0
@@ -370,7 +177,14 @@ def _read(path: Path) -> TablesFile:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    readers = {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "quota": _bytes, "keep": _hours}
+    readers = {
+        "to": parse_place,
+        "catalog": parse_catalog,
+        "every": parse_seconds,
+        "memory": parse_bytes,
+        "quota": parse_bytes,
+        "keep": parse_hours,
+    }
     return read_tables(path, readers)
 
 
@@ -386,7 +200,10 @@ def _orders(file: TablesFile) -> list[Order]:
     """The tables of the file, without the registries that have their schemas."""
     from kbroker.tools.cli.table_following import Order
 
-    return [Order(each.topic, each.to, each.settings, partial(_target, each.to, each.catalog)) for each in file.tables]
+    return [
+        Order(each.topic, each.to, each.settings, partial(make_target, each.to, each.catalog, each.options))
+        for each in file.tables
+    ]
 
 
 def followed_tables(path: Path) -> FollowedTables:
@@ -447,7 +264,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_target(parser, option=False)
+    add_target(parser, option=False)
     _add_log_dir(parser, required=False)
     add_cluster_arguments(parser)
 
@@ -456,7 +273,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.tools.cli.output import print_json
     from kbroker.tools.cli.table_state import print_description, state_in, state_of
 
-    target = _target(arguments.table, arguments.catalog)
+    target = target_of(arguments)
     if arguments.log_dir is not None:
         document = state_in(target, arguments.log_dir)
     else:
@@ -470,26 +287,26 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _table_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_target(parser, option=False)
+    add_target(parser, option=False)
 
 
 def _pause(arguments: argparse.Namespace, *, paused: bool = True) -> int:
     from kbroker.tools.cli.table_state import pause
 
-    pause(_target(arguments.table, arguments.catalog), paused=paused)
+    pause(target_of(arguments), paused=paused)
     print(f"{arguments.table} {'is paused' if paused else 'goes on'}")
     return 0
 
 
 def _drop_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_target(parser, option=False)
+    add_target(parser, option=False)
     add_yes(parser)
 
 
 def _drop(arguments: argparse.Namespace) -> int:
     from kbroker.tools.cli.table_state import drop
 
-    left = drop(_target(arguments.table, arguments.catalog), lambda question: confirm(question, arguments.yes))
+    left = drop(target_of(arguments), lambda question: confirm(question, arguments.yes))
     if left is None:
         return 1
     print(f"{arguments.table} is removed" + (f"; {left:,} files of others stay where it was" if left else ""))
@@ -508,13 +325,13 @@ def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark-job", action=_ShowJob, nargs=0, help="show the file of a job for spark-submit, for large tables"
     )
-    _add_target(parser, option=False)
-    _add_keep(parser)
+    add_target(parser, option=False)
+    add_keep(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(arguments.keep)
+    done: Mapping[str, int] = target_of(arguments).maintain(arguments.keep)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 

@@ -79,12 +79,13 @@ def keep(
     way: Way,
     status: Status | None = None,
 ) -> Follower:
-    """Follow until ``stop``, also while the cluster or a registry is away; once to the end that there is."""
+    """Follow until ``stop``, also while the cluster, a registry or a store is away; once to the end that there is."""
     from kbroker.client import ConnectionFailed, RequestTimedOut
     from kbroker.client.schemas.wire_format import RegistryAway
     from kbroker.tables.follower import Follower
     from kbroker.tables.plan import NotYet
     from kbroker.tables.status import Status, write_status
+    from kbroker.tables.target import StoreAway
 
     show = _say_nothing if way.once or way.quiet else tell
     status = Status() if status is None else status
@@ -93,7 +94,7 @@ def keep(
         try:
             follower.run(once=way.once, stop=stop.is_set)
             return follower
-        except (ConnectionFailed, RequestTimedOut, RegistryAway, NotYet) as error:
+        except (ConnectionFailed, RequestTimedOut, RegistryAway, NotYet, StoreAway) as error:
             if way.once:
                 raise
             if stop.is_set():  # the cluster may end with this process
