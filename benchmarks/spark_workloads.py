@@ -283,7 +283,7 @@ SPARK_WORKLOADS: tuple[Workload, ...] = (
     Workload("spark-first-batch", "Spark, launch of the broker to a first result", first_batch, "fresh"),
     Workload("spark-batch-read", "Spark, batch read of 1,000,000 rows of 100 B", batch_read),
     Workload("spark-latency", "Spark, one record through a query", streaming_latency),
-    Workload("spark-table-read", f"Spark, a filter and a group by over {TABLE_ROWS:,} rows", table_read, "alone"),
+    Workload("spark-table-read", f"Spark, a filter and a group by over {TABLE_ROWS:,} rows", table_read, "alone", True),
 )
 
 
