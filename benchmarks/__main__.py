@@ -14,6 +14,8 @@
                              a node with its page of metrics, which is scraped, beside two without: ten minutes
     python -m benchmarks --rounds 1 --only spark-table-read
                              Spark asks a topic, and the table of the topic: five minutes
+    python -m benchmarks --rounds 1 --only 'tables-*'
+                             a table that follows a topic, one that is filled, the producer beside one: fifteen minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -62,6 +64,7 @@ from benchmarks.security_workloads import SECURITY_WARM_UP, SECURITY_WORKLOADS
 from benchmarks.servers import ADDITIONS, KINDS, ROOT, PlainKbroker, Server, ServerError, commit, earlier
 from benchmarks.share_workloads import SHARE_WORKLOADS
 from benchmarks.spark_workloads import SPARK_WORKLOADS, can_run
+from benchmarks.table_workloads import TABLE_WORKLOADS
 from benchmarks.transaction_workloads import TRANSACTION_WORKLOADS
 from benchmarks.workloads import WARM_UP, WORKLOADS, Bench, Figures, Workload
 from compat_tests.apache_kafka import SERVER_VERSION, ApacheKafkaError, kafka_home
@@ -78,6 +81,7 @@ ALL_WORKLOADS = (
     *ACL_WORKLOADS,
     *EXPLORER_WORKLOADS,
     *METRICS_WORKLOADS,
+    *TABLE_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 

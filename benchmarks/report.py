@@ -72,11 +72,16 @@ UNITS = {
     "pairs": "pairs of slices",
     "topic_records_per_s": "records/s of the topic",
     "times_faster": "times as fast as the topic",
+    "longest_lag_s": "longest lag, s",
+    "end_lag_s": "lag behind the end, s",
+    "cores": "cores of the follower",
+    "records_per_cpu_s": "records per CPU second",
     "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
 MORE_IS_BETTER = frozenset(
     {
         "records_per_s",
+        "records_per_cpu_s",
         "MB_per_s",
         "requests_per_s",
         "transactions_per_s",
@@ -157,6 +162,11 @@ def _targets() -> Iterator[Target]:
     yield Target("explorer-same-node", "cpu_more_percent", 5, None, is_ratio=False)
     for load in ("requests", "produce"):
         yield Target(f"metrics-{load}", "cpu_more_percent", 1, None, is_ratio=False)
+    yield Target("tables-follow", "longest_lag_s", 30, None, is_ratio=False)
+    yield Target("tables-follow", "peak_MB", 400, None, is_ratio=False)
+    yield Target("tables-follow", "cores", 1.0, None, is_ratio=False)
+    yield Target("tables-backfill", "records_per_s", 300_000, None, is_ratio=False)
+    yield Target("tables-producer", "rate_less_percent", 5, None, is_ratio=False)
     yield Target("cluster-produce", "MB_per_s", 1.5, 3.0)
     yield Target("cluster-produce", "cpu_s_per_GB", 0.5, 0.2)
     yield Target("cluster-latency", "p50_ms", 1.2, 0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -88,9 +89,38 @@ def world(bootstrap: str) -> Iterator[World]:
 
 
 @pytest.fixture(scope="package")
-def console(world: World) -> Iterator[RunningConsole]:
-    """A console that may change things, with a mask."""
-    with running_console("-b", world.bootstrap, "--writes", "--mask", f"{world.masked}=$.card,headers") as running:
+def tables(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """A file of two tables, one with rows and dead letters, one that nobody has followed; None without deltalake."""
+    if importlib.util.find_spec("deltalake") is None:
+        return None
+    directory = tmp_path_factory.mktemp("tables")
+    to = f"delta:{directory}/orders"
+    command = [
+        sys.executable,
+        "-m",
+        "kbroker",
+        "table",
+        "follow",
+        world.orders,
+        "--to",
+        to,
+        "--value",
+        "json",
+        "--once",
+    ]
+    subprocess.run([*command, "--to", to, "-b", world.bootstrap], check=True, stdout=subprocess.DEVNULL)
+    later = f'[[table]]\ntopic = "{world.empty}"\nto = "delta:{directory}/later"\n'
+    (directory / "tables.toml").write_text(f'[[table]]\ntopic = "{world.orders}"\nto = "{to}"\n{later}')
+    return directory / "tables.toml"
+
+
+@pytest.fixture(scope="package")
+def console(world: World, tables: Path | None) -> Iterator[RunningConsole]:
+    """A console that may change things, with a mask, and with tables if there may be some."""
+    words = [] if tables is None else ["--tables", str(tables)]
+    with running_console(
+        "-b", world.bootstrap, "--writes", "--mask", f"{world.masked}=$.card,headers", *words
+    ) as running:
         yield running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -42,9 +43,13 @@ def readers(world: World) -> Iterator[str]:
     consumer.close()
 
 
-def places(world: World, packing: Packing) -> dict[str, tuple[str, str]]:
+def places(world: World, packing: Packing, tables: Path | None) -> dict[str, tuple[str, str]]:
     """Every page by the name of its screenshot: its address, and what it shows when it is there."""
-    return {
+    told = {}
+    if tables is not None:
+        table = f"#/tables?to=delta:{tables.parent}/orders"
+        told = {"tables": ("#/tables", "table[aria-label=Tables]"), "table": (table, "table[aria-label=Columns]")}
+    return told | {
         "share-group": (f"#/group?group={packing.group}", "h2:text('In flight')"),
         "overview": ("#/overview", "table[aria-label='Metadata quorum']"),
         "topics": (f"#/topics?filter={world.run}", ".paged a"),
@@ -92,7 +97,7 @@ def show(page: Page, name: str, place: tuple[str, str]) -> None:
 
 
 def test_no_page_violates_a_rule_of_accessibility(
-    open_page: OpenPage, world: World, packing: Packing, readers: str
+    open_page: OpenPage, world: World, packing: Packing, readers: str, tables: Path | None
 ) -> None:
     """All rules, in both themes: each page, each form, the live tail."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
@@ -108,7 +113,7 @@ def test_no_page_violates_a_rule_of_accessibility(
                 found[f"{name}, {theme}"] = told
 
     members = {"members": (f"#/group?group={readers}", "table[aria-label=Members] tbody tr")}
-    for name, place in (places(world, packing) | members).items():
+    for name, place in (places(world, packing, tables) | members).items():
         show(page, name, place)
         judge(name, screenshot=True)
     for address, button in forms(world):
@@ -157,9 +162,11 @@ def test_troubles_are_told_with_what_helps(open_page: OpenPage, theme: str) -> N
     assert violations(page) == []
 
 
-def test_no_page_is_wider_than_a_phone(open_page: OpenPage, world: World, packing: Packing) -> None:
+def test_no_page_is_wider_than_a_phone(
+    open_page: OpenPage, world: World, packing: Packing, tables: Path | None
+) -> None:
     page = open_page("#/overview", **PHONE, expect=(409,))
-    for name, place in places(world, packing).items():
+    for name, place in places(world, packing, tables).items():
         show(page, name, place)
         page.screenshot(path=SCREENSHOTS / f"{name}-phone.png")
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -23,6 +23,7 @@ KINDS = {
     "framework": "framework for applications",
     "processing": "stream processing",
     "connector": "connector",
+    "tables": "topics as tables",
     "change source": "changes of a database",
     "metrics": "metrics",
     "console": "console",

@@ -99,6 +99,8 @@ class Reader:
         self._wants = wants
         self._in_flight: dict[Connection, dict[int, int]] = {}
         self._failing_since: float | None = None
+        self.received_bytes = 0
+        """Bytes of batches that came, as they were sent."""
         self._fetched = dict(positions)
         """Partition -> the next offset to fetch."""
         self._coming: Iterator[tuple[Chunk, int]] = iter(())
@@ -233,6 +235,7 @@ class Reader:
                     continue
                 self._failing_since = None
                 if data.records:
+                    self.received_bytes += len(data.records)
                     fetched.append(self._take(data))
         if fetched:
             # The leader works on the next fetch while this one is cut into records.

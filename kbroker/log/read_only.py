@@ -24,6 +24,7 @@ from kbroker.wire.record_batch import Record, iter_records
 
 _CHUNK = 1024 * 1024
 _END = 2**63 - 1
+_WALKS = 4
 
 
 class FoundBatch(NamedTuple):
@@ -45,6 +46,8 @@ class PartitionDirectory:
         if found is None or not self._disk.is_dir(self.path):
             raise FatalError(f"{self.path} is no directory of a partition (<topic>-<partition>)")
         self.topic_partition: TopicPartition = found
+        self._walked: dict[int, tuple[int, int]] = {}
+        """Offset -> segment and position, of the ends of the last walks: a reader goes on there."""
 
     def segments(self) -> list[int]:
         """The base offsets of the segments, as they are now."""
@@ -66,7 +69,7 @@ class PartitionDirectory:
 
     def batches(self, start: int = 0, end: int = _END) -> Iterator[FoundBatch]:
         """Every batch that holds something of [``start``, ``end``); ``CorruptSegment`` where bytes are damaged."""
-        offset = start
+        offset, went_to = start, -1
         while True:
             bases = self.segments()
             first = max((index for index, base in enumerate(bases) if base <= offset), default=0)
@@ -75,20 +78,42 @@ class PartitionDirectory:
                     if bases[index] >= end:
                         return
                     is_last = index == len(bases) - 1
-                    for batch in self._segment(bases[index], is_last):
+                    known = self._known_position(bases[index], offset, is_last=is_last)
+                    for batch in self._segment(bases[index], is_last, known):
                         if batch.header.base_offset >= end:
                             return
                         if batch.header.last_offset >= offset:
-                            yield batch
                             offset = batch.header.next_offset
+                            self._walked.pop(went_to, None)
+                            self._walked[offset] = bases[index], batch.position + len(batch.data)
+                            went_to = offset
+                            yield batch
             except FileNotFoundError:
                 continue  # compaction or retention took the segment: look again
+            finally:
+                while len(self._walked) > _WALKS:
+                    del self._walked[next(iter(self._walked))]
             return
 
-    def _segment(self, base_offset: int, is_last: bool) -> Iterator[FoundBatch]:
+    def _known_position(self, base_offset: int, offset: int, *, is_last: bool) -> int:
+        """The position of an offset in a segment, if an earlier walk ended there; else 0.
+
+        Only where the next batch begins with it, or nothing follows: compaction may have replaced the file.
+        """
+        base, position = self._walked.get(offset, (-1, 0))
+        if base != base_offset:
+            return 0
+        header = self._disk.open(os.path.join(self.path, file_name(base) + LOG_SUFFIX)).pread(HEADER_SIZE, position)
+        try:
+            fits = parse_header(header).base_offset == offset if len(header) == HEADER_SIZE else is_last
+        except CorruptRecord:
+            return 0
+        return position if fits else 0
+
+    def _segment(self, base_offset: int, is_last: bool, position: int = 0) -> Iterator[FoundBatch]:
         path = os.path.join(self.path, file_name(base_offset) + LOG_SUFFIX)
         file = self._disk.open(path)
-        position = start = 0
+        start = position
         chunk = b""
         while True:
             at = position - start
@@ -111,11 +136,11 @@ class PartitionDirectory:
             yield FoundBatch(header, chunk[at : at + length], path, position)
             position += length
 
-    def last_stable_offset(self, end: int = _END) -> int:
+    def last_stable_offset(self, end: int = _END, *, stable: int = 0) -> int:
         """Start of the first transaction that has no marker before ``end``, or the log's start if it began before that;
-        the log's end if there is none."""
+        the log's end if there is none. ``stable``: an earlier last stable offset, behind which alone is looked."""
         open_since: dict[int, int] = {}
-        start = next_offset = self.log_start_offset()
+        start = next_offset = max(self.log_start_offset(), stable)
         for batch in self.batches(next_offset, end):
             header = batch.header
             next_offset = header.next_offset
@@ -126,18 +151,20 @@ class PartitionDirectory:
                     open_since.setdefault(header.producer_id, header.base_offset)
         return max(start, min(open_since.values(), default=next_offset))
 
-    def records(self, start: int | None = None, end: int = _END, *, read_committed: bool = True) -> Iterator[Record]:
+    def records(
+        self, start: int | None = None, end: int = _END, *, read_committed: bool = True, stable: int | None = None
+    ) -> Iterator[Record]:
         """The records of [``start``, ``end``) as a consumer sees them, in order.
 
         With ``read_committed`` those of aborted transactions are left out, and what follows the beginning of one that
-        is open.
+        is open. ``stable``: the last stable offset, if it is known.
         """
         first = self.log_start_offset()
         if start is not None:
             first = max(first, start)
         aborted: dict[int, list[tuple[int, int]]] = {}
         if read_committed:
-            end = min(end, self.last_stable_offset())
+            end = min(end, self.last_stable_offset() if stable is None else stable)
             for base in self.segments():
                 path = os.path.join(self.path, file_name(base) + TXN_INDEX_SUFFIX)
                 for txn in TransactionIndex(base, path, self._disk):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -88,6 +88,8 @@ class Broker:
         self._acls = make_authorizer(config)
         """The authorizer that ACLs are for."""
         self._rules = make_rules(config, self._acls, env)
+        self.table_states: dict[str, dict[str, Any]] = {}
+        """Table -> what its follower beside this node has told last; empty without followers."""
         self._metrics = make_metrics(config, env, self)
         self.telemetry = make_telemetry(config, env, self._metrics)
         self._explorer = make_explorer(config, env, self)

@@ -16,13 +16,27 @@ from typing import Any, Final
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow.fs import FileType
 
 from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
+from kbroker.tables.stores import StoreOptions
+from kbroker.tables.target import (
+    DEAD_COLUMNS,
+    DEAD_LETTERS,
+    PAUSED,
+    Conflict,
+    Merging,
+    TableCommit,
+    TableFacts,
+    Traits,
+    furthest,
+    size_to_merge,
+)
 from kbroker.tables.upserts import latest, of_keys, truncations
 
 _TOPIC: Final = "kbroker.topic"
@@ -33,6 +47,9 @@ _FIRST: Final = "kbroker.first.partition"
 _WAY: Final = "kbroker.way"
 _DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
 """The names that Delta's writers give to files of rows, in directories of partitions."""
+_NOTE: Final = "_kbroker/follower.json"
+"""Beside the rows: readers and `maintain` leave out what begins so."""
+_LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
@@ -50,9 +67,13 @@ class DeltaTarget:
 
     traits = Traits(has_time=False, promotes=False)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, store: StoreOptions | None = None) -> None:
         self.where = path
-        self._path = os.path.abspath(path)
+        self._is_local = "://" not in path
+        self._path = os.path.abspath(path) if self._is_local else path.rstrip("/")
+        self._store = store or StoreOptions()
+        self._options = None if self._is_local else self._store.for_delta()
+        self._is_assured = self._is_local
         self._table: DeltaTable | None = None
         self._dead: DeltaTable | None = None
         self._layout = Layout()
@@ -66,9 +87,9 @@ class DeltaTarget:
 
     def load(self, partitions: Iterable[int]) -> Kept | None:
         """Read the newest version; None without a table. ``Refused`` if the table is nobody's of kbroker."""
-        with _readable(self.where):
-            self._table = _open(self._path)
-            self._dead = _open(self._path + DEAD_LETTERS)
+        with self._readable():
+            self._table = self._open(self._path)
+            self._dead = self._open(self._path + DEAD_LETTERS)
             if self._table is None:
                 return None
             told: Mapping[str, str] = self._table.metadata().configuration
@@ -97,12 +118,13 @@ class DeltaTarget:
             told.get(_DECLARED, ""),
             self._layout.properties,
             told.get(_WAY, ""),
+            told.get(PAUSED) == "true",
         )
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
-        with _readable(self.where):
-            table = _open(self._path)
+        with self._readable():
+            table = self._open(self._path)
             return None if table is None else table.metadata().configuration.get(_TOPIC)
 
     def schema(self) -> pyarrow.Schema:
@@ -119,7 +141,7 @@ class DeltaTarget:
             return found
         from pyarrow.dataset import field
 
-        with _readable(self.where):
+        with self._readable():
             for partition, end in self._known_dead.items():
                 if end > positions.get(partition, 0):
                     rows = self._dead.to_pyarrow_table(
@@ -134,7 +156,7 @@ class DeltaTarget:
     def facts(self) -> TableFacts:
         """The figures that `describe` shows, after `load`."""
         assert self._table is not None
-        with _readable(self.where):
+        with self._readable():
             sizes = pyarrow.table(self._table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
             dead = 0 if self._dead is None else self._dead.count()
             return TableFacts(self._table.version(), self._table.count(), len(sizes), sum(sizes), dead)
@@ -148,7 +170,7 @@ class DeltaTarget:
         self._layout = Layout.of(kept.layout)
         derived = [pyarrow.field(each.name, each.type) for each in self._layout.parts if each.unit]
         self._topic_id, self._known = kept.topic_id, dict(kept.positions)
-        with _readable(self.where):
+        with self._readable():
             try:
                 self._table = DeltaTable.create(
                     self._path,
@@ -156,10 +178,11 @@ class DeltaTarget:
                     partition_by=[each.name for each in self._layout.parts] or None,
                     configuration={name: text for name, text in told.items() if text},
                     raise_if_key_not_exists=False,
+                    storage_options=self._options,
                     commit_properties=self._commit(kept.positions),
                 )
             except DeltaError as error:
-                if DeltaTable.is_deltatable(self._path):
+                if DeltaTable.is_deltatable(self._path, self._options):
                     raise Conflict from error
                 raise
 
@@ -167,14 +190,15 @@ class DeltaTarget:
         """Go on with another topic: first its positions, then its id, so that a kill between them leaves a table."""
         assert self._table is not None
         self._topic_id, self._known, self._known_dead = topic_id, dict(positions), {}
-        with _readable(self.where):
+        with self._readable():
             self._add_nothing(positions)
             told = {_TOPIC_ID: topic_id, _FIRST: str(min(positions))}
             self._table.alter.set_table_properties(told, raise_if_not_exists=False)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add dead letters, which are committed before the rows between them. ``Conflict``."""
-        with _readable(self.where):
+        with self._readable():
+            self._assure()
             table = pyarrow.Table.from_batches(rows)
             table = table.append_column(
                 TOPIC_ID_FIELD, pyarrow.array([self._topic_id] * table.num_rows, pyarrow.string())
@@ -182,8 +206,8 @@ class DeltaTarget:
             if self._dead is None:
                 path = self._path + DEAD_LETTERS
                 with suppress(DeltaError):  # it is there by now
-                    DeltaTable.create(path, table.schema)
-                self._dead = DeltaTable(path)
+                    DeltaTable.create(path, table.schema, storage_options=self._options)
+                self._dead = DeltaTable(path, storage_options=self._options)
             reached = furthest(self._known_dead, positions)
             with self._going_on(self._dead, self._known_dead, positions):
                 write_deltalake(self._dead, table, mode="append", commit_properties=self._commit(reached))
@@ -192,7 +216,7 @@ class DeltaTarget:
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows, which are of one schema, and the next offset of each partition that has moved. ``Conflict``."""
         assert self._table is not None
-        with _readable(self.where), self._going_on(self._table, self._known, positions):
+        with self._readable(), self._going_on(self._table, self._known, positions):
             if rows:
                 table = self._with_parts(pyarrow.Table.from_batches(rows))
                 write_deltalake(
@@ -221,7 +245,7 @@ class DeltaTarget:
         assert self._table is not None
         changes = self._with_parts(latest(rows))
         columns = changes.slice(0, 0).drop_columns([CHANGE.name])
-        with _readable(self.where):
+        with self._readable():
             if widens(plain_schema(pyarrow.schema(self._table.schema().to_arrow())), columns.schema):
                 with self._going_on(self._table, self._known, positions):
                     write_deltalake(self._table, columns, mode="append", schema_mode="merge")
@@ -276,9 +300,32 @@ class DeltaTarget:
         self._table.update_incremental()
 
     def _commit(self, positions: Mapping[int, int]) -> CommitProperties:
+        self._assure()
         return CommitProperties(
             app_transactions=[Transaction(_app_id(self._topic_id, each), end) for each, end in positions.items()]
         )
+
+    # --- The store ---------------------------------------------------------------------------------------------------
+
+    def _open(self, path: str) -> DeltaTable | None:
+        try:
+            return DeltaTable(path, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+    def _assure(self) -> None:
+        if not self._is_assured:
+            self._store.refuse_lost_commits(self.where, self._path)
+            self._is_assured = True
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn errors of the library into ``Conflict`` or one line."""
+        with self._store.readable(self.where, (DeltaError, OSError)):
+            try:
+                yield
+            except CommitFailedError as error:
+                raise Conflict(str(error)) from error
 
     # --- Maintenance -------------------------------------------------------------------------------------------------
 
@@ -286,7 +333,7 @@ class DeltaTarget:
         """Merge the small files of those partitions that have many; their number."""
         assert self._table is not None
         merged = 0
-        with _readable(self.where), suppress(CommitFailedError):
+        with self._readable(), suppress(CommitFailedError):
             files = pyarrow.table(self._table.get_add_actions(flatten=True))
             names = self._table.metadata().partition_columns
             by_partition: dict[tuple[Any, ...], list[int]] = {}
@@ -304,12 +351,13 @@ class DeltaTarget:
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
         """Remove the files that no version of the retention needs; what was done."""
-        with _readable(self.where):
+        with self._readable():
             return self._cleaned(self._opened(), keep_hours)
 
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, and remove those that no version of the retention needs; what was done."""
-        with _readable(self.where):
+        with self._readable():
+            self._assure()
             table = self._opened()
             cluster = Layout.of(table.metadata().configuration).cluster
             merged: dict[str, Any] = table.optimize.z_order(cluster) if cluster else table.optimize.compact()
@@ -318,7 +366,7 @@ class DeltaTarget:
             return {"merged_files": merged["numFilesRemoved"], "new_files": merged["numFilesAdded"], **removed}
 
     def _opened(self) -> DeltaTable:
-        table = _open(self._path)
+        table = self._open(self._path)
         if table is None:
             raise FatalError(f"there is no table in {self.where}")
         return table
@@ -331,29 +379,87 @@ class DeltaTarget:
         removed = vacuum(dry_run=False, full=not others and keep_hours != 0)
         return {"removed_files": len(removed), **({"kept_files_of_others": len(others)} if others else {})}
 
+    # --- For people --------------------------------------------------------------------------------------------------
+
+    def pause(self, *, paused: bool) -> None:
+        """Have nobody add rows, or let them again; ``Conflict``. Delta refuses a commit around it."""
+        with self._readable():
+            self._assure()
+            table = self._opened()
+            table.alter.set_table_properties({PAUSED: str(paused).lower()}, raise_if_not_exists=False)
+
+    def is_paused(self) -> bool:
+        """Whether the newest version says so; ``FatalError`` if the table is gone."""
+        with self._readable():
+            return bool(self._opened().metadata().configuration.get(PAUSED) == "true")
+
+    def commits(self, count: int) -> list[TableCommit]:
+        """The last commits, the newest first."""
+        assert self._table is not None
+        with self._readable():
+            return [
+                TableCommit(
+                    each["version"],
+                    each.get("timestamp", 0),
+                    str(each.get("operation", "")).lower(),
+                    each.get("operationMetrics", {}).get("num_added_rows"),
+                )
+                for each in self._table.history(count)
+            ]
+
+    def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
+        """The columns `DEAD_COLUMNS` of all dead letters."""
+        if self._dead is not None:
+            with self._readable():
+                yield from self._dead.to_pyarrow_dataset().to_batches(columns=DEAD_COLUMNS)
+
+    def note(self, text: str) -> None:
+        """Write what a follower tells beside the table."""
+        with self._readable():
+            if self._table is None:
+                return
+            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(_NOTE)
+            stream.write(text.encode())
+            stream.close()
+
+    def noted(self) -> str | None:
+        """Returns what the last follower has told; None without that."""
+        with self._readable():
+            try:
+                handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
+                return bytes(handler.open_input_file(_NOTE).read()).decode("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    def drop(self) -> int:
+        """Remove the dead letters and the table: their rows first, then their logs. Files of others, which stay."""
+        with self._readable():
+            self._opened()
+            tables = (self._open(self._path + DEAD_LETTERS), self._open(self._path))
+            return sum(_remove(each) for each in tables if each is not None)
+
+
+def _remove(table: DeltaTable) -> int:
+    """Remove what a table has had; how many files are left where it was."""
+    table.delete()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    handler = DeltaFileSystemHandler.from_table(table._table)
+    found = handler.get_file_info_selector("", False, True)
+    files = sorted((each.path for each in found if each.type != FileType.Directory), reverse=True)
+    own = [each for each in files if _LOG_FILE.fullmatch(each) or each == _NOTE]
+    for each in own:  # the newest of the log first: what is left by a kill is a table yet
+        handler.delete_file(each)
+    directory = table.table_uri.removeprefix("file://")
+    for path, _, _ in os.walk(directory, topdown=False):
+        with suppress(OSError):
+            os.rmdir(path)
+    return len(files) - len(own)
+
 
 def _app_id(topic_id: str, partition: int) -> str:
     return f"kbroker/{topic_id}/{partition}"
 
 
-def _open(path: str) -> DeltaTable | None:
-    try:
-        return DeltaTable(path)
-    except TableNotFoundError:
-        return None
-
-
 def _positions(table: DeltaTable, topic_id: str, partitions: Iterable[int]) -> dict[int, int]:
     found = {each: table.transaction_version(_app_id(topic_id, each)) for each in partitions}
     return {partition: version for partition, version in found.items() if version is not None}
-
-
-@contextmanager
-def _readable(where: str) -> Iterator[None]:
-    """Turn errors of the library into ``Conflict`` or one line."""
-    try:
-        yield
-    except CommitFailedError as error:
-        raise Conflict(str(error)) from error
-    except (DeltaError, OSError) as error:
-        raise FatalError(f"{where}: {' '.join(str(error).split())[:300]}") from error

@@ -23,6 +23,7 @@ from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Lost, NotYet, OffsetRange, Refused, plan, refused_loss
 from kbroker.tables.rows import RECORD_FIELDS, BytesValues, Values, lost_row, rows_of
 from kbroker.tables.sources import Source
+from kbroker.tables.status import BEAT_SECONDS, Status, now_ms, write_status
 from kbroker.tables.target import Conflict, Merging, Target
 from kbroker.tables.upserts import DEBEZIUM, ENVELOPES, UPSERT, latest
 from kbroker.wire.record_batch import Record
@@ -86,6 +87,10 @@ class Progress:
     lost: list[Lost] = field(default_factory=list)
 
 
+class _Paused(Conflict):
+    """Somebody has paused the table."""
+
+
 class Follower:
     """Follows one topic into one table, until it is told to stop."""
 
@@ -98,9 +103,23 @@ class Follower:
         clock: Callable[[], float] = time.monotonic,
         show: Callable[[str], None] = lambda line: None,
         show_seconds: float = 10.0,
+        status: Status | None = None,
+        beat: Callable[[Status], None] = lambda status: None,
     ) -> None:
-        """``tell`` gets a line about what a person should know; ``show`` how far it is, at most every so often."""
+        """``tell`` gets a line about what a person should know; ``show`` how far it is, at most every so often.
+
+        ``status`` is kept up to date, written beside the table, and handed to ``beat``, every `BEAT_SECONDS`.
+        """
         self.progress = Progress()
+        self.status = Status() if status is None else status
+        self.status.topic, self.status.table = source.topic, self.status.table or target.where
+        self._beat = beat
+        self._beat_due = 0.0
+        self._waits: dict[int, int] = {}
+        """Partition -> the timestamp of the first record that was read and is not in the table."""
+        self._newest: dict[int, int] = {}
+        """Partition -> the timestamp of the last record that was read."""
+        self._paused = False
         self._source = source
         self._target = target
         self._settings = settings
@@ -129,6 +148,7 @@ class Follower:
         self._row_count = 0
         self._dead: list[pyarrow.RecordBatch] = []
         self._bytes = 0
+        self._waits = {}
 
     # --- Where to go on ----------------------------------------------------------------------------------------------
 
@@ -179,7 +199,7 @@ class Follower:
             if kept.topic_id != source.topic_id:
                 target.adopt(source.topic_id, planned.starts)
                 kept = replace(kept, topic_id=source.topic_id, positions=planned.starts)
-        self._way = kept.way
+        self._way, self._paused = kept.way, kept.paused
         self._committed = {each: kept.positions[each] for each in planned.starts if each in kept.positions}
         self._skip = target.dead_offsets(self._committed)
         self._covered = dict(planned.starts)
@@ -223,11 +243,17 @@ class Follower:
     def run(self, *, once: bool, stop: Callable[[], bool] = lambda: False, wait: float = 0.5) -> None:
         """Follow until ``stop``; with ``once`` until the table has what the topic had at the beginning."""
         self.begin()
+        if self._paused and once:
+            raise self._refuse()
         self._show(self._beginning())
         ends = {partition: each.end for partition, each in self._ranges.items()}
         told = False
         while not stop():
+            self._tell_status()
             try:
+                if self._paused:
+                    self._await_resume(wait)
+                    continue
                 with paused():  # records are freed by their reference counts
                     came = self._source.poll(wait)
                     for each in came:
@@ -237,14 +263,52 @@ class Follower:
                     self.flush()
                 self._show_commits()
                 if is_done:
+                    self._tell_status("ended")
                     return
-            except Conflict:
-                self.progress.conflicts += 1
-                if not told:
-                    self._tell(f"somebody else follows {self._source.topic} into {self._target.where}, too")
-                told = True
+            except Conflict as error:
+                self.progress.conflicts += not isinstance(error, _Paused)
                 self.begin()
-        self._finish()
+                if self._paused and once:
+                    raise self._refuse() from None
+                if self._paused:
+                    self._tell(f"{self._target.where} is paused")
+                elif not told and not isinstance(error, _Paused):
+                    where = f"{self._source.topic} into {self._target.where}"
+                    self._tell(f"somebody else follows {where}, too, or its store did a commit and did not say so")
+                    told = True
+        if not self._paused:
+            self._finish()
+        self._tell_status("ended")
+
+    def _refuse(self) -> Refused:
+        return Refused(f"{self._target.where} is paused: kbroker table resume lets rows in again")
+
+    def _await_resume(self, wait: float) -> None:
+        """Wait a moment, and begin again once nobody has the table paused any more."""
+        time.sleep(wait)
+        if self._clock() >= self._due:
+            self._due = self._clock() + self._settings.interval
+            if not self._target.is_paused():
+                self.begin()
+                self._tell(f"{self._target.where} goes on")
+
+    def _tell_status(self, state: str = "") -> None:
+        """Write how it is beside the table, if it is time."""
+        if not state and self._clock() < self._beat_due:
+            return
+        self._beat_due = self._clock() + BEAT_SECONDS
+        status, progress = self.status, self.progress
+        status.state = state or ("paused" if self._paused else "following")
+        status.rows, status.commits, status.dead_letters = progress.rows, progress.commits, progress.dead_letters
+        lags = self.lag
+        for partition, position in self._covered.items():  # those that were read since the last look, too
+            lags[partition] = max(lags.get(partition, 0), position - self._committed.get(partition, 0))
+        waits = [self._waits.get(each, self._newest.get(each, -1)) for each, lag in lags.items() if lag]
+        oldest = min((each for each in waits if each >= 0), default=None)
+        age = None if oldest is None else max(now_ms() - oldest, 0) / 1000
+        status.note_lag(sum(lags.values()), age if any(lags.values()) else 0.0)
+        write_status(self._target, status)
+        self._beat(status)
 
     def _beginning(self) -> str:
         goes_on = [f"{partition} from {offset}" for partition, offset in sorted(self._covered.items())]
@@ -279,6 +343,8 @@ class Follower:
             self._covered[partition] = came.start
             return
         records = came.records
+        self._waits.setdefault(partition, records[0].timestamp)
+        self._newest[partition] = records[-1].timestamp
         self._raw.setdefault(partition, []).extend(records)
         self._raw_records += len(records)
         self._raw_bytes += sum([len(record.value) for record in records if record.value is not None])
@@ -338,6 +404,8 @@ class Follower:
         self._due = self._clock() + self._settings.interval
         moved = {each: end for each, end in positions.items() if self._committed.get(each) != end}
         if not moved:
+            if self._target.is_paused():  # a commit would have been refused
+                raise _Paused
             return
         self._ranges = self._source.ranges()  # the topic is still the one whose records were read
         if self._dead:
@@ -350,6 +418,9 @@ class Follower:
         self.progress.commits += 1
         self._rows, self._row_count, self._bytes = [], 0, 0
         self._committed |= moved
+        for partition, end in moved.items():
+            if end >= self._source.positions.get(partition, end):
+                self._waits.pop(partition, None)
         self._tend()
 
     def _tend(self) -> None:

@@ -1,4 +1,4 @@
-"""A table in Iceberg's format, written by the package ``pyiceberg``, in a catalog that is an SQLite file.
+"""A table in Iceberg's format, written by the package ``pyiceberg``, in an SQLite file or another catalog.
 
 The next offset of each partition is a property of the table, set in the same commit as the rows. Each commit adds a
 snapshot, also without rows, and asks that the snapshot before it is the one that was read. ``pyiceberg`` would try
@@ -11,16 +11,15 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow
 import pyarrow.compute as pc
 from pyarrow.fs import FileSelector
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -30,16 +29,29 @@ from pyiceberg.exceptions import (
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table, Transaction
+from pyiceberg.table import CommitTableResponse, FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
-from kbroker.tables.target import DEAD_LETTERS, Conflict, Merging, TableFacts, Traits, furthest, size_to_merge
+from kbroker.tables.stores import StoreOptions
+from kbroker.tables.target import (
+    DEAD_COLUMNS,
+    DEAD_LETTERS,
+    PAUSED,
+    Conflict,
+    Merging,
+    TableCommit,
+    TableFacts,
+    Traits,
+    furthest,
+    size_to_merge,
+)
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
 _TOPIC: Final = "kbroker.topic"
@@ -47,8 +59,10 @@ _TOPIC_ID: Final = "kbroker.topic.id"
 _VALUE: Final = "kbroker.value"
 _DECLARED: Final = "kbroker.schema"
 _NEXT: Final = "kbroker.next."
+_NOTE: Final = "kbroker-follower.json"
 _TRIES: Final = "commit.retry.num-retries"
 _WAY: Final = "kbroker.way"
+_MAY_CLEAN: Final = "gc.enabled"
 PARTITION: Final = "_partition"
 NAMES: Final = {PARTITION: "_topic_partition"}
 """Names that Iceberg keeps for itself: Spark does not read a table with such a column."""
@@ -77,20 +91,35 @@ class IcebergTarget:
 
     traits = Traits(has_time=True, promotes=True)
 
-    def __init__(self, name: str, catalog_file: str) -> None:
-        """Data files are in directories beside ``catalog_file``."""
+    def __init__(self, name: str, catalog: str, store: StoreOptions | None = None) -> None:
+        """``catalog`` is ``sqlite:FILE``, ``rest:URL``, or ``catalog:NAME`` of pyiceberg's own configuration."""
         self.where = name
-        self._file = os.path.abspath(catalog_file)
+        self._place = catalog
+        self._store = store or StoreOptions()
         self._catalog: Catalog | None = None
         self._table: Table | None = None
         self._dead: Table | None = None
         self._topic_id = ""
 
     def _opened(self) -> Catalog:
+        """The catalog. Its data are where ``warehouse`` says; without that, those of a file are beside it."""
         if self._catalog is None:
-            directory = os.path.dirname(self._file)
-            os.makedirs(directory, exist_ok=True)
-            self._catalog = SqlCatalog("kbroker", uri=f"sqlite:///{self._file}", warehouse=f"file://{directory}")
+            kind, _, place = self._place.partition(":")
+            name = place if kind == "catalog" else "kbroker"
+            options = self._store.for_pyiceberg()
+            if kind == "sqlite":
+                file = os.path.abspath(place)
+                os.makedirs(os.path.dirname(file), exist_ok=True)
+                told = Config().get_catalog_config(name) or {}
+                usual = {} if "warehouse" in told else {"warehouse": f"file://{os.path.dirname(file)}"}
+                options = {"type": "sql", "uri": f"sqlite:///{file}"} | usual | options
+            elif kind == "rest":
+                options = {"type": "rest", "uri": place} | options
+            self._catalog = load_catalog(name, **options)
+            if kind != "sqlite":
+                commit = _keeping_files(self._catalog.commit_table)
+                self._catalog.commit_table = commit  # type: ignore[method-assign]
+            self._store.hide(self._catalog.properties)
         return self._catalog
 
     def _loaded(self, name: str) -> Table | None:
@@ -306,28 +335,103 @@ class IcebergTarget:
         table.metadata.properties[_TRIES] = "0"
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
-        """Expire the snapshots that are older, and remove files that no metadata names and that are older, too."""
+        """Expire the snapshots that are older, and remove files that no metadata names and that are older, too.
+
+        Nothing where the table forbids it, as catalogs do that name files in other places, such as branches.
+        """
         hours = _WEEK_HOURS if keep_hours is None else keep_hours
         for _ in range(_EXPIRE_TRIES):
-            table = self._opened_table()
+            table = self._there()
+            if table.properties.get(_MAY_CLEAN) == "false":
+                return {"expired": 0, "removed_files": 0}
             before = len(table.snapshots())
             with suppress(Conflict), self._readable():
-                table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - timedelta(hours=hours)).commit()
-                return {"expired": before - len(table.snapshots()), **_remove_orphans(table, hours)}
+                now = datetime.now(UTC)
+                table.maintenance.expire_snapshots().older_than(now - timedelta(hours=hours)).commit()
+                # A file that is younger than an hour may not be committed yet.
+                removed = _remove_orphans(table, now - timedelta(hours=max(hours, 1)))
+                return {"expired": before - len(table.snapshots()), **removed}
         raise FatalError(f"others commit to {self.where} all the time: try again later")
 
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, expire snapshots and remove what nothing names; what was done."""
-        self._table = self._opened_table()
+        self._table = self._there()
         merged = self.merge_files(Merging(fewest=2, size=128 << 20, budget=sys.maxsize))
         return {"merged_files": merged, **self.clean(keep_hours)}
 
-    def _opened_table(self) -> Table:
+    def _there(self) -> Table:
         with self._readable():
             table = self._loaded(self.where)
         if table is None:
             raise FatalError(f"there is no table {self.where}")
         return table
+
+    # --- For people --------------------------------------------------------------------------------------------------
+
+    def pause(self, *, paused: bool) -> None:
+        """Have nobody add rows, or let them again; ``Conflict``. By a snapshot without rows, which a commit meets."""
+        table = self._there()
+        with self._readable(), table.transaction() as commit:
+            commit.set_properties({PAUSED: str(paused).lower()})
+            commit.append(table.schema().as_arrow().empty_table())
+
+    def is_paused(self) -> bool:
+        """Whether the newest version says so; ``FatalError`` if the table is gone."""
+        return bool(self._there().properties.get(PAUSED) == "true")
+
+    def commits(self, count: int) -> list[TableCommit]:
+        """The last commits, the newest first."""
+        assert self._table is not None
+        snapshots = sorted(self._table.snapshots(), key=lambda each: each.sequence_number or 0)
+        found = []
+        for number, each in list(enumerate(snapshots, 1))[: -count - 1 : -1]:
+            summary = each.summary
+            rows = None if summary is None else int(summary["added-records"] or 0)
+            what = "" if summary is None else summary.operation.value
+            found.append(TableCommit(number, each.timestamp_ms, what, rows))
+        return found
+
+    def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
+        """The columns `DEAD_COLUMNS` of all dead letters."""
+        if self._dead is not None:
+            columns = [_column(self._dead) if each == PARTITION else each for each in DEAD_COLUMNS]
+            with self._readable():
+                for batch in self._dead.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():
+                    yield batch.rename_columns(inward(batch.schema).names)
+
+    def note(self, text: str) -> None:
+        """Write what a follower tells beside the table."""
+        if self._table is not None:
+            with self._readable(), self._table.io.new_output(_note_of(self._table)).create(overwrite=True) as stream:
+                stream.write(text.encode())
+
+    def noted(self) -> str | None:
+        """Returns what the last follower has told; None without that."""
+        table = self._there()
+        with self._readable():
+            try:
+                with table.io.new_input(_note_of(table)).open() as stream:
+                    return stream.read().decode("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    def drop(self) -> int:
+        """Remove the table and its dead letters, with all files that they have had; how many of others stay."""
+        self._there()
+        others = 0
+        with self._readable():
+            for name in (self.where + DEAD_LETTERS, self.where):
+                each = self._loaded(name)
+                if each is None:
+                    continue
+                if each.properties.get(_MAY_CLEAN) == "false":
+                    self._opened().drop_table(name)
+                    continue
+                with suppress(FileNotFoundError):
+                    each.io.delete(_note_of(each))
+                others += _remove_orphans(each, datetime.now(UTC)).get("kept_files_of_others", 0)
+                self._opened().purge_table(name)
+        return others
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -335,12 +439,30 @@ class IcebergTarget:
         from pyiceberg.exceptions import RESTError, ValidationException
         from sqlalchemy.exc import SQLAlchemyError
 
+        with self._store.readable(self.where, (SQLAlchemyError, RESTError, OSError, ValueError)):
+            try:
+                yield
+            except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
+                raise Conflict(str(error)) from error
+
+
+def _keeping_files(commit: Callable[..., CommitTableResponse]) -> Callable[..., CommitTableResponse]:
+    """Let ``pyiceberg`` delete no files of a commit that a service has refused.
+
+    A request that the network has repeated may be refused because it was done: the table has those files.
+    """
+
+    def commit_table(*arguments: Any) -> CommitTableResponse:
         try:
-            yield
-        except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
+            return commit(*arguments)
+        except CommitFailedException as error:
             raise Conflict(str(error)) from error
-        except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
-            raise FatalError(f"{self.where}: {' '.join(str(error).split())[:300]}") from error
+
+    return commit_table
+
+
+def _note_of(table: Table) -> str:
+    return f"{table.location()}/{_NOTE}"
 
 
 def _next(positions: Mapping[int, int]) -> dict[str, str]:
@@ -353,7 +475,8 @@ def kept_of(told: Mapping[str, str], where: str) -> Kept:
         raise Refused(f"{where} is an Iceberg table, but none that kbroker made: choose another name")
     value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
     layout, way = Layout.of(told).properties, told.get(_WAY, "")
-    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way)
+    paused = told.get(PAUSED) == "true"
+    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way, paused)
 
 
 def _positions(told: Mapping[str, str]) -> dict[int, int]:
@@ -431,21 +554,21 @@ def _for(table: Table, data: Data) -> Data:
     return _outward(data) if isinstance(data, pyarrow.Schema) else data.rename_columns(_outward(data.schema).names)
 
 
-def _remove_orphans(table: Table, hours: int) -> dict[str, int]:
+def _remove_orphans(table: Table, oldest: datetime) -> dict[str, int]:
     """Remove files at the table's place that none of its metadata names; those whose names nothing explains stay."""
     metadata = table.metadata
-    named = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    named = {_note_of(table), table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
     named.update(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics))
     named.update(each.manifest_list for each in metadata.snapshots)
     manifests = {each.manifest_path: each for snapshot in metadata.snapshots for each in snapshot.manifests(table.io)}
     named.update(manifests)
     for manifest in manifests.values():
         named.update(each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io))
-    assert isinstance(table.io, PyArrowFileIO)
+    if not isinstance(table.io, PyArrowFileIO):
+        raise FatalError(f"{type(table.io).__name__} of the catalog lists no files: leave out py-io-impl")
     scheme, host, place = PyArrowFileIO.parse_location(table.location())
     store = table.io.fs_by_scheme(scheme, host)
     known = {PyArrowFileIO.parse_location(each)[2] for each in named}
-    oldest = datetime.now(UTC) - timedelta(hours=max(hours, 1))  # what is younger may not be committed yet
     orphans = [
         each
         for each in store.get_file_info(FileSelector(place, recursive=True))

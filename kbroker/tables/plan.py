@@ -53,6 +53,8 @@ class Kept:
     """The properties of the table that say how its rows lie."""
     way: str = ""
     """``upsert`` or ``debezium`` for the latest row of each key; empty if every record is a row."""
+    paused: bool = False
+    """Whether nobody is to add rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.client.reader import Chunk, Reader, Skipped
+from kbroker.client.reader import DEFAULT_MAX_BYTES, DEFAULT_PARTITION_BYTES, Chunk, Reader, Skipped
 from kbroker.errors import ErrorCode, FatalError
-from kbroker.log.read_only import find_partitions
+from kbroker.log.read_only import PartitionDirectory, find_partitions
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.tables.plan import OffsetRange
 from kbroker.types import TopicPartition, Uuid, uuid_to_str
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from kbroker.client import Client
 
 _CHUNK_RECORDS: Final = 16_384
+_NO_END: Final = 2**63 - 1
 _NO_ID: Final = uuid_to_str(Uuid(bytes(16)))
 
 
@@ -43,12 +46,35 @@ class Source(Protocol):
     def reached(self, ends: Mapping[int, int]) -> bool:
         """Whether all that can be read below these offsets is read."""
 
+    def oldest(self, positions: Mapping[int, int]) -> int | None:
+        """The earliest timestamp of the records at these offsets; None if none can be read."""
+
+
+class Quota:
+    """Bytes a second that are fetched by all who share it, at most. Threads may."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate = rate
+        self._clock = clock
+        self._free_at = clock()
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Note bytes that came."""
+        with self._lock:
+            self._free_at = max(self._free_at, self._clock()) + size / self.rate
+
+    def seconds(self) -> float:
+        """The time for which nothing is to be fetched."""
+        return max(self._free_at - self._clock(), 0.0)
+
 
 class ClusterSource:
     """A topic of a cluster, by kbroker's client."""
 
-    def __init__(self, client: Client, topic: str) -> None:
+    def __init__(self, client: Client, topic: str, quota: Quota | None = None) -> None:
         """``ClientError`` if there is no such topic."""
+        self._quota = quota
         client.partitions_of(topic)
         self.topic = topic
         self._client = client
@@ -83,12 +109,42 @@ class ClusterSource:
         """Read from these offsets on; what is under way is given up."""
         if self._reader is not None:
             self._reader.close()
-        self._reader = Reader(self._client, self.topic, starts)
+        if self._quota is None:
+            self._reader = Reader(self._client, self.topic, starts)
+        else:
+            rate = self._quota.rate
+            self._reader = Reader(
+                self._client,
+                self.topic,
+                starts,
+                partition_bytes=min(rate, DEFAULT_PARTITION_BYTES),
+                max_bytes=min(rate, DEFAULT_MAX_BYTES),
+            )
 
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """Records of some partitions."""
         assert self._reader is not None
-        return self._reader.poll(timeout)
+        if self._quota is None:
+            return self._reader.poll(timeout)
+        if seconds := self._quota.seconds():
+            time.sleep(min(seconds, timeout))
+            return []
+        before = self._reader.received_bytes
+        came = self._reader.poll(timeout)
+        self._quota.take(self._reader.received_bytes - before)
+        return came
+
+    def oldest(self, positions: Mapping[int, int], timeout: float = 5.0) -> int | None:
+        """The earliest timestamp of the records at these offsets; None if none can be read."""
+        found: dict[int, int] = {}
+        reader = Reader(self._client, self.topic, positions, read_committed=False, partition_bytes=1)
+        deadline = time.monotonic() + timeout
+        while len(found) < len(positions) and (left := deadline - time.monotonic()) > 0:
+            for each in reader.poll(left):
+                if isinstance(each, Chunk):
+                    found.setdefault(each.partition, each.records[0].timestamp)
+        reader.close()
+        return min((each for each in found.values() if each >= 0), default=None)
 
     def reached(self, ends: Mapping[int, int]) -> bool:
         """Whether every partition is read as far as its last stable offset, or the end that is asked for."""
@@ -103,29 +159,37 @@ class ClusterSource:
 
 
 class DirectorySource:
-    """A topic in a log directory, whose node may run or be gone; read once, up to what is committed there."""
+    """A topic in a log directory, whose node may run or be gone: what is committed there."""
 
     def __init__(self, log_dir: str, topic: str) -> None:
         """``FatalError`` if there is no such topic."""
+        self._log_dir = log_dir
+        self._partitions: dict[int, PartitionDirectory] = {}
+        self.topic = topic
+        self.topic_id = self._find()
+        self._ends: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
+        self._coming: Iterator[Chunk | Skipped] = iter(())
+        self._is_told = False
+        """Whether the end that there was is told."""
+
+    def _find(self) -> str:
+        """Find the partitions that there are now; the id of the topic."""
         from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata
         from kbroker.log.disk import ReadOnlyDisk
 
-        self._log_dir = log_dir
-        self._partitions = {each.topic_partition.partition: each for each in find_partitions(log_dir, topic)}
-        if not self._partitions:
-            raise FatalError(f"there is no topic {topic} in {log_dir}")
-        self.topic = topic
-        first = next(iter(self._partitions.values()))
+        found = {each.topic_partition.partition: each for each in find_partitions(self._log_dir, self.topic)}
+        if not found:
+            raise FatalError(f"there is no topic {self.topic} in {self._log_dir}")
+        self._partitions = {partition: self._partitions.get(partition, each) for partition, each in found.items()}
+        first = next(iter(found.values()))
         try:
             topic_id = read_partition_metadata(ReadOnlyDisk(), first.path)
         except CorruptCheckpoint as error:
             raise FatalError(str(error)) from None
         if topic_id is None:
             raise FatalError(f"{first.path} has no partition.metadata, by whose id a topic is known again")
-        self.topic_id = uuid_to_str(topic_id)
-        self._ends: dict[int, int] = {}
-        self._positions: dict[int, int] = {}
-        self._coming: Iterator[Chunk] = iter(())
+        return uuid_to_str(topic_id)
 
     @property
     def positions(self) -> Mapping[int, int]:
@@ -137,6 +201,8 @@ class DirectorySource:
         from kbroker.log.checkpoint_files import HIGH_WATERMARKS, CorruptCheckpoint, read_offsets
         from kbroker.log.disk import ReadOnlyDisk
 
+        if self._find() != self.topic_id:
+            raise FatalError(f"topic {self.topic} was deleted and made anew: start again to see what can be done")
         try:
             noted = read_offsets(ReadOnlyDisk(), os.path.join(self._log_dir, HIGH_WATERMARKS))
         except CorruptCheckpoint as error:
@@ -154,25 +220,50 @@ class DirectorySource:
     def begin(self, starts: Mapping[int, int]) -> None:
         """Read from these offsets on."""
         self._positions = dict(starts)
-        self._ends = {partition: each.end for partition, each in self.ranges().items()}
+        self._look()
+
+    def _look(self) -> None:
+        """Go on to the ends that there are now."""
+        self._ends = {partition: end for partition, (_, end) in self.ranges().items() if partition in self._positions}
         self._coming = self._chunks()
 
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
-        """The next records; none at the end."""
+        """The next records; none at the end, where it waits for more after that is told once."""
         try:
-            return list(islice(self._coming, 1))
+            if came := list(islice(self._coming, 1)):
+                self._is_told = False
+            elif self._is_told:
+                time.sleep(timeout)
+                self._look()
+            else:
+                self._is_told = True
+            return came
         except CorruptSegment as error:
             raise FatalError(f"{error}: kbroker scrub tells more") from None
+        except OSError as error:
+            raise FatalError(f"{self.topic} in {self._log_dir} cannot be read: {error.strerror}") from None
 
     def reached(self, ends: Mapping[int, int]) -> bool:
-        """Whether nothing is left."""
-        return all(self._positions[partition] >= end for partition, end in self._ends.items())
+        """Whether all is read below these offsets, or below a transaction that is open."""
+        return all(self._positions[each] >= min(ends[each], end) for each, end in self._ends.items() if each in ends)
 
-    def _chunks(self) -> Iterator[Chunk]:
-        for partition, directory in self._partitions.items():
-            end = self._ends[partition] = min(self._ends[partition], directory.last_stable_offset())
-            records = directory.records(self._positions[partition], end)
+    def _chunks(self) -> Iterator[Chunk | Skipped]:
+        for partition in list(self._ends):
+            directory, position = self._partitions[partition], self._positions[partition]
+            start = directory.log_start_offset()
+            if position < start:
+                self._positions[partition] = start
+                yield Skipped(partition, position, start)
+            # No transaction that is open began before what was read.
+            stable = directory.last_stable_offset(stable=self._positions[partition])
+            end = self._ends[partition] = min(self._ends[partition], stable)
+            records = directory.records(self._positions[partition], end, stable=stable)
             while chunk := list(islice(records, _CHUNK_RECORDS)):
                 self._positions[partition] = chunk[-1].offset + 1
                 yield Chunk(partition, chunk, TimestampType.CREATE_TIME)
             self._positions[partition] = max(self._positions[partition], end)
+
+    def oldest(self, positions: Mapping[int, int]) -> int | None:
+        """The earliest timestamp of the records at these offsets; None if none can be read."""
+        found = [next(self._partitions[each].records(at, stable=_NO_END), None) for each, at in positions.items()]
+        return min((each.timestamp for each in found if each is not None and each.timestamp >= 0), default=None)

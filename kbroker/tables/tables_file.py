@@ -1,5 +1,8 @@
 """The file that names many tables, for ``kbroker table run``::
 
+quota = "20MiB"                        # fetched a second, by all of them; without it as fast as it goes
+command-config = "client.properties"   # of a client, for a cluster with TLS or SASL
+
 [[table]]
 topic = "orders"
 to = "delta:lake/orders"
@@ -14,6 +17,7 @@ memory = "16MiB"
 upsert = true             # the latest row of each key; or changes = "debezium"
 merge = false             # small files stay as they are
 keep = "2d"               # versions that stay
+store-options = "store.properties"
 """
 
 from __future__ import annotations
@@ -31,10 +35,11 @@ from kbroker.tables.layout import Layout, parse_cluster, parse_partition
 from kbroker.value_types import NamedTuple
 
 _NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"} | {
-    *("registry", "flatten", "partition-by", "cluster-by", "upsert", "changes", "merge", "keep")
+    *("registry", "flatten", "partition-by", "cluster-by", "upsert", "changes", "merge", "keep", "store-options")
 }
 _FLAGS: Final = {"flatten", "upsert", "merge"}
 """They are true or false, and all others texts."""
+_COMMON: Final = {"quota", "command-config"}
 
 
 class Entry(NamedTuple):
@@ -46,10 +51,21 @@ class Entry(NamedTuple):
     settings: Settings
     registry: str | None = None
     """The address of the registry that has the schemas of its values."""
+    options: Path | None = None
+    """The file of options for its store."""
 
 
-def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list[Entry]:
-    """The tables of a file; ``FatalError`` with the name of what is wrong.
+class TablesFile(NamedTuple):
+    """A file: its tables, and what holds for all of them."""
+
+    tables: list[Entry]
+    quota: int | None
+    """Bytes a second."""
+    command_config: Path | None
+
+
+def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> TablesFile:
+    """Read a file; ``FatalError`` with the name of what is wrong.
 
     ``readers`` read the values of some names as the command's options do; ``ValueError`` says what is wrong with one.
     """
@@ -57,9 +73,17 @@ def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list
         document = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FatalError(f"{file}: {error}") from None
-    tables = document.get("table")
-    if set(document) != {"table"} or not isinstance(tables, list):
-        raise FatalError(f"{file}: it has a [[table]] for each table, and nothing else")
+    tables = document.pop("table", None)
+    if not isinstance(tables, list) or not tables:
+        raise FatalError(f"{file}: it has a [[table]] for each table")
+    for name, value in document.items():
+        if name not in _COMMON or not isinstance(value, str):
+            raise FatalError(f"{file}: {name} is none of {', '.join(sorted(_COMMON))}, or no text")
+    try:
+        quota = readers["quota"](document["quota"]) if "quota" in document else None
+    except ValueError as error:
+        raise FatalError(f"{file}: quota: {error}") from None
+    config = document.get("command-config")
     entries: list[Entry] = []
     for number, table in enumerate(tables, 1):
         try:
@@ -70,7 +94,7 @@ def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> list
     for place in places:
         if places.count(place) > 1:
             raise FatalError(f"{file}: {place[0]} is there twice")
-    return entries
+    return TablesFile(entries, quota, None if config is None else file.parent / config)
 
 
 def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[[str], Any]]) -> Entry:
@@ -106,4 +130,5 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         merging=usual.merging if table.get("merge", True) else None,
         keep_hours=read.get("keep"),
     )
-    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"))
+    options = file.parent / table["store-options"] if "store-options" in table else None
+    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"), options)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import pyarrow
 
+from kbroker.errors import FatalError
 from kbroker.tables.plan import Kept
 from kbroker.value_types import NamedTuple
 
@@ -14,8 +15,20 @@ DEAD_LETTERS: Final = "_dead_letters"
 """The end of the name of the table of dead letters, which is beside the table."""
 
 
+DEAD_COLUMNS: Final = ["_partition", "_offset", "_timestamp", "reason"]
+PAUSED: Final = "kbroker.paused"
+"""The property of a paused table."""
+
+
 class Conflict(Exception):
     """Somebody else has committed what this commit depends on: read the table again, and go on from there."""
+
+
+class StoreAway(FatalError):
+    """The store or the catalog of a table did not answer, or said that it cannot now: it may later.
+
+    Whether it has done what it was asked is not known: read the table again, and go on from there.
+    """
 
 
 class Merging(NamedTuple):
@@ -57,6 +70,17 @@ class TableFacts(NamedTuple):
     files: int
     bytes: int
     dead_letters: int
+
+
+class TableCommit(NamedTuple):
+    """A commit of a table: of a follower, or of somebody else."""
+
+    version: int
+    at: int
+    """In milliseconds since 1970."""
+    what: str
+    rows: int | None
+    """Rows that were added, if it tells."""
 
 
 def furthest(known: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, int]:
@@ -108,3 +132,26 @@ class Target(Protocol):
 
     def add(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
         """Add rows and the next offset of each partition that has moved, together; ``Conflict``."""
+
+    # --- For people --------------------------------------------------------------------------------------------------
+
+    def pause(self, *, paused: bool) -> None:
+        """Have nobody add rows, or let them again; ``Conflict``. A commit that is under way meanwhile is refused."""
+
+    def is_paused(self) -> bool:
+        """Whether the newest version says so; ``FatalError`` if the table is gone."""
+
+    def commits(self, count: int) -> list[TableCommit]:
+        """The last commits, the newest first, after `load`."""
+
+    def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
+        """The columns `DEAD_COLUMNS` of all dead letters, after `load`."""
+
+    def note(self, text: str) -> None:
+        """Write what a follower tells beside the table."""
+
+    def noted(self) -> str | None:
+        """Returns what the last follower has told; None without that."""
+
+    def drop(self) -> int:
+        """Remove the table and its dead letters with what they have had; how many files of others stay."""

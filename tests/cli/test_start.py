@@ -426,7 +426,7 @@ def test_the_collector_comes_on_in_a_start_that_takes_long(monkeypatch: pytest.M
     try:
         with pytest.raises(BaseExceptionGroup) as raised:
             trio.run(
-                start._serve, BrokerConfig({}), False, None, None, None, lambda: None,
+                start._serve, BrokerConfig({}), False, None, None, None, None, lambda: None,
                 clock=trio.testing.MockClock(autojump_threshold=0),
             )  # fmt: skip
     finally:

@@ -100,6 +100,42 @@ def test_segments_that_are_replaced_meanwhile_are_found_again() -> None:
     assert {offset for offset, _, _ in pairs(log) if offset > 9} <= set(found)
 
 
+def test_a_log_that_grows_is_read_on() -> None:
+    """From where the last look ended, also across transactions that end later, new segments, and compaction."""
+    log = open_log(config=COMPACT)
+    put(log, [(b"k", b"first")])
+    directory = PartitionDirectory(DIRECTORY, log.disk)
+    found: list[tuple[int, bytes | None]] = []
+    position = 0
+
+    def look() -> None:
+        nonlocal position
+        stable = directory.last_stable_offset(stable=position)
+        assert stable == PartitionDirectory(DIRECTORY, log.disk).last_stable_offset()
+        found.extend((each.offset, each.value) for each in directory.records(position, stable=stable))
+        position = stable
+
+    def plain(first: int) -> None:
+        for number in range(first, first + 5):
+            put(log, [(b"k%d" % (number % 3), b"v%d" % number + b"x" * 50)])
+
+    wanted: dict[int, bytes | None] = {}
+    for step in range(12):
+        plain(step * 5)
+        put(log, [(b"t", b"kept" if step % 2 else b"aborted")], producer_id=1, sequence=step, transactional=True)
+        look()
+        plain(step * 5 + 60)
+        end_txn(log, 1, commit=step % 2 == 1)
+        if step != 5:
+            look()
+        wanted |= {each.offset: each.value for each in PartitionDirectory(DIRECTORY, log.disk).records()}
+        if step in (3, 7):
+            log.roll(NOW)
+            clean(log)
+    look()
+    assert found == sorted(wanted.items()) and len(log.segments) > 1
+
+
 def test_nothing_is_changed_on_a_real_disk(tmp_path: Path) -> None:
     log = opening.open_log(tmp_path / "topic-0", TP, None, LogConfig(segment_bytes=300), OsDisk(), now_ms=NOW)
     for number in range(10):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -19,7 +19,7 @@ pytest.importorskip("deltalake")
 
 from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.follower import Follower, Settings
-from kbroker.tables.target import DEAD_LETTERS, Merging, TableFacts, Target
+from kbroker.tables.target import DEAD_LETTERS, Merging, TableCommit, TableFacts, Target
 
 TIME = 1_700_000_000_000
 
@@ -81,6 +81,9 @@ class ModelSource:
             self.positions[partition] = self._model.ends[partition]
         return []
 
+    def oldest(self, positions: Mapping[int, int]) -> int | None:
+        return min((TIME + offset for offset in positions.values()), default=None)
+
     def reached(self, ends: Mapping[int, int]) -> bool:
         return all(self.positions[partition] >= end for partition, end in ends.items() if partition in self.positions)
 
@@ -89,19 +92,30 @@ class Killed(BaseException):
     """Stands for the end of a process: nothing of the follower runs after it."""
 
 
-def target_of(path: Path) -> Target:
+class Place(Protocol):
+    """A table that is in no directory."""
+
+    def target(self) -> Target: ...
+
+    def rows(self, end: str = "") -> list[dict[str, Any]]:
+        """The rows of the table, or of that whose name ends so."""
+
+
+def target_of(path: Path | Place) -> Target:
     """The table of a path: Iceberg's, if the name says so."""
+    if not isinstance(path, Path):
+        return path.target()
     if path.name.startswith("iceberg"):
         from kbroker.tables.iceberg import IcebergTarget
 
-        return IcebergTarget(f"lake.{path.name}", str(path.parent / "catalog.db"))
+        return IcebergTarget(f"lake.{path.name}", f"sqlite:{path.parent / 'catalog.db'}")
     return DeltaTarget(str(path))
 
 
 class WatchedTarget:
     """A table; ``at`` is called before and after each of its steps, with the number of the moment."""
 
-    def __init__(self, path: Path, at: Callable[[int], None]) -> None:
+    def __init__(self, path: Path | Place, at: Callable[[int], None]) -> None:
         self._target = target_of(path)
         self.where = self._target.where
         self.traits = self._target.traits
@@ -148,6 +162,27 @@ class WatchedTarget:
     def upsert(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
         self._step(self._target.upsert, rows, positions)
 
+    def pause(self, *, paused: bool) -> None:
+        self._target.pause(paused=paused)
+
+    def is_paused(self) -> bool:
+        return self._target.is_paused()
+
+    def commits(self, count: int) -> list[TableCommit]:
+        return self._target.commits(count)
+
+    def dead_letters(self) -> Iterator[Any]:
+        return self._target.dead_letters()
+
+    def note(self, text: str) -> None:
+        self._target.note(text)
+
+    def noted(self) -> str | None:
+        return self._target.noted()
+
+    def drop(self) -> int:
+        return self._target.drop()
+
     def add_dead(self, rows: Sequence[Any], positions: Mapping[int, int]) -> None:
         self._step(self._target.add_dead, rows, positions)
 
@@ -156,7 +191,7 @@ class WatchedTarget:
 
 
 def follow(
-    topic: ModelTopic, path: Path, settings: Settings, at: Callable[[int], None] = lambda moment: None
+    topic: ModelTopic, path: Path | Place, settings: Settings, at: Callable[[int], None] = lambda moment: None
 ) -> Follower:
     """Follow to the end of the topic, ``at`` at each moment."""
     follower = Follower(ModelSource(topic), WatchedTarget(path, at), settings)
@@ -164,26 +199,27 @@ def follow(
     return follower
 
 
-def iceberg_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table in the catalog beside the path, if it is there."""
+def iceberg_rows(name: str, file: Path, **options: str) -> list[dict[str, Any]]:
+    """The rows of a table in the catalog of a file, if it is there."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
     from kbroker.tables.iceberg import inward
 
-    catalog = SqlCatalog("kbroker", uri=f"sqlite:///{path.parent / 'catalog.db'}", warehouse=f"file://{path.parent}")
     try:
-        rows = catalog.load_table(f"lake.{path.name}").scan().to_arrow()
+        rows = SqlCatalog("kbroker", uri=f"sqlite:///{file}", **options).load_table(f"lake.{name}").scan().to_arrow()
     except NoSuchTableError:
         return []
     found: list[dict[str, Any]] = rows.rename_columns(inward(rows.schema).names).to_pylist()
     return found
 
 
-def rows_in(path: Path) -> list[dict[str, Any]]:
+def rows_in(path: Path | Place) -> list[dict[str, Any]]:
     """The rows of a table, by partition and offset."""
-    if path.name.startswith("iceberg"):
-        rows = iceberg_rows(path)
+    if not isinstance(path, Path):
+        rows = path.rows()
+    elif path.name.startswith("iceberg"):
+        rows = iceberg_rows(path.name, path.parent / "catalog.db")
     else:
         from deltalake import DeltaTable
 
@@ -192,12 +228,14 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 
 
-def dead_in(path: Path) -> list[dict[str, Any]]:
+def dead_in(path: Path | Place) -> list[dict[str, Any]]:
     """The dead letters beside a table."""
+    if not isinstance(path, Path):
+        return path.rows(DEAD_LETTERS)
     return rows_in(path.with_name(path.name + DEAD_LETTERS))
 
 
-def check_once(topic: ModelTopic, path: Path) -> None:
+def check_once(topic: ModelTopic, path: Path | Place) -> None:
     """Assert that every record is there once, in the table or among the dead letters, with all that it has."""
     rows, dead = rows_in(path), dead_in(path)
     found = sorted((row["_partition"], row["_offset"]) for row in rows + dead)

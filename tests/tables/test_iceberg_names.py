@@ -27,7 +27,7 @@ def catalog(tmp_path: Path) -> SqlCatalog:
 
 
 def target(tmp_path: Path) -> IcebergTarget:
-    return IcebergTarget("lake.orders", str(tmp_path / "catalog.db"))
+    return IcebergTarget("lake.orders", f"sqlite:{tmp_path / 'catalog.db'}")
 
 
 def add(table: IcebergTarget, first: int) -> None:

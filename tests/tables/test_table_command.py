@@ -211,13 +211,26 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
         ("b", 0, 1),
         ("c", None, None),
     ]
+    assert "topic c: there is no such topic" in kb("table", "list", "tables.toml").out
+    kb("topic", "create", "c")
     assert "there is no table in lake/c" in kb("table", "list", "tables.toml").out
+    kb("table", "pause", "delta:lake/a")
+    a, *_ = kb("table", "list", "tables.toml", "--json").json
+    assert (a["paused"], a["lag_seconds"], a["runs"]) == (True, 0.0, False)
+    assert "kbroker table resume" in kb("table", "run", "tables.toml", "--once", code=1).err
+    assert kb("table", "resume", "delta:lake/a").out == "delta:lake/a goes on\n"
+    assert "Give --yes" in kb("table", "drop", "delta:lake/a", code=1).err and table_of(Path("lake/a")).num_rows == 2
+    assert (
+        kb("table", "drop", "delta:lake/a", "--yes").out == "delta:lake/a is removed\n" and not Path("lake/a").exists()
+    )
     for wrong, reason in (
         ("x = 1", "it has a [[table]] for each table"),
         ('[[table]]\ntopic = "a"', "to is missing"),
         ('[[table]]\ntopic = "a"\nto = "lake"', "is not delta:PATH"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nvalue = "xml"', "value is one of bytes, text, json"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nmemory = "much"', "much"),
+        ('quota = "much"\n[[table]]\ntopic = "a"\nto = "delta:x"', "much"),
+        ('qota = "1"\n[[table]]\ntopic = "a"\nto = "delta:x"', "qota is none of command-config, quota"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nevry = "1s"', "evry is none of"),
     ):
         Path("tables.toml").write_text(wrong)
@@ -240,12 +253,14 @@ def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
     assert "2 merged files, 2 expired, 0 removed files" in kb("table", "maintain", *place, "--keep", "0s").out
     assert kb("table", "describe", *place, "--json").json["rows"] == 11
-    assert "has --catalog sqlite:FILE" in kb("table", "describe", place[0], code=2).err
+    assert "has --catalog, such as sqlite:FILE" in kb("table", "describe", place[0], code=2).err
 
 
 def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:
     to = f"delta:{tmp_path / 't'}"
     assert "is not delta:PATH" in kb("table", "follow", "orders", "--to", "s3://bucket", code=2).err
+    files = ("table", "follow", "orders", "--to", to, "--from", str(tmp_path), "--quota", "1MiB")
+    assert "--from asks no broker: leave out --quota" in kb(*files, code=2).err
     assert "UNKNOWN_TOPIC" in kb("table", "follow", "nothing", "--to", to, "--once", code=1).err
     assert f"there is no table in {tmp_path}" in kb("table", "describe", to, code=1).err
     (tmp_path / "s").write_text('{"id": "number"}')

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -41,6 +41,10 @@ class MeasuredNode(Protocol):
     def share_groups(self) -> ShareGroupsOnDemand | None: ...
     @property
     def log_care(self) -> LogCare: ...
+    @property
+    def table_states(self) -> Mapping[str, Mapping[str, Any]]:
+        """Table -> what its follower beside this node has told last."""
+
     @property
     def opening(self) -> OpeningProgress | None:
         """The progress of opening the logs; None once they are open."""

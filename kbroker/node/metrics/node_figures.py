@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.node.metrics import cluster_figures, group_figures, lag_figures, log_figures, partition_figures
@@ -67,6 +67,13 @@ def _of_process(node_id: int, started_ms: int) -> Figures:
     for name, family in f.LINUX_DISK.items():
         if name in counts:
             yield family, [((), int(counts[name]))]
+
+
+def _of_tables(states: Mapping[str, Mapping[str, Any]]) -> Figures:
+    for name, family in f.TABLES.items():
+        shown = {table: told for table, told in states.items() if told[name] is not None}
+        yield family, [((told["topic"], table), told[name]) for table, told in shown.items()]
+    yield f.TABLE_FOLLOWED, [((told["topic"], table), told["state"] == "following") for table, told in states.items()]
 
 
 def broker_state(broker: MeasuredNode) -> int:
@@ -139,6 +146,7 @@ class NodeFigures:
             yield f.CONTROLLER_HANDLER_IDLE, [((), shown)]
         yield from summary(f.LOOP_TURN, {(): metrics.loop.turns}, {(): metrics.loop.count})
         yield from self._clients()
+        yield from _of_tables(broker.table_states)
 
     def _traffic(self) -> Figures:
         traffic = self._metrics.traffic

@@ -402,3 +402,18 @@ GROUP_LAG_SECONDS = own(
     _GROUP_PARTITION,
 )
 GROUP_MEMBERS = own(f"{_G}_members", Kind.GAUGE, "Members, by the coordinator.", ("consumergroup",))
+
+# --- Tables that topics are followed into, beside this node (`--tables`) --------------------------------------------
+
+_TABLE = ("topic", "table")
+TABLES = {
+    "lag": own("kbroker_table_lag", Kind.GAUGE, "Records of the topic that the table has not.", _TABLE),
+    "seconds": own("kbroker_table_lag_seconds", Kind.GAUGE, "Age of the oldest record that the table has not.", _TABLE),
+    "rows": own("kbroker_table_rows_total", Kind.COUNTER, "Rows that were added since the follower's start.", _TABLE),
+    "commits": own("kbroker_table_commits_total", Kind.COUNTER, "Commits since then.", _TABLE),
+    "dead_letters": own("kbroker_table_dead_letters_total", Kind.COUNTER, "Dead letters since then.", _TABLE),
+    "errors": own("kbroker_table_errors_total", Kind.COUNTER, "Errors since then, after which it tried again.", _TABLE),
+}
+TABLE_FOLLOWED = own(
+    "kbroker_table_followed", Kind.GAUGE, "1 while the table gets rows; 0 if it is paused, or tried again.", _TABLE
+)

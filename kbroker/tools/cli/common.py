@@ -55,7 +55,7 @@ def _seconds(text: str) -> float:
 
 
 @contextmanager
-def cluster(arguments: argparse.Namespace, *, task: str = "") -> Iterator[Client]:
+def cluster(arguments: argparse.Namespace, *, task: str = "", client_id: str = "kbroker-cli") -> Iterator[Client]:
     """A client for the cluster that the options name; its errors come out as :class:`FatalError`.
 
     ``task``: what the block does, told with its time if it takes long; then the block must print and ask nothing.
@@ -70,7 +70,7 @@ def cluster(arguments: argparse.Namespace, *, task: str = "") -> Iterator[Client
             from kbroker.client.security import security_of
 
             security = security_of(properties)
-        client_id = (properties and properties["client.id"]) or "kbroker-cli"
+        client_id = (properties and properties["client.id"]) or client_id
         try:
             with (
                 Client(addresses, client_id=client_id, timeout=arguments.timeout, security=security) as client,

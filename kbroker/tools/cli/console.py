@@ -26,6 +26,7 @@ from kbroker.tools.console.masking import MaskRule, parse_mask
 if TYPE_CHECKING:
     import socket
 
+    from kbroker.tools.cli.table_state import FollowedTables
     from kbroker.tools.console.settings import ConsoleSettings
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8080"
@@ -98,6 +99,9 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a log directory of a node on this machine, whose segments may be looked into; may be repeated",
     )
+    parser.add_argument(
+        "--tables", type=Path, metavar="FILE", help="show the tables of this file, which kbroker table run follows"
+    )
     parser.add_argument("--audit-log", type=Path, metavar="FILE", help="append the audit log to a file")
     parser.add_argument(
         "--faults-fd", type=int, metavar="FD", help="a socket to switch faults by, as kbroker faults --console gives it"
@@ -164,6 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
         explorers=tuple(arguments.explorer),
         faults_fd=arguments.faults_fd,
         registry=registry_settings(arguments.registry, properties),
+        tables=_tables(arguments.tables),
     )
     if arguments.profiles:
         settings = _with_profiles(settings, arguments)
@@ -210,12 +215,22 @@ def _with_profiles(settings: ConsoleSettings, arguments: argparse.Namespace) -> 
                     explorers=(),
                     data=(),
                     faults_fd=None,
+                    tables=None,
                 )
             )
         except (FatalError, ClientError) as error:
             complain(f"profile {profile.name} is left out: {error}")
     name = first.name if first is not None else "this cluster"
     return replace(settings, cluster=name, others=tuple(others)) if others else settings
+
+
+def _tables(file: Path | None) -> FollowedTables | None:
+    """The tables of a file. What they need is imported with it, and by no console without one."""
+    if file is None:
+        return None
+    from kbroker.tools.cli.table import followed_tables
+
+    return followed_tables(file)
 
 
 def _check(arguments: argparse.Namespace, host: str) -> None:

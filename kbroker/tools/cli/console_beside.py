@@ -49,6 +49,8 @@ class ConsoleBeside(NamedTuple):
     """The properties of the machine's other nodes."""
     registry: str = ""
     """The address of the schema registry beside the node."""
+    tables: Path | None = None
+    """The file of the tables that are followed beside the node."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ConsoleBeside:
@@ -66,6 +68,7 @@ class ConsoleBeside(NamedTuple):
             arguments.console_writes,
             arguments.console_config,
             arguments.console_anybody_may_change_everything,
+            tables=arguments.tables,
         )
 
     def check(self, config: BrokerConfig) -> None:
@@ -87,7 +90,7 @@ class ConsoleBeside(NamedTuple):
         listener = self._listener(config)
         host, port = broker.ports[listener.name]
         command = [*module_command("kbroker"), "console", "--until-eof"]
-        command += ["--listen", _address(self.host, self.port), "-b", _address(_reachable(host), port)]
+        command += ["--listen", address(self.host, self.port), "-b", address(reachable_host(host), port)]
         if self.client_config is not None:
             command += ["--command-config", str(self.client_config)]
             if protocol_of(self.client_config).startswith("SASL_"):
@@ -100,14 +103,16 @@ class ConsoleBeside(NamedTuple):
             command += ["--registry", self.registry]
         explorer = http_address(config.raw, EXPLORER_LISTENER)
         if explorer is not None and broker.explorer_port is not None:
-            explorers = [_address(_reachable(explorer[0]), broker.explorer_port)]
+            explorers = [address(reachable_host(explorer[0]), broker.explorer_port)]
             found = (http_address(each, EXPLORER_LISTENER) for each in self.others)
-            explorers += [_address(_reachable(each[0]), each[1]) for each in found if each is not None]
+            explorers += [address(reachable_host(each[0]), each[1]) for each in found if each is not None]
             command += ["--explorer", ",".join(explorers)]
         for directory in (*config.log_dirs, *(path for each in self.others for path in each["log.dirs"].split(","))):
             command += ["--data", str(directory)]
+        if self.tables is not None:
+            command += ["--tables", str(self.tables)]
         for name in _names(self.host):
-            command += ["--allow-host", _address(name, self.port)]
+            command += ["--allow-host", address(name, self.port)]
         return command
 
     async def run(self, broker: Broker, config: BrokerConfig) -> None:
@@ -125,10 +130,10 @@ def protocol_of(client_config: Path | None) -> str:
         return str(ClientProperties.read(client_config)["security.protocol"]).upper()
 
 
-def listener_for(config: BrokerConfig, client_config: Path | None, option: str) -> Listener:
+def listener_for(config: BrokerConfig, client_config: Path | None, option: str, how: str = "") -> Listener:
     """The listener by which something beside a node asks it: one of the loopback interface if there is one.
 
-    ``UsageError`` names the ``option`` that asks for it.
+    ``UsageError`` names the ``option`` that asks for it, and ``how`` client properties are given, if not by an option.
     """
     if not config.broker_listeners:
         raise UsageError(f"--{option}: this node is a controller alone; give it to a broker")
@@ -136,7 +141,8 @@ def listener_for(config: BrokerConfig, client_config: Path | None, option: str) 
     fitting = [each for each in config.broker_listeners if each.security_protocol == protocol]
     if not fitting and client_config is None:
         raise UsageError(
-            f"--{option}: no listener of this node is PLAINTEXT: give client properties, --{option}-config FILE"
+            f"--{option}: no listener of this node is PLAINTEXT: give client properties,"
+            f" {how or f'--{option}-config FILE'}"
         )
     if not fitting:
         raise UsageError(f"--{option}-config: no listener of this node is {protocol}")
@@ -162,7 +168,7 @@ async def run_console(command: Sequence[str], tell: Callable[[str], None]) -> No
         code = await process.wait()
         log.error("the console has ended with exit code %d; the node serves on without it", code)
     finally:
-        await _end(process)
+        await end_process(process)
 
 
 async def _first_line(process: trio.Process) -> str:
@@ -176,7 +182,8 @@ async def _first_line(process: trio.Process) -> str:
     return ""
 
 
-async def _end(process: trio.Process) -> None:
+async def end_process(process: trio.Process) -> None:
+    """End it by SIGTERM, or kill it where that takes too long."""
     with trio.CancelScope(shield=True):
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
@@ -198,9 +205,11 @@ def _names(host: str) -> Sequence[str]:
     return () if host in ("127.0.0.1", "::1", "localhost") else (host,)
 
 
-def _reachable(host: str) -> str:
+def reachable_host(host: str) -> str:
+    """Returns the name by which this machine reaches an address that is bound."""
     return "localhost" if host in ("0.0.0.0", "::", "") else host
 
 
-def _address(host: str, port: int) -> str:
+def address(host: str, port: int) -> str:
+    """Returns ``host:port``, as commands take it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -27,11 +27,13 @@ from kbroker.tools.cli.kafka_opts import with_java_options
 from kbroker.tools.cli.log_output import name_logs, set_up_logging
 from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
+    add_tables_argument,
     check_left_cores,
     is_first,
     is_machine,
     own_properties,
     run_machine,
+    tables_of,
 )
 from kbroker.tools.cli.start import add_overrides, parse_overrides, serve
 
@@ -79,6 +81,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="Kafka's server.properties")
     add_overrides(parser, "set a property, over file and environment")
     add_core_arguments(parser, default=os.environ.get("KBROKER_CORES"))
+    add_tables_argument(parser, default=os.environ.get("KBROKER_TABLES") or None)
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -107,6 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
     if is_machine(arguments):
         return run_machine(arguments, properties, format_first=_format)
     config = BrokerConfig.from_properties(own_properties(arguments, properties))
+    tables = tables_of(arguments)
+    if tables is not None:
+        tables.check(config)
     check_left_cores(arguments, config)
     if is_first(arguments):
         warn_about(config)
@@ -115,6 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     return serve(
         config,
         until_eof=arguments.core is not None,
+        tables=tables,
         on_ready=partial(_tell_ready, config) if is_first(arguments) else lambda: None,
     )
 

@@ -37,6 +37,21 @@ STATE_FILE: Final = "kbroker-cores.json"
 log = logging.getLogger("kbroker")
 
 
+class Deaths:
+    """The deaths of a process that is started again, at first at once, then after pauses that double."""
+
+    def __init__(self, pause: float = FIRST_PAUSE) -> None:
+        self._pause = pause
+        self._at: list[float] = []
+
+    def seconds_to_wait(self, now: float) -> float | None:
+        """Note one more: the seconds until the next start; None if it has died too often within a minute."""
+        self._at = [*(each for each in self._at if each > now - TRIES_SECONDS), now]
+        if len(self._at) >= TRIES:
+            return None
+        return self._pause * 2 ** (len(self._at) - 2) if len(self._at) > 1 else 0.0
+
+
 class CoreNode:
     """A node and its process, which may be a second or third one."""
 
@@ -49,7 +64,7 @@ class CoreNode:
         self.has_served = False
         """In any of its lives."""
         self.addresses: list[str] = []
-        self.deaths: list[float] = []
+        self.deaths = Deaths()
         self.due: float | None = None
         """The time of its next start; None if there is none to come."""
         self.line = b""
@@ -74,7 +89,8 @@ class CoreSupervisor:
     ) -> None:
         """``directory`` gets the state file. ``until_eof``: stop when standard input ends."""
         self.nodes = nodes
-        self._pause = pause
+        for node in nodes:
+            node.deaths = Deaths(pause)
         self._state_file = directory / STATE_FILE
         self._state: TextIO | None = None
         """The state file, once it is written: open, as its lock says that this process lives."""
@@ -204,9 +220,8 @@ class CoreSupervisor:
 
     def _on_death(self, node: CoreNode, how: str) -> None:
         now = time.monotonic()
-        node.deaths = [*(each for each in node.deaths if each > now - TRIES_SECONDS), now]
-        if len(node.deaths) < TRIES:
-            pause = self._pause * 2 ** (len(node.deaths) - 2) if len(node.deaths) > 1 else 0.0
+        pause = node.deaths.seconds_to_wait(now)
+        if pause is not None:
             node.due = now + pause
             log.error("node %d died: %s; it is started again in %g s", node.node_id, how, pause)
             return

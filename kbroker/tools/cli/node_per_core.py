@@ -11,11 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker.config import BrokerConfig
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.errors import FatalError
+
+if TYPE_CHECKING:
+    from kbroker.tools.cli.tables_beside import TablesBeside
 
 log = logging.getLogger("kbroker")
 
@@ -81,6 +84,26 @@ def is_machine(arguments: argparse.Namespace) -> bool:
 def is_first(arguments: argparse.Namespace) -> bool:
     """Whether this process is the machine's first node, or its only one."""
     return arguments.core in (None, 1)
+
+
+def add_tables_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """The option ``--tables``."""
+    parser.add_argument(
+        "--tables",
+        type=Path,
+        default=default,
+        metavar="FILE",
+        help="keep the tables of this file in step with their topics, by a process beside (kbroker table run)",
+    )
+
+
+def tables_of(arguments: argparse.Namespace) -> TablesBeside | None:
+    """The tables that are followed beside this node, which is the first of its machine; None without any."""
+    if arguments.tables is None or not is_first(arguments):
+        return None
+    from kbroker.tools.cli.tables_beside import TablesBeside
+
+    return TablesBeside.of(arguments.tables)
 
 
 def check_left_cores(arguments: argparse.Namespace, config: BrokerConfig) -> None:

@@ -24,12 +24,14 @@ from kbroker.tools.cli.control_options import add_control_arguments, is_controll
 from kbroker.tools.cli.log_output import name_logs, set_up_audit_log, set_up_logging
 from kbroker.tools.cli.node_per_core import (
     add_core_arguments,
+    add_tables_argument,
     check_left_cores,
     is_first,
     is_machine,
     other_properties,
     own_properties,
     run_machine,
+    tables_of,
 )
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.registry_beside import RegistryBeside, Target, add_registry_arguments
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker.node.broker import Broker
     from kbroker.runtime.env import Env
     from kbroker.tools.cli.console_beside import ConsoleBeside
+    from kbroker.tools.cli.tables_beside import TablesBeside
 
 STOP_SECONDS = 5.0
 """The time that a clean stop may take before the process ends without it."""
@@ -106,6 +109,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="client properties by which the console comes in, where no listener is PLAINTEXT; with SASL users sign in",
     )
+    add_tables_argument(parser)
     add_control_arguments(parser, of_one_node=True)
     add_registry_arguments(parser, of_one_node=True)
     parser.add_argument(
@@ -236,8 +240,8 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     config = BrokerConfig.from_properties(own_properties(arguments, properties))
     if console is not None:
         console = console._replace(others=other_properties(arguments, properties))
-    registry = RegistryBeside.of(arguments)
-    for other in (console, beside, registry):
+    registry, tables = RegistryBeside.of(arguments), tables_of(arguments)
+    for other in (console, beside, registry, tables):
         if other is not None:
             other.check(config)
     check_left_cores(arguments, config)
@@ -248,7 +252,7 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     _format(arguments, config)
     name_logs(arguments, config)
     until_eof = arguments.until_eof or arguments.core is not None
-    return serve(config, until_eof=until_eof, beside=beside, console=console, registry=registry)
+    return serve(config, until_eof=until_eof, beside=beside, console=console, registry=registry, tables=tables)
 
 
 def _format(arguments: argparse.Namespace, config: BrokerConfig) -> None:
@@ -277,6 +281,7 @@ def serve(
     beside: Beside | None = None,
     console: ConsoleBeside | None = None,
     registry: RegistryBeside | None = None,
+    tables: TablesBeside | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Run the node until SIGTERM or SIGINT (or until standard input ends); the exit code.
@@ -288,7 +293,7 @@ def serve(
     try:
         with quiet_exit():
             clock = None if beside is None else beside.trio_clock
-            trio.run(_serve, config, until_eof, beside, console, registry, on_ready, clock=clock)
+            trio.run(_serve, config, until_eof, beside, console, registry, tables, on_ready, clock=clock)
     except FatalError as error:
         message = without_values(str(error), config.raw.values())
         if message == str(error):
@@ -316,6 +321,7 @@ async def _serve(
     beside: Beside | None,
     console: ConsoleBeside | None,
     registry: RegistryBeside | None,
+    tables: TablesBeside | None,
     on_ready: Callable[[], None],
 ) -> None:
     import trio
@@ -350,8 +356,9 @@ async def _serve(
                 console = console and console._replace(registry=url)
             print(ready_line(broker, config), flush=True)
             on_ready()
-            if console is not None:
-                nursery.start_soon(console.run, broker, config)
+            for other in (console, tables):
+                if other is not None:
+                    nursery.start_soon(other.run, broker, config)
             nursery.start_soon(_import_the_rest, _wanted_handlers(config, broker.lifecycle.is_alone))
         besides.cancel_scope.cancel()
 

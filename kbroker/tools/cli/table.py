@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, readable_errors
+from kbroker.tools.cli.common import add_cluster_arguments, add_yes, checked, cluster, complain, confirm
 from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.table_options import (
+    add_keep,
+    add_settings,
+    add_target,
+    make_target,
+    parse_bytes,
+    parse_catalog,
+    parse_hours,
+    parse_place,
+    parse_seconds,
+    settings_of,
+    target_of,
+)
 
 if TYPE_CHECKING:
-    from kbroker.client import Client
     from kbroker.tables.follower import Follower, Settings
-    from kbroker.tables.tables_file import Entry
-    from kbroker.tables.target import Target
+    from kbroker.tables.sources import Quota
+    from kbroker.tables.status import Status
+    from kbroker.tables.tables_file import TablesFile
+    from kbroker.tools.cli.table_following import Order
+    from kbroker.tools.cli.table_state import FollowedTables
 
-_PLACES: Final = "delta:PATH with the path of a directory, or iceberg:NAMESPACE.TABLE"
-_PACKAGES: Final = {"delta": ("pyarrow", "deltalake"), "iceberg": ("pyarrow", "pyiceberg", "sqlalchemy")}
-_REGISTERED: Final = ("avro", "protobuf", "json-schema")
-_AGAIN_SECONDS: Final = 5.0
 _REGISTRY_PATIENCE: Final = 10.0
-_LOOK_SECONDS: Final = 0.5
 
 DETAILS = """\
 A table has the columns _partition, _offset, _timestamp, _key, _headers and value; with --value json each field of the
@@ -38,152 +45,7 @@ in _dead_letters. The rows of a commit and how far they go are one commit of the
 missing, however often the command is stopped, killed, or started beside itself. See docs/tables.md."""
 
 
-# --- Arguments -------------------------------------------------------------------------------------------------------
-
-
-def _place(text: str) -> str:
-    """``delta:PATH`` or ``iceberg:NAMESPACE.TABLE``; ``ValueError``."""
-    kind, _, name = text.partition(":")
-    if kind == "delta" and name and "://" not in name:
-        return text
-    if kind == "iceberg" and re.fullmatch(r"\w+(\.\w+)+", name):
-        return text
-    raise ValueError(f"{text!r} is not {_PLACES}")
-
-
-def _catalog(text: str) -> str:
-    """The file of ``sqlite:FILE``; ``ValueError``."""
-    kind, _, name = text.partition(":")
-    if kind != "sqlite" or not name:
-        raise ValueError(f"{text!r} is not sqlite:FILE")
-    return name
-
-
-def _add_target(parser: argparse.ArgumentParser, *, option: bool) -> None:
-    kind = checked(_place, _PLACES)
-    if option:
-        parser.add_argument("--to", required=True, type=kind, metavar="TABLE", help=_PLACES)
-    else:
-        parser.add_argument("table", type=kind, metavar="TABLE", help=_PLACES)
-    parser.add_argument(
-        "--catalog",
-        type=checked(_catalog, "sqlite:FILE"),
-        metavar="sqlite:FILE",
-        help="the catalog of an Iceberg table, whose data are beside the file",
-    )
-
-
-def _bytes(text: str) -> int:
-    from kbroker.client.config_units import in_kafkas_units
-
-    try:
-        count = int(in_kafkas_units("memory.bytes", text))
-    except ValueError:
-        count = 0
-    if count < 1:
-        raise ValueError(f"{text!r} is no number of bytes")
-    return count
-
-
-def _seconds(text: str) -> float:
-    from kbroker.client.records_io.times import parse_duration
-
-    return parse_duration(text) / 1000
-
-
-def _partition(text: str) -> str:
-    from kbroker.tables.layout import parse_partition
-
-    return parse_partition(text)
-
-
-def _cluster(text: str) -> str:
-    from kbroker.tables.layout import parse_cluster
-
-    return parse_cluster(text)
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_argument_group("the table")
-    what.add_argument(
-        "--value",
-        choices=("bytes", "text", "json", *_REGISTERED),
-        help="what values are (default: as the table has them, or bytes)",
-    )
-    what.add_argument(
-        "--schema",
-        type=Path,
-        metavar="FILE",
-        help='the fields of JSON values: {"id": "long", "tags": ["string"], "address": {"city": "string"}} of boolean,'
-        " int, long, double, string, timestamp, date, decimal(10,2) (default: those that come; fields that are new"
-        " become columns)",
-    )
-    what.add_argument(
-        "--registry",
-        metavar="URL",
-        help="the registry that has the schemas of avro, protobuf and json-schema; user, token and TLS are properties"
-        " of --command-config: basic.auth.user.info, bearer.auth.token, schema.registry.ssl.*",
-    )
-    what.add_argument("--flatten", action="store_true", help="make the field city of address a column address_city")
-    what.add_argument(
-        "--partition-by",
-        type=checked(_partition, "fields, or day(_timestamp)"),
-        metavar="FIELDS",
-        help="keep rows with the same customer or day(_timestamp) together; also hour(FIELD), month(FIELD)",
-    )
-    what.add_argument(
-        "--cluster-by",
-        type=checked(_cluster, "fields"),
-        metavar="FIELDS",
-        help="keep near values of fields in the same files: of a Delta table when it is maintained",
-    )
-    how = parser.add_argument_group("commits")
-    how.add_argument(
-        "--every",
-        type=checked(_seconds, "a duration such as 10s"),
-        metavar="DURATION",
-        help="commit after so long (default 10s, for an Iceberg table 60s)",
-    )
-    how.add_argument(
-        "--memory",
-        type=checked(_bytes, "a number of bytes such as 32MiB"),
-        default=32 << 20,
-        metavar="BYTES",
-        help="or once so many bytes wait (default 32MiB)",
-    )
-    how.add_argument(
-        "--accept-loss", action="store_true", help="go on behind records that were gone before the table had them"
-    )
-    how.add_argument(
-        "--new-topic", action="store_true", help="go on with the topic that was made anew under the same name"
-    )
-    what.add_argument(
-        "--upsert", action="store_true", help="the table is the latest row of each key, and tombstones delete"
-    )
-    what.add_argument(
-        "--changes",
-        choices=("debezium",),
-        help="values are Debezium's envelopes: apply what they say of their keys' rows",
-    )
-    files = parser.add_argument_group("files")
-    files.add_argument("--no-merge", action="store_true", help="leave small files, and old ones, as they are")
-    _add_keep(files)
-
-
-def _add_keep(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "--keep",
-        type=checked(_hours, "a duration of whole hours such as 7d"),
-        metavar="DURATION",
-        help="keep what a version of this time needs (default: what the table says, or 7d)",
-    )
-
-
-def _hours(text: str) -> int:
-    hours, rest = divmod(_seconds(text), 3600)
-    if rest:
-        raise ValueError(f"{text!r} is not a number of whole hours")
-    return int(hours)
+# --- Follow ----------------------------------------------------------------------------------------------------------
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
@@ -192,88 +54,38 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
 
 def _follow_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to follow")
-    _add_target(parser, option=True)
+    add_target(parser, option=True)
+    _add_log_dir(parser, required=False)
     parser.add_argument("--once", action="store_true", help="end when the table has what the topic has now")
     _add_quiet(parser)
-    _add_settings(parser)
+    add_settings(parser)
+    parser.add_argument(
+        "--quota",
+        type=checked(parse_bytes, "a number of bytes such as 20MiB"),
+        metavar="BYTES",
+        help="fetch so many a second at most",
+    )
     add_cluster_arguments(parser)
+
+
+def _add_log_dir(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--from",
+        dest="log_dir",
+        required=required,
+        metavar="DIR",
+        help="the topic is in the log directory of a node, which may run or not; no broker is asked",
+    )
 
 
 def _backfill_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="the topic to read")
-    parser.add_argument("--from", dest="log_dir", required=True, metavar="DIR", help="the log directory of a node")
-    _add_target(parser, option=True)
-    _add_settings(parser)
+    _add_log_dir(parser, required=True)
+    parser.set_defaults(once=True, quiet=True, quota=None)
+    add_target(parser, option=True)
+    add_settings(parser)
     parser.add_argument("--command-config", type=Path, metavar="FILE", help="the properties for --registry")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    from kbroker.tables.follower import USUAL_SECONDS, Settings
-    from kbroker.tables.json_kinds import parse_kinds
-    from kbroker.tables.layout import Layout
-    from kbroker.tables.target import Merging
-
-    declared = ""
-    if arguments.schema is not None:
-        if arguments.value not in (None, "json"):
-            raise UsageError("--schema is of values that are JSON: leave out --value, or give --value json")
-        arguments.value = "json"
-        try:
-            declared = arguments.schema.read_text("utf-8")
-            parse_kinds(declared.encode())
-        except ValueError as error:
-            raise FatalError(f"{arguments.schema}: {error}") from None
-    if arguments.registry is not None and arguments.value not in (None, *_REGISTERED):
-        raise UsageError(f"--registry is of values that are {', '.join(_REGISTERED)}: give one of them as --value")
-    try:
-        return Settings(
-            value_format=arguments.value,
-            declared=declared,
-            interval=USUAL_SECONDS[arguments.to.partition(":")[0]] if arguments.every is None else arguments.every,
-            max_bytes=arguments.memory,
-            accept_loss=arguments.accept_loss,
-            new_topic=arguments.new_topic,
-            layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
-            upsert=arguments.upsert,
-            changes=arguments.changes,
-            merging=None if arguments.no_merge else Merging(),
-            keep_hours=arguments.keep,
-        )
-    except ValueError as error:
-        raise UsageError(f"--changes: {error}") from None
-
-
-def _target(place: str, catalog: str | None) -> Target:
-    """The table; ``UsageError``, and ``FatalError`` with the command that installs what is missing."""
-    kind, _, name = place.partition(":")
-    if (kind == "iceberg") != (catalog is not None):
-        raise UsageError("an Iceberg table has --catalog sqlite:FILE, and a Delta table none")
-    for package in _PACKAGES[kind]:
-        if importlib.util.find_spec(package) is None:
-            raise FatalError(f"tables need {package}: pip install 'kbroker[{kind}]'")
-    if catalog is not None:
-        from kbroker.tables.iceberg import IcebergTarget
-
-        return IcebergTarget(name, catalog)
-    from kbroker.tables.delta import DeltaTarget
-
-    return DeltaTarget(name)
-
-
-# --- Follow ----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that is set by SIGTERM and Ctrl-C: what is read is committed then."""
-    stop = threading.Event()
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str | None) -> Settings:
@@ -283,63 +95,38 @@ def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str |
     return replace(settings, registry=registry_of(arguments, url, _REGISTRY_PATIENCE))
 
 
-def _say_nothing(line: str) -> None:
-    pass
-
-
-def _keep(
-    client: Client,
-    topic: str,
-    target: Target,
-    settings: Settings,
-    tell: Callable[[str], None],
-    stop: threading.Event,
-    *,
-    once: bool,
-    quiet: bool,
-) -> Follower:
-    """Follow until ``stop``, also while the cluster is away; with ``once`` to the end that there is."""
-    from kbroker.client import ConnectionFailed, RequestTimedOut
-    from kbroker.client.schemas.wire_format import RegistryAway
-    from kbroker.tables.follower import Follower
-    from kbroker.tables.plan import NotYet
-    from kbroker.tables.sources import ClusterSource
-
-    show = _say_nothing if once or quiet else tell
-    follower = Follower(ClusterSource(client, topic), target, settings, tell, show=show)
-    while True:
-        try:
-            follower.run(once=once, stop=stop.is_set)
-            return follower
-        except (ConnectionFailed, RequestTimedOut, RegistryAway, NotYet) as error:
-            if once:
-                raise
-            tell(f"{error}; trying again")
-            if stop.wait(_AGAIN_SECONDS):
-                return follower
-
-
 def _follow(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
+    """Follow a topic of a cluster, or of a log directory; `backfill` is the latter for once."""
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, stopping
+
+    for option in ("bootstrap_server", "profile", "quota"):
+        if arguments.log_dir is not None and getattr(arguments, option, None) is not None:
+            raise UsageError(f"--from asks no broker: leave out --{option.replace('_', '-')}")
+    target, settings = target_of(arguments), settings_of(arguments)
     begin = time.monotonic()
-    with _stopping() as stop, cluster(arguments) as client:
-        once, quiet = arguments.once, arguments.quiet
-        settings = _with_registry(settings, arguments, arguments.registry)
-        follower = _keep(client, arguments.topic, target, settings, complain, stop, once=once, quiet=quiet)
+    way = Way(arguments.once, arguments.quiet, _quota(arguments.quota))
+    with stopping() as stop:
+        from kbroker.tables.sources import ClusterSource, DirectorySource
+
+        if arguments.log_dir is not None:
+            settings = _with_registry(settings, arguments, arguments.registry)
+            if arguments.command_config is not None and settings.registry is None:
+                raise UsageError("--from asks no broker: leave out --command-config, which names no registry")
+            source = DirectorySource(arguments.log_dir, arguments.topic)
+            follower = keep(lambda: source, target, settings, complain, stop, way)
+        else:
+            with cluster(arguments, client_id=CLIENT_ID) as client:
+                settings = _with_registry(settings, arguments, arguments.registry)
+                follower = keep(
+                    lambda: ClusterSource(client, arguments.topic, way.quota), target, settings, complain, stop, way
+                )
     return _summarize(arguments, follower, time.monotonic() - begin)
 
 
-def _backfill(arguments: argparse.Namespace) -> int:
-    target, settings = _target(arguments.to, arguments.catalog), _settings(arguments)
-    begin = time.monotonic()
-    with _stopping() as stop:
-        from kbroker.tables.follower import Follower
-        from kbroker.tables.sources import DirectorySource
+def _quota(rate: int | None) -> Quota | None:
+    from kbroker.tables.sources import Quota
 
-        settings = _with_registry(settings, arguments, arguments.registry)
-        follower = Follower(DirectorySource(arguments.log_dir, arguments.topic), target, settings, complain)
-        follower.run(once=True, stop=stop.is_set)
-    return _summarize(arguments, follower, time.monotonic() - begin)
+    return None if rate is None else Quota(rate)
 
 
 def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float) -> int:
@@ -350,7 +137,7 @@ def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float
         print_json(
             {
                 "topic": arguments.topic,
-                "table": arguments.to,
+                "table": arguments.table,
                 "rows": progress.rows,
                 "dead_letters": progress.dead_letters,
                 "commits": progress.commits,
@@ -361,7 +148,7 @@ def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float
     else:
         dead = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
         print(
-            f"{progress.rows:,} rows{dead} of {arguments.topic} to {arguments.to} in {seconds:.2f} s,"
+            f"{progress.rows:,} rows{dead} of {arguments.topic} to {arguments.table} in {seconds:.2f} s,"
             f" {progress.commits:,} commits"
         )
     return 0
@@ -378,139 +165,152 @@ def _file_arguments(parser: argparse.ArgumentParser) -> None:
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="end when the tables have what the topics have now")
     _add_quiet(parser)
+    parser.add_argument(
+        "--until-eof", action="store_true", help="stop when standard input ends, for a program that it must not outlive"
+    )
+    parser.add_argument("--tell-state", action="store_true", help=argparse.SUPPRESS)
     _file_arguments(parser)
 
 
-def _entries(arguments: argparse.Namespace) -> list[Entry]:
+def _read(path: Path) -> TablesFile:
     if importlib.util.find_spec("pyarrow") is None:
         raise FatalError("tables need pyarrow: pip install 'kbroker[delta]' or 'kbroker[iceberg]'")
     from kbroker.tables.tables_file import read_tables
 
-    return read_tables(
-        arguments.file, {"to": _place, "catalog": _catalog, "every": _seconds, "memory": _bytes, "keep": _hours}
-    )
+    readers = {
+        "to": parse_place,
+        "catalog": parse_catalog,
+        "every": parse_seconds,
+        "memory": parse_bytes,
+        "quota": parse_bytes,
+        "keep": parse_hours,
+    }
+    return read_tables(path, readers)
+
+
+def _file(arguments: argparse.Namespace) -> TablesFile:
+    """The file; its client properties hold where the command has none."""
+    file = _read(arguments.file)
+    if arguments.command_config is None and arguments.profile is None:
+        arguments.command_config = file.command_config
+    return file
+
+
+def _orders(file: TablesFile) -> list[Order]:
+    """The tables of the file, without the registries that have their schemas."""
+    from kbroker.tools.cli.table_following import Order
+
+    return [
+        Order(each.topic, each.to, each.settings, partial(make_target, each.to, each.catalog, each.options))
+        for each in file.tables
+    ]
+
+
+def followed_tables(path: Path) -> FollowedTables:
+    """The tables of a file, for the console; ``FatalError`` if it is none."""
+    from kbroker.tools.cli.table_state import FollowedTables
+
+    _read(path)
+    return FollowedTables(lambda: _orders(_read(path)))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Follow each table in a thread of its own; what one cannot go on with is told, and the others go on."""
-    failed: list[str] = []
-    rows: dict[str, int] = {}
+    """Follow all of a file."""
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep_many, stopping
 
-    def keep(entry: Entry, client: Client, stop: threading.Event) -> None:
-        def tell(line: str) -> None:
-            complain(f"{entry.topic}: {line}")
-
-        try:
-            with readable_errors(), client:
-                target = _target(entry.to, entry.catalog)
-                settings = _with_registry(entry.settings, arguments, entry.registry)
-                once, quiet = arguments.once, arguments.quiet
-                follower = _keep(client, entry.topic, target, settings, tell, stop, once=once, quiet=quiet)
-            rows[entry.to] = follower.progress.rows
-        except FatalError as error:
-            tell(str(error))
-            failed.append(entry.to)
-
-    entries = _entries(arguments)
-    with _stopping() as stop, cluster(arguments) as client:
-        threads = [threading.Thread(target=keep, args=(entry, client.another(), stop)) for entry in entries]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_LOOK_SECONDS)  # a signal's handler runs between two of them
+    file = _file(arguments)
+    way = Way(
+        arguments.once, arguments.quiet, _quota(file.quota), _tell_state if arguments.tell_state else lambda _: None
+    )
+    with stopping(until_eof=arguments.until_eof) as stop, cluster(arguments, client_id=CLIENT_ID) as client:
+        if arguments.tell_state:
+            print(f"kbroker tables: {len(file.tables)} of {arguments.file}", flush=True)
+        orders = [
+            order._replace(settings=_with_registry(order.settings, arguments, entry.registry))
+            for order, entry in zip(_orders(file), file.tables, strict=True)
+        ]
+        rows, failed = keep_many(orders, client, stop, way)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 
-        print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in entries])
-    else:
+        print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in file.tables])
+    elif not arguments.tell_state:
         print(f"{sum(rows.values()):,} rows to {len(rows)} tables")
     return 1 if failed else 0
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    documents = []
-    entries = _entries(arguments)
-    with cluster(arguments) as client:
-        for entry in entries:
-            told: dict[str, Any] = {"topic": entry.topic, "table": entry.to}
-            try:
-                told |= _document(_target(entry.to, entry.catalog), client) | {"problem": None}
-            except FatalError as error:
-                told |= {"problem": str(error)}
-            documents.append(told)
-    from kbroker.tools.cli.output import print_json, print_table
+def _tell_state(status: Status) -> None:
+    """A line for the node beside which this process is."""
+    from dataclasses import replace
 
+    print(replace(status, course=[]).text(), flush=True)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from kbroker.tools.cli.output import print_json
+    from kbroker.tools.cli.table_state import FollowedTables, print_list
+
+    orders = _orders(_file(arguments))
+    with cluster(arguments) as client:
+        documents = FollowedTables(lambda: orders).states(client)
     if arguments.json:
         print_json(documents)
-        return 0
-    names = ["rows", "dead_letters", "files", "version", "lag"]
-    print_table(
-        ["topic", "table", *(name.replace("_", " ") for name in names), "problem"],
-        [[each.get(name) for name in ("topic", "table", *names, "problem")] for each in documents],
-        numbers=[name.replace("_", " ") for name in names],
-    )
+    else:
+        print_list(documents)
     return 0
 
 
-# --- Describe, maintain ----------------------------------------------------------------------------------------------
+# --- One table -------------------------------------------------------------------------------------------------------
 
 
 def _describe_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_target(parser, option=False)
+    add_target(parser, option=False)
+    _add_log_dir(parser, required=False)
     add_cluster_arguments(parser)
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    target = _target(arguments.table, arguments.catalog)
-    with cluster(arguments) as client:
-        document = _document(target, client)
+    from kbroker.tools.cli.output import print_json
+    from kbroker.tools.cli.table_state import print_description, state_in, state_of
+
+    target = target_of(arguments)
+    if arguments.log_dir is not None:
+        document = state_in(target, arguments.log_dir)
+    else:
+        with cluster(arguments) as client:
+            document = state_of(target, client)
     if arguments.json:
-        from kbroker.tools.cli.output import print_json
-
         print_json(document)
-        return 0
-    from kbroker.tools.cli.output import print_table, size
-
-    told = document | {"bytes": size(document["bytes"])}
-    partitions = told.pop("partitions")
-    for name, value in told.items():
-        print(f"{name.replace('_', ' '):<14}{value:,}" if isinstance(value, int) else f"{name:<14}{value}")
-    print()
-    columns = ["partition", "next offset", "end", "lag"]
-    print_table(columns, [list(each.values()) for each in partitions], numbers=columns)
+    else:
+        print_description(document)
     return 0
 
 
-def _document(target: Target, client: Client) -> dict[str, Any]:
-    """All that is told of a table; ``FatalError`` without one, or without its topic."""
-    from kbroker.tables.sources import ClusterSource
+def _table_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser, option=False)
 
-    topic = target.topic()
-    if topic is None:
-        raise FatalError(f"there is no table in {target.where}")
-    source = ClusterSource(client, topic)
-    ranges = source.ranges()
-    kept = target.load(ranges)
-    assert kept is not None
-    if kept.topic_id != source.topic_id:
-        raise FatalError(f"topic {topic} was deleted and made anew since {target.where} was written")
-    partitions: list[dict[str, int]] = []
-    for partition, (start, end) in sorted(ranges.items()):
-        position = kept.positions.get(partition, start)
-        partitions.append(
-            {"partition": partition, "next_offset": position, "end_offset": end, "lag": max(end - position, 0)}
-        )
-    return {
-        "table": target.where,
-        "topic": topic,
-        "value": kept.value_format,
-        **{name.removeprefix("kbroker.").replace("-", "_"): text for name, text in kept.layout.items()},
-        **({"way": kept.way} if kept.way else {}),
-        **target.facts()._asdict(),
-        "lag": sum(each["lag"] for each in partitions),
-        "partitions": partitions,
-    }
+
+def _pause(arguments: argparse.Namespace, *, paused: bool = True) -> int:
+    from kbroker.tools.cli.table_state import pause
+
+    pause(target_of(arguments), paused=paused)
+    print(f"{arguments.table} {'is paused' if paused else 'goes on'}")
+    return 0
+
+
+def _drop_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target(parser, option=False)
+    add_yes(parser)
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    from kbroker.tools.cli.table_state import drop
+
+    left = drop(target_of(arguments), lambda question: confirm(question, arguments.yes))
+    if left is None:
+        return 1
+    print(f"{arguments.table} is removed" + (f"; {left:,} files of others stay where it was" if left else ""))
+    return 0
 
 
 class _ShowJob(argparse.Action):
@@ -525,13 +325,13 @@ def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark-job", action=_ShowJob, nargs=0, help="show the file of a job for spark-submit, for large tables"
     )
-    _add_target(parser, option=False)
-    _add_keep(parser)
+    add_target(parser, option=False)
+    add_keep(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = _target(arguments.table, arguments.catalog).maintain(arguments.keep)
+    done: Mapping[str, int] = target_of(arguments).maintain(arguments.keep)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 
@@ -543,9 +343,12 @@ def _maintain(arguments: argparse.Namespace) -> int:
 
 ACTIONS = {
     "follow": Action("keep a table in step with a topic", _follow_arguments, _follow, DETAILS),
-    "backfill": Action("fill a table from a log directory, without a broker", _backfill_arguments, _backfill, DETAILS),
+    "backfill": Action("fill a table from a log directory, without a broker", _backfill_arguments, _follow, DETAILS),
     "run": Action("keep the tables of a file in step with their topics", _run_arguments, _run, DETAILS),
     "list": Action("list the tables of a file, how far each is, and what is wrong with it", _file_arguments, _list),
     "describe": Action("show how far a table is, its rows, files and dead letters", _describe_arguments, _describe),
+    "pause": Action("have nobody add rows to a table, wherever it is followed", _table_arguments, _pause),
+    "resume": Action("let a paused table go on", _table_arguments, partial(_pause, paused=False)),
+    "drop": Action("remove a table and its dead letters; the topic stays", _drop_arguments, _drop),
     "maintain": Action("merge the small files of a table, and remove old ones", _maintain_arguments, _maintain),
 }

@@ -28,7 +28,7 @@ from kbroker.tools.cli.cluster_plan import (
 from kbroker.tools.cli.common import not_negative, positive, refuse_without_console_packages
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.data_owners import is_cluster
-from kbroker.tools.cli.node_per_core import core_count
+from kbroker.tools.cli.node_per_core import add_tables_argument, core_count
 from kbroker.tools.cli.registry_beside import RegistryBeside, add_registry_arguments
 from kbroker.tools.cli.start import add_overrides, await_end_of_input, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
@@ -118,6 +118,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="let kbroker watch show requests and answers: port of the first node's explorer (9292), 0 for free ones",
     )
+    add_tables_argument(parser)
     add_control_arguments(parser)
     add_registry_arguments(parser)
     parser.add_argument(
@@ -155,7 +156,12 @@ def run(arguments: argparse.Namespace) -> int:
     import trio
 
     supervisor = Supervisor(
-        plans, restart=arguments.restart, secure=secure, console_port=arguments.console, until_eof=arguments.until_eof
+        plans,
+        restart=arguments.restart,
+        secure=secure,
+        console_port=arguments.console,
+        tables=arguments.tables,
+        until_eof=arguments.until_eof,
     )
     admin = None if secure is None else secure.admin()
     with quiet_exit(), nullcontext("") if registry is None else registry.serving(supervisor.bootstrap, admin) as url:
@@ -186,9 +192,11 @@ class Supervisor:
         restart: bool,
         secure: SecureSetup | None = None,
         console_port: int | None = None,
+        tables: Path | None = None,
         until_eof: bool = False,
     ) -> None:
-        """``console_port``: the console's on the loopback interface, None for no console."""
+        """``console_port``: the console's on the loopback interface, None for no console. ``tables``: their file."""
+        self._tables = tables
         self._secure = secure
         self._console_port = console_port
         self.registry = ""
@@ -225,6 +233,8 @@ class Supervisor:
                             nodes.start_soon(self._keep, node)
                         if self._console_port is not None:
                             nursery.start_soon(self._run_console, self._console_port)
+                        if self._tables is not None:
+                            nursery.start_soon(self._run_tables, self._tables)
                 finally:
                     self._kill_all()
                 nursery.cancel_scope.cancel()
@@ -337,8 +347,24 @@ class Supervisor:
         explorers = [node.plan.properties.get(EXPLORER_LISTENER, "").removeprefix("http://") for node in self.nodes]
         if all(explorers):
             command += ["--explorer", ",".join(explorers)]
+        if self._tables is not None:
+            command += ["--tables", str(self._tables)]
         try:
             await run_console(command, self._print)
+        except FatalError as error:
+            self._notify(str(error))
+
+    async def _run_tables(self, file: Path) -> None:
+        """Have tables followed once the cluster serves, by the user of programs. The cluster goes on without them."""
+        from kbroker.tools.cli.tables_beside import TablesBeside, run_followers
+
+        await self._serves.wait()
+        try:
+            tables = TablesBeside.of(file)
+            assert tables is not None
+            secure = self._secure
+            command = tables.command(self.bootstrap, None if secure is None else secure.client_file("client"))
+            await run_followers(command, {}, self._print)
         except FatalError as error:
             self._notify(str(error))
 

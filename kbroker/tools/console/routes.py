@@ -21,6 +21,7 @@ from kbroker.tools.console.api import (
     records,
     schemas,
     session,
+    tables,
     topics,
     transactions,
 )
@@ -87,6 +88,9 @@ API: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("POST", "/api/subject/compatibility", schemas.set_compatibility),
     ("GET", "/api/transactions", transactions.list_all),
     ("POST", "/api/transaction/abort", transactions.abort_one),
+    ("GET", "/api/tables", tables.list_tables),
+    ("GET", "/api/table", tables.describe_table),
+    ("POST", "/api/table/pause", tables.pause_table),
     ("GET", "/api/acls", access.list_acls),
     ("GET", "/api/acls/operations", access.list_operations),
     ("GET", "/api/acls/check", access.check_access),

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.tools.console.masking import Masking, MaskRule
 
 if TYPE_CHECKING:
+    from kbroker.client import Client
     from kbroker.client.properties import ClientProperties
     from kbroker.client.schemas.settings import RegistrySettings
+
+
+class Tables(Protocol):
+    """The tables of a file, each named by its place. ``FatalError`` says what is wrong."""
+
+    def states(self, client: Client) -> list[dict[str, Any]]:
+        """Returns the state of each, or its problem."""
+
+    def topic_of(self, place: str) -> str:
+        """Returns its topic."""
+
+    def describe(self, place: str, client: Client) -> dict[str, Any]:
+        """Returns its state with columns, last commits and dead letters."""
+
+    def pause(self, place: str, *, paused: bool) -> None:
+        """Pause it, or let it go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,8 @@ class ConsoleSettings:
     """The name of the cluster, where the page shows several."""
     others: tuple[ConsoleSettings, ...] = ()
     """Clusters that the same page shows at addresses of their own."""
+    tables: Tables | None = None
+    """Tables that topics are followed into."""
 
     def masking(self, topic: str) -> Masking:
         """The masks of a topic's records."""

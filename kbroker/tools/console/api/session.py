@@ -47,6 +47,7 @@ def _told(call: Call, session: Session) -> Json:
         "faults": call.console.faults is not None,
         "registry": call.console.registry is not None,
         "explorer": call.console.watching is not None,
+        "tables": settings.tables is not None,
         "bootstrap": settings.bootstrap,
         "cluster": settings.cluster,
         "clusters": [{"name": name, "path": path} for name, path in call.console.clusters],

@@ -1,6 +1,6 @@
 // The server's answers. A request that changes something carries the session's token.
 
-export const session = { csrf: "", user: null, sign_in: false, writes: false, explorer: false, registry: false, faults: false, bootstrap: "", cluster: "", clusters: [], version: "" };
+export const session = { csrf: "", user: null, sign_in: false, writes: false, explorer: false, registry: false, faults: false, tables: false, bootstrap: "", cluster: "", clusters: [], version: "" };
 
 class ApiError extends Error {
   constructor(status, text, name) {

@@ -18,6 +18,7 @@ const PAGES = {
   subjects: { title: "Schemas", key: "s", offered: () => session.registry, load: () => import("./pages/subjects.js") },
   subject: { title: "Subject", under: "subjects", load: () => import("./pages/subject.js") },
   transactions: { title: "Transactions", key: "x", load: () => import("./pages/transactions.js") },
+  tables: { title: "Tables", key: "b", offered: () => session.tables, load: () => import("./pages/tables.js") },
   access: { title: "Access", key: "a", load: () => import("./pages/access.js") },
   clients: { title: "Clients", key: "c", offered: () => session.explorer, load: () => import("./pages/clients.js") },
   explorer: { title: "Protocol", key: "p", offered: () => session.explorer, load: () => import("./pages/explorer.js") },
@@ -178,7 +179,7 @@ async function show() {
       signIn.show(main, start);
       document.title = "Sign in – kbroker console";
     } else if (page) {
-      document.title = [params.name ?? params.group ?? page.title, session.cluster, "kbroker console"].filter(Boolean).join(" – ");
+      document.title = [params.name ?? params.group ?? params.to ?? page.title, session.cluster, "kbroker console"].filter(Boolean).join(" – ");
       const module = await page.load();
       if (mine.over) return;
       await module.show(main, params, mine);
