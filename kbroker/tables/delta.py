@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow.fs import FileType
 
 from kbroker.errors import FatalError
-from kbroker.tables.layout import Layout
+from kbroker.tables.layout import TOPIC, TOPIC_ID, Layout, kept_of, properties_of
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
 from kbroker.tables.stores import StoreOptions
@@ -31,16 +31,12 @@ from kbroker.tables.target import (
     DEAD_LETTERS,
     NOTE,
     PAUSED,
-    TOPIC,
-    TOPIC_ID,
     Conflict,
     Merging,
     TableCommit,
     TableFacts,
     Traits,
     furthest,
-    kept_of,
-    properties_of,
     size_to_merge,
 )
 from kbroker.tables.upserts import latest, of_keys, truncations

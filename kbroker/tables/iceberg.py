@@ -37,7 +37,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
-from kbroker.tables.layout import Layout
+from kbroker.tables.layout import TOPIC, TOPIC_ID, Layout, kept_of, properties_of
 from kbroker.tables.plan import Kept
 from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
 from kbroker.tables.stores import StoreOptions
@@ -46,16 +46,12 @@ from kbroker.tables.target import (
     DEAD_LETTERS,
     NOTE,
     PAUSED,
-    TOPIC,
-    TOPIC_ID,
     Conflict,
     Merging,
     TableCommit,
     TableFacts,
     Traits,
     furthest,
-    kept_of,
-    properties_of,
     size_to_merge,
 )
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated

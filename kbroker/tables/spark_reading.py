@@ -161,7 +161,7 @@ def _of_delta(path: str, partitions: Mapping[int, OffsetRange]) -> tuple[Kept, s
 
 def _of_iceberg(spark: SparkSession, name: str) -> tuple[Kept, str]:
     from kbroker.tables.iceberg import positions_in
-    from kbroker.tables.target import kept_of
+    from kbroker.tables.layout import kept_of
 
     java: Any = spark
     found = java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, name)

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 import pyarrow
 
 from kbroker.errors import FatalError
-from kbroker.tables.layout import Layout
-from kbroker.tables.plan import Kept, Refused
+from kbroker.tables.plan import Kept
 from kbroker.value_types import NamedTuple
 
 DEAD_LETTERS: Final = "_dead_letters"
@@ -19,11 +18,6 @@ DEAD_LETTERS: Final = "_dead_letters"
 DEAD_COLUMNS: Final = ["_partition", "_offset", "_timestamp", "reason"]
 PAUSED: Final = "kbroker.paused"
 """The property of a paused table."""
-TOPIC: Final = "kbroker.topic"
-TOPIC_ID: Final = "kbroker.topic.id"
-_VALUE: Final = "kbroker.value"
-_DECLARED: Final = "kbroker.schema"
-_WAY: Final = "kbroker.way"
 NOTE: Final = "_kbroker/follower.json"
 """What a follower tells, beside the rows: readers, and those who remove files of nobody, leave out what begins so."""
 
@@ -89,21 +83,6 @@ class TableCommit(NamedTuple):
     what: str
     rows: int | None
     """Rows that were added, if it tells."""
-
-
-def properties_of(kept: Kept) -> dict[str, str]:
-    """Returns the properties of a table by which `kept_of` knows it again, but for its positions."""
-    told = {TOPIC: kept.topic, TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
-    return {name: text for name, text in {**told, _WAY: kept.way, **kept.layout}.items() if text}
-
-
-def kept_of(told: Mapping[str, str], positions: Mapping[int, int], where: str) -> Kept:
-    """Returns what a table's properties say; ``Refused`` if the table is nobody's of kbroker."""
-    if TOPIC not in told or TOPIC_ID not in told:
-        raise Refused(f"{where} is a table, but none that kbroker made: name another one")
-    value_format, declared, layout = told.get(_VALUE, "bytes"), told.get(_DECLARED, ""), Layout.of(told).properties
-    paused = told.get(PAUSED) == "true"
-    return Kept(told[TOPIC], told[TOPIC_ID], value_format, positions, declared, layout, told.get(_WAY, ""), paused)
 
 
 def furthest(known: Mapping[int, int], positions: Mapping[int, int]) -> dict[int, int]:
