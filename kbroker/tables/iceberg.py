@@ -464,7 +464,7 @@ def _next(positions: Mapping[int, int]) -> dict[str, str]:
 
 
 def _marks(table: Table) -> dict[str, str]:
-    """How far the table is, for the summary of a snapshot that changes nothing of it."""
+    """The offsets that the table has, for the summary of a snapshot that changes nothing of it."""
     return {TOPIC_ID: table.properties[TOPIC_ID], **_next(positions_in(table.properties))}
 
 

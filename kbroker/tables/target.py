@@ -19,7 +19,7 @@ DEAD_COLUMNS: Final = ["_partition", "_offset", "_timestamp", "reason"]
 PAUSED: Final = "kbroker.paused"
 """The property of a paused table."""
 NOTE: Final = "_kbroker/follower.json"
-"""What a follower tells, beside the rows: readers, and those who remove files of nobody, leave out what begins so."""
+"""The file in which a follower tells of itself: readers, and who removes files of nobody, leave out what begins so."""
 
 
 class Conflict(Exception):
