@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -21,13 +22,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow.fs import FileType
 
 from kbroker.errors import FatalError
-from kbroker.tables.layout import Layout
+from kbroker.tables.layout import TOPIC, TOPIC_ID, Layout, kept_of, properties_of
 from kbroker.tables.plan import Kept, Refused
 from kbroker.tables.rows import CHANGE, DELETE, TOPIC_ID_FIELD, plain_schema, widens
 from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
+    NOTE,
     PAUSED,
     Conflict,
     Merging,
@@ -39,16 +41,9 @@ from kbroker.tables.target import (
 )
 from kbroker.tables.upserts import latest, of_keys, truncations
 
-_TOPIC: Final = "kbroker.topic"
-_TOPIC_ID: Final = "kbroker.topic.id"
-_VALUE: Final = "kbroker.value"
-_DECLARED: Final = "kbroker.schema"
 _FIRST: Final = "kbroker.first.partition"
-_WAY: Final = "kbroker.way"
 _DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
 """The names that Delta's writers give to files of rows, in directories of partitions."""
-_NOTE: Final = "_kbroker/follower.json"
-"""Beside the rows: readers and `maintain` leave out what begins so."""
 _LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
@@ -93,9 +88,8 @@ class DeltaTarget:
             if self._table is None:
                 return None
             told: Mapping[str, str] = self._table.metadata().configuration
-            if _TOPIC not in told or _TOPIC_ID not in told:
-                raise Refused(f"{self.where} is a Delta table, but none that kbroker made: name another place")
-            self._topic_id = told[_TOPIC_ID]
+            kept = kept_of(told, {}, self.where)
+            self._topic_id, self._layout = kept.topic_id, Layout.of(told)
             positions = _positions(self._table, self._topic_id, partitions)
             self._known, self._known_dead, self._seen = dict(positions), {}, {}
             self._seen[self._table.table_uri] = self._table.version()
@@ -109,23 +103,13 @@ class DeltaTarget:
             )
         if self._table.transaction_version(_app_id(self._topic_id, first)) is None:
             raise Refused(f"{self.where} does not say any more how far it is: write the topic into another table")
-        self._layout = Layout.of(told)
-        return Kept(
-            told[_TOPIC],
-            self._topic_id,
-            told.get(_VALUE, "bytes"),
-            positions,
-            told.get(_DECLARED, ""),
-            self._layout.properties,
-            told.get(_WAY, ""),
-            told.get(PAUSED) == "true",
-        )
+        return replace(kept, positions=positions)
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
         with self._readable():
             table = self._open(self._path)
-            return None if table is None else table.metadata().configuration.get(_TOPIC)
+            return None if table is None else table.metadata().configuration.get(TOPIC)
 
     def schema(self) -> pyarrow.Schema:
         """The columns, but for those that are days, hours or months of others."""
@@ -165,8 +149,6 @@ class DeltaTarget:
 
     def create(self, kept: Kept, schema: pyarrow.Schema) -> None:
         """Make the table; ``Conflict`` if somebody else has made one meanwhile."""
-        told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
-        told |= {_FIRST: str(min(kept.positions)), _WAY: kept.way, **kept.layout}
         self._layout = Layout.of(kept.layout)
         derived = [pyarrow.field(each.name, each.type) for each in self._layout.parts if each.unit]
         self._topic_id, self._known = kept.topic_id, dict(kept.positions)
@@ -176,7 +158,7 @@ class DeltaTarget:
                     self._path,
                     pyarrow.schema([*schema, *derived]),
                     partition_by=[each.name for each in self._layout.parts] or None,
-                    configuration={name: text for name, text in told.items() if text},
+                    configuration={**properties_of(kept), _FIRST: str(min(kept.positions))},
                     raise_if_key_not_exists=False,
                     storage_options=self._options,
                     commit_properties=self._commit(kept.positions),
@@ -192,7 +174,7 @@ class DeltaTarget:
         self._topic_id, self._known, self._known_dead = topic_id, dict(positions), {}
         with self._readable():
             self._add_nothing(positions)
-            told = {_TOPIC_ID: topic_id, _FIRST: str(min(positions))}
+            told = {TOPIC_ID: topic_id, _FIRST: str(min(positions))}
             self._table.alter.set_table_properties(told, raise_if_not_exists=False)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
@@ -248,7 +230,9 @@ class DeltaTarget:
         with self._readable():
             if widens(plain_schema(pyarrow.schema(self._table.schema().to_arrow())), columns.schema):
                 with self._going_on(self._table, self._known, positions):
-                    write_deltalake(self._table, columns, mode="append", schema_mode="merge")
+                    write_deltalake(
+                        self._table, columns, mode="append", schema_mode="merge", commit_properties=self._commit({})
+                    )
             with self._going_on(self._table, self._known, positions):
                 self._merge(changes, columns.column_names, positions)
         self._known |= positions
@@ -418,7 +402,7 @@ class DeltaTarget:
         with self._readable():
             if self._table is None:
                 return
-            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(_NOTE)
+            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(NOTE)
             stream.write(text.encode())
             stream.close()
 
@@ -427,7 +411,7 @@ class DeltaTarget:
         with self._readable():
             try:
                 handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
-                return bytes(handler.open_input_file(_NOTE).read()).decode("utf-8", "replace")
+                return bytes(handler.open_input_file(NOTE).read()).decode("utf-8", "replace")
             except FileNotFoundError:
                 return None
 
@@ -446,7 +430,7 @@ def _remove(table: DeltaTable) -> int:
     handler = DeltaFileSystemHandler.from_table(table._table)
     found = handler.get_file_info_selector("", False, True)
     files = sorted((each.path for each in found if each.type != FileType.Directory), reverse=True)
-    own = [each for each in files if _LOG_FILE.fullmatch(each) or each == _NOTE]
+    own = [each for each in files if _LOG_FILE.fullmatch(each) or each == NOTE]
     for each in own:  # the newest of the log first: what is left by a kill is a table yet
         handler.delete_file(each)
     directory = table.table_uri.removeprefix("file://")

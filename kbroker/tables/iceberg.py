@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow
 import pyarrow.compute as pc
+import pyiceberg.io.pyarrow
 from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -36,13 +37,14 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
-from kbroker.tables.layout import Layout
-from kbroker.tables.plan import Kept, Refused
+from kbroker.tables.layout import TOPIC, TOPIC_ID, Layout, kept_of, properties_of
+from kbroker.tables.plan import Kept
 from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
 from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
+    NOTE,
     PAUSED,
     Conflict,
     Merging,
@@ -54,14 +56,8 @@ from kbroker.tables.target import (
 )
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
-_TOPIC: Final = "kbroker.topic"
-_TOPIC_ID: Final = "kbroker.topic.id"
-_VALUE: Final = "kbroker.value"
-_DECLARED: Final = "kbroker.schema"
 _NEXT: Final = "kbroker.next."
-_NOTE: Final = "kbroker-follower.json"
 _TRIES: Final = "commit.retry.num-retries"
-_WAY: Final = "kbroker.way"
 _MAY_CLEAN: Final = "gc.enabled"
 PARTITION: Final = "_partition"
 NAMES: Final = {PARTITION: "_topic_partition"}
@@ -139,7 +135,7 @@ class IcebergTarget:
             self._dead = self._loaded(self.where + DEAD_LETTERS)
         if self._table is None:
             return None
-        kept = kept_of(self._table.properties, self.where)
+        kept = kept_of(self._table.properties, positions_in(self._table.properties), self.where)
         self._topic_id = kept.topic_id
         return kept
 
@@ -147,7 +143,7 @@ class IcebergTarget:
         """The topic of the table; None without a table."""
         with self._readable():
             table = self._loaded(self.where)
-            return None if table is None else table.properties.get(_TOPIC)
+            return None if table is None else table.properties.get(TOPIC)
 
     def schema(self) -> pyarrow.Schema:
         """The columns."""
@@ -157,10 +153,10 @@ class IcebergTarget:
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
         found: set[tuple[int, int]] = set()
-        if self._dead is None or self._dead.properties.get(_TOPIC_ID) != self._topic_id:
+        if self._dead is None or self._dead.properties.get(TOPIC_ID) != self._topic_id:
             return found
         with self._readable():
-            for partition, end in _positions(self._dead.properties).items():
+            for partition, end in positions_in(self._dead.properties).items():
                 first = positions.get(partition, 0)
                 if end > first:
                     where = f"{_column(self._dead)} = {partition} and _offset >= {first}"
@@ -180,13 +176,11 @@ class IcebergTarget:
 
     def create(self, kept: Kept, schema: pyarrow.Schema) -> None:
         """Make the table; ``Conflict`` if somebody else has made one meanwhile."""
-        told = {_TOPIC: kept.topic, _TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
-        told |= {_WAY: kept.way, **_SIZES}
         self._topic_id = kept.topic_id
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
-            properties = {**told, **_next(kept.positions), **kept.layout}
+            properties = {**properties_of(kept), **_next(kept.positions), **_SIZES}
             self._create(_outward(schema), properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
 
@@ -210,7 +204,7 @@ class IcebergTarget:
         """Go on with another topic of the same name."""
         assert self._table is not None
         self._topic_id = topic_id
-        gone = [_NEXT + str(each) for each in _positions(self._table.properties) if each not in positions]
+        gone = [_NEXT + str(each) for each in positions_in(self._table.properties) if each not in positions]
         self._commit(self._table, [], positions, gone)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
@@ -223,8 +217,8 @@ class IcebergTarget:
                 self._opened().create_table(self.where + DEAD_LETTERS, _outward(table.schema))
                 self._dead = self._loaded(self.where + DEAD_LETTERS)
         assert self._dead is not None
-        known = _positions(self._dead.properties)
-        if self._dead.properties.get(_TOPIC_ID, self._topic_id) != self._topic_id:
+        known = positions_in(self._dead.properties)
+        if self._dead.properties.get(TOPIC_ID, self._topic_id) != self._topic_id:
             gone = [_NEXT + str(each) for each in known if each not in positions]
             known = {}
         self._commit(self._dead, table.to_batches(), furthest(known, positions), gone)
@@ -246,7 +240,7 @@ class IcebergTarget:
         self, table: Table, columns: pyarrow.Schema, positions: Mapping[int, int], gone: Sequence[str] = ()
     ) -> Iterator[tuple[Transaction, dict[str, str]]]:
         """Commit what is added within, together with the positions and the columns that are new; ``Conflict``."""
-        told = {_TOPIC_ID: self._topic_id, **_next(positions)}
+        told = {TOPIC_ID: self._topic_id, **_next(positions)}
         with self._readable(), table.transaction() as commit:
             if gone:
                 commit.remove_properties(*gone)
@@ -373,7 +367,7 @@ class IcebergTarget:
         table = self._there()
         with self._readable(), table.transaction() as commit:
             commit.set_properties({PAUSED: str(paused).lower()})
-            commit.append(table.schema().as_arrow().empty_table())
+            commit.append(table.schema().as_arrow().empty_table(), snapshot_properties=_marks(table))
 
     def is_paused(self) -> bool:
         """Whether the newest version says so; ``FatalError`` if the table is gone."""
@@ -462,24 +456,20 @@ def _keeping_files(commit: Callable[..., CommitTableResponse]) -> Callable[..., 
 
 
 def _note_of(table: Table) -> str:
-    return f"{table.location()}/{_NOTE}"
+    return f"{table.location()}/{NOTE}"
 
 
 def _next(positions: Mapping[int, int]) -> dict[str, str]:
     return {_NEXT + str(partition): str(end) for partition, end in positions.items()}
 
 
-def kept_of(told: Mapping[str, str], where: str) -> Kept:
-    """Returns what a table's properties say; ``Refused`` if the table is nobody's of kbroker."""
-    if _TOPIC not in told or _TOPIC_ID not in told:
-        raise Refused(f"{where} is an Iceberg table, but none that kbroker made: choose another name")
-    value_format, declared = told.get(_VALUE, "bytes"), told.get(_DECLARED, "")
-    layout, way = Layout.of(told).properties, told.get(_WAY, "")
-    paused = told.get(PAUSED) == "true"
-    return Kept(told[_TOPIC], told[_TOPIC_ID], value_format, _positions(told), declared, layout, way, paused)
+def _marks(table: Table) -> dict[str, str]:
+    """The offsets that the table has, for the summary of a snapshot that changes nothing of it."""
+    return {TOPIC_ID: table.properties[TOPIC_ID], **_next(positions_in(table.properties))}
 
 
-def _positions(told: Mapping[str, str]) -> dict[int, int]:
+def positions_in(told: Mapping[str, str]) -> dict[int, int]:
+    """Returns the next offset of each partition, out of the properties of a table."""
     return {int(name.removeprefix(_NEXT)): int(end) for name, end in told.items() if name.startswith(_NEXT)}
 
 
@@ -496,12 +486,32 @@ def _totals(table: Table) -> tuple[int, int, int]:
 # --- Files -----------------------------------------------------------------------------------------------------------
 
 
+class _Projection(pyiceberg.io.pyarrow.ArrowProjectionVisitor):
+    """Reads a list or a map without a value as null: ``pyiceberg`` 0.12 makes it empty if it is one of structures."""
+
+    def list(self, list_type: Any, list_array: Any, value_array: Any) -> Any:
+        """Returns the lists with their nulls."""
+        return _with_nulls(super().list(list_type, list_array, value_array), list_array)
+
+    def map(self, map_type: Any, map_array: Any, key_result: Any, value_result: Any) -> Any:
+        """Returns the maps with their nulls."""
+        return _with_nulls(super().map(map_type, map_array, key_result, value_result), map_array)
+
+
+def _with_nulls(found: Any, before: Any) -> Any:
+    if found is None or found.null_count == before.null_count:
+        return found
+    return pc.if_else(before.is_valid(), found, pyarrow.nulls(len(found), found.type))
+
+
+pyiceberg.io.pyarrow.ArrowProjectionVisitor = _Projection  # type: ignore[misc]
+
+
 class _Replace(_OverwriteFiles):
     """A snapshot that changes no rows: Iceberg's operation for it, which streams of Spark pass over."""
 
     def __init__(self, commit: Transaction, table: Table) -> None:
-        told = {_TOPIC_ID: table.properties[_TOPIC_ID], **_next(_positions(table.properties))}
-        super().__init__(Operation.OVERWRITE, commit, table.io, snapshot_properties=told)
+        super().__init__(Operation.OVERWRITE, commit, table.io, snapshot_properties=_marks(table))
 
     def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
         summary = super()._summary(dict(snapshot_properties or {}))

@@ -1,4 +1,4 @@
-"""The layout of a table's rows: flat or nested, in partitions, near to each other. Kept as properties of the table."""
+"""The properties of a table: its topic and values, and its layout: flat, in partitions, near to each other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import pyarrow
 import pyarrow.compute
 
 from kbroker.tables.columns import TIME
-from kbroker.tables.plan import Refused
+from kbroker.tables.plan import Kept, Refused
+from kbroker.tables.target import PAUSED
 from kbroker.value_types import NamedTuple
 
+TOPIC: Final = "kbroker.topic"
+TOPIC_ID: Final = "kbroker.topic.id"
+_VALUE: Final = "kbroker.value"
+_DECLARED: Final = "kbroker.schema"
+_WAY: Final = "kbroker.way"
 _PART: Final = re.compile(r"(?:(day|hour|month)\((\w+)\)|(\w+))")
 _FLATTEN: Final = "kbroker.flatten"
 _PARTITION: Final = "kbroker.partition-by"
@@ -118,3 +124,18 @@ class Layout(NamedTuple):
             if wanted and wanted != has:
                 found = f"{done} by {has}" if has else f"not {done}"
                 raise Refused(f"{where} is {found}: leave out {option}, or name another place")
+
+
+def properties_of(kept: Kept) -> dict[str, str]:
+    """Returns the properties of a table by which `kept_of` knows it again, but for its positions."""
+    told = {TOPIC: kept.topic, TOPIC_ID: kept.topic_id, _VALUE: kept.value_format, _DECLARED: kept.declared}
+    return {name: text for name, text in {**told, _WAY: kept.way, **kept.layout}.items() if text}
+
+
+def kept_of(told: Mapping[str, str], positions: Mapping[int, int], where: str) -> Kept:
+    """Returns what a table's properties say; ``Refused`` if the table is nobody's of kbroker."""
+    if TOPIC not in told or TOPIC_ID not in told:
+        raise Refused(f"{where} is a table, but none that kbroker made: name another one")
+    value_format, declared, layout = told.get(_VALUE, "bytes"), told.get(_DECLARED, ""), Layout.of(told).properties
+    paused = told.get(PAUSED) == "true"
+    return Kept(told[TOPIC], told[TOPIC_ID], value_format, positions, declared, layout, told.get(_WAY, ""), paused)

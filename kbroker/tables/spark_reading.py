@@ -160,14 +160,16 @@ def _of_delta(path: str, partitions: Mapping[int, OffsetRange]) -> tuple[Kept, s
 
 
 def _of_iceberg(spark: SparkSession, name: str) -> tuple[Kept, str]:
-    from kbroker.tables.iceberg import kept_of
+    from kbroker.tables.iceberg import positions_in
+    from kbroker.tables.layout import kept_of
 
     java: Any = spark
     found = java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, name)
     found.refresh()  # a catalog keeps tables for a while
     metadata = found.operations().current()
     snapshot = metadata.currentSnapshot()
-    return kept_of(dict(metadata.properties()), name), "" if snapshot is None else str(snapshot.snapshotId())
+    told = dict(metadata.properties())
+    return kept_of(told, positions_in(told), name), "" if snapshot is None else str(snapshot.snapshotId())
 
 
 # --- Rows ------------------------------------------------------------------------------------------------------------

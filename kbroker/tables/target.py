@@ -18,6 +18,8 @@ DEAD_LETTERS: Final = "_dead_letters"
 DEAD_COLUMNS: Final = ["_partition", "_offset", "_timestamp", "reason"]
 PAUSED: Final = "kbroker.paused"
 """The property of a paused table."""
+NOTE: Final = "_kbroker/follower.json"
+"""The file in which a follower tells of itself: readers, and who removes files of nobody, leave out what begins so."""
 
 
 class Conflict(Exception):

@@ -113,6 +113,36 @@ def test_files_of_nobody_go_when_they_are_old(tmp_path: Path, kind: str) -> None
     check_once(topic, path)
 
 
+@needs_iceberg
+def test_a_catalog_that_forbids_it_keeps_all_files(tmp_path: Path) -> None:
+    """Another branch of the catalog may name them."""
+    topic, path = numbers(7), tmp_path / "iceberg"
+    follow(topic, path, Settings())
+    table = iceberg_table(path)
+    table.transaction().set_properties({"gc.enabled": "false"}).commit_transaction()
+    place = Path(table.location().removeprefix("file://"))
+    [file] = (place / "data").glob("*.parquet")
+    other = file.with_name(file.name.replace("00000-0", "00000-7"))
+    other.write_bytes(b"of a branch")
+    age(place)
+    assert target_of(path).clean(0) == {"expired": 0, "removed_files": 0}
+    assert target_of(path).drop() == 0
+    assert other.exists() and file.exists()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_is_null_is_not_empty_when_it_was_merged(tmp_path: Path, kind: str) -> None:
+    """A list of structures, in rows from before and after its column came."""
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, b"{}", b"{}", *(b'{"l": [{"x": %d}]}' % number for number in range(5)))
+    topic.append(0, *[b'{"l": []}', b"{}"] * 7)
+    follow(topic, path, Settings(value_format="json", batch_records=1, max_bytes=1, merging=None))
+    lists = [row["l"] for row in rows_in(path)]
+    assert lists[:3] == [None, None, [{"x": 0}]] and lists[-2:] == [[], None]
+    assert target_of(path).maintain()["merged_files"] >= 3
+    assert [row["l"] for row in rows_in(path)] == lists
+
+
 def test_a_partitioned_delta_table(tmp_path: Path) -> None:
     """Those of its partitions that have many files are merged, also that of null."""
     topic, path = ModelTopic(), tmp_path / "t"
