@@ -66,7 +66,7 @@ OTHERS = {
     *("produce", "import", "replay", "cluster drain", "cluster restart", "cluster unregister"),
     *("group reset", "group delete", "txn abort", "config set", "config unset", "user add", "user delete"),
     *("token create", "token renew", "token expire", "acl add", "acl delete", "quota set", "quota delete"),
-    *("table follow", "table run", "table list", "table describe"),
+    *("table follow", "table backfill", "table run", "table list", "table describe"),
     *("consume", "export", "group describe", "group members", "txn describe"),
 }
 """Those that change something, or look at records or at one group or transaction."""

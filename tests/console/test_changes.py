@@ -56,6 +56,7 @@ ELSEWHERE = {
     "schema/register",
     "schema/delete",
     "subject/compatibility",
+    "table/pause",  # tests/console/test_tables.py
     "records/upload",  # a piece of a file that is not stored yet: what is stored of it is in copies/import
     "copies/piece",  # these four need a copy, which nobody can begin without --writes
     "copies/go-on",

@@ -25,9 +25,8 @@ _EXAMPLES: Final = {
     "import": ("orders orders.parquet", "orders orders.csv --by-key"),
     "replay": ("orders orders-again --rate 100", "orders orders-test --from -1h"),
     "table follow": (
-        "orders --to delta:lake/orders --value json",
-        "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
         "customers --to delta:lake/customers --value json --upsert",
+        "orders --to iceberg:lake.orders --catalog sqlite:lake/catalog.db --once",
     ),
     "table backfill": (
         "orders --from ./kbroker-data --to delta:lake/orders",
