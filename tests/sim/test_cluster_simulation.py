@@ -30,7 +30,6 @@ from kbroker.handlers.registration import BOTH, registrations
 from kbroker.log.dirs.start_up import FoundLogs
 from kbroker.log.durable_log import DurableLog
 from kbroker.log.fake_disk import FakeDisk
-from kbroker.log.hand_over import HandOver
 from kbroker.log.log_dir import LogDir
 from kbroker.log.producer_state import ProducerStateManager
 from kbroker.log.scrubbing import SegmentCheck
@@ -428,20 +427,6 @@ def _elects_the_least_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbroker.raft_metadata.controller.partition_changes.most_complete", worst)
 
 
-def _hands_over_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last segment of a log that is handed over is left out, and nobody counts."""
-    link = HandOver.link
-
-    def leave_one_out(self: HandOver) -> None:
-        link(self)
-        disk, directory = self.disk, self.directory
-        last = max(name for name in disk.list_dir(directory) if name.endswith(".log"))
-        self.size -= disk.size(f"{directory}/{last}")
-        disk.remove(f"{directory}/{last}")
-
-    monkeypatch.setattr(HandOver, "link", leave_one_out)
-
-
 MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_commits_alone, "cluster-leader-partitioned", 0),
     (_never_truncates, "cluster-leader-partitioned", 0),
@@ -467,7 +452,6 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_says_nothing_when_idle, "cluster-idle-controller", 0),
     (_waits_without_a_look, "cluster-prompt", 0),
     (_takes_all_for_whole, "cluster-bad-disks", 0),
-    (_hands_over_a_part, "cluster-hand-overs", 0),
     (_says_nothing_of_damage, "cluster-bad-disks", 0),
     (_forgets_damage, "cluster-bad-disks", 0),
     (_elects_the_least_complete, "cluster-bad-disks", 1),
