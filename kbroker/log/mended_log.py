@@ -78,27 +78,37 @@ class MendedLog(DurableLog):
 
         return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
 
+    def has_marker(self, producer_id: int, since_ms: int) -> bool:
+        """Whether a transaction of a producer has ended here at this time or later. Reads the headers of all batches in
+        segments that have later ones. :class:`CorruptSegment`, ``OSError``."""
+        return any(
+            header.is_control and header.producer_id == producer_id and header.max_timestamp >= since_ms
+            for segment in reversed(self._segments)
+            if segment.size and segment.max_timestamp >= since_ms
+            for _, header in segment.scan(0)
+        )
+
     def put_epochs_right(self, leader_epoch: int) -> None:
         """Give batches at the end whose leader epoch is later than this one, the latest that there is, this one. No
         checksum covers it, and a follower would take none of them. ``OSError``."""
         start = next((start for epoch, start in self.leader_epochs.entries if epoch > leader_epoch), None)
         if start is None or start >= self.log_end_offset:
             return  # at most it was heard of
-        segment = self._segments[self._list.index_of(start)]
-        if (located := segment.locate(start)) is None:
-            return
-        file = segment.log_file()
-        for position, header in segment.scan(located.position):
-            if header.partition_leader_epoch > leader_epoch:
-                file.write_at(position + LEADER_EPOCH_AT, [leader_epoch.to_bytes(4, "big")])
-                logger.warning(
-                    "%s: the batch at byte %d had leader epoch %d, which is still to come; it has %d now",
-                    segment.path,
-                    position,
-                    header.partition_leader_epoch,
-                    leader_epoch,
-                )
-        file.sync()
+        for segment in self._segments[self._list.index_of(start) :]:
+            if (located := segment.locate(start)) is None:
+                continue
+            file = segment.own_file(segment.size)
+            for position, header in segment.scan(located.position):
+                if header.partition_leader_epoch > leader_epoch:
+                    file.write_at(position + LEADER_EPOCH_AT, [leader_epoch.to_bytes(4, "big")])
+                    logger.warning(
+                        "%s: the batch at byte %d had leader epoch %d, which is still to come; it has %d now",
+                        segment.path,
+                        position,
+                        header.partition_leader_epoch,
+                        leader_epoch,
+                    )
+            file.sync()
         self.leader_epochs.truncate_from_end(start)
         self.leader_epochs.assign(leader_epoch, start)
 
