@@ -15,6 +15,7 @@ from kbroker.log.durable_log import DurableLog
 from kbroker.log.holes import HolesTask
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.timestamp_lookup import locate_by_time
 from kbroker.wire.batch_header import LEADER_EPOCH_AT
 
 logger = logging.getLogger(__name__)
@@ -79,14 +80,18 @@ class MendedLog(DurableLog):
         return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
 
     def has_marker(self, producer_id: int, since_ms: int) -> bool:
-        """Whether a transaction of a producer has ended here at this time or later. Reads the headers of all batches in
-        segments that have later ones. :class:`CorruptSegment`, ``OSError``."""
-        return any(
-            header.is_control and header.producer_id == producer_id and header.max_timestamp >= since_ms
-            for segment in reversed(self._segments)
-            if segment.size and segment.max_timestamp >= since_ms
-            for _, header in segment.scan(0)
-        )
+        """Whether a transaction of a producer ended at this time or later, before its open one began here.
+        :class:`CorruptSegment`, :class:`CorruptIndex`, ``OSError``."""
+        end = self.producers.active_producers[producer_id].current_txn_first_offset or 0
+        for segment in self._segments[: self._list.index_of(end) + 1]:
+            if segment.size and segment.max_timestamp >= since_ms:
+                located = locate_by_time(segment, since_ms)
+                for _, header in segment.scan(0 if located is None else located.position):
+                    if header.base_offset >= end:
+                        return False
+                    if header.is_control and header.producer_id == producer_id and header.max_timestamp >= since_ms:
+                        return True
+        return False
 
     def put_epochs_right(self, leader_epoch: int) -> None:
         """Give batches at the end whose leader epoch is later than this one, the latest that there is, this one. No

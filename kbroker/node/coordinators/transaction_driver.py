@@ -13,6 +13,7 @@ from kbroker.cores.transactions.settings import TransactionSettings
 from kbroker.cores.transactions.transaction import TV_2, Transaction, TransactionMarker
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.node.coordinators.broker_requests import BrokerRequests, MarkerQuestion, MembershipQuestion
 from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
 from kbroker.node.coordinators.coordinator_shard import Shard
@@ -98,7 +99,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         is_open = decision.client_version < TV_2 and log.producers.has_ongoing_transaction(producer_id, epoch)
         try:
             return is_open and not log.has_marker(producer_id, decision.start_ms)
-        except (CorruptSegment, OSError):
+        except (CorruptSegment, CorruptIndex, OSError):
             return False
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
