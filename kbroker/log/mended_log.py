@@ -15,6 +15,7 @@ from kbroker.log.durable_log import DurableLog
 from kbroker.log.holes import HolesTask
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.timestamp_lookup import locate_by_time
 from kbroker.wire.batch_header import LEADER_EPOCH_AT
 
 logger = logging.getLogger(__name__)
@@ -78,27 +79,41 @@ class MendedLog(DurableLog):
 
         return HolesTask(self.disk, pairs, self.config.index_interval_bytes, now_ms, end)
 
+    def has_marker(self, producer_id: int, since_ms: int) -> bool:
+        """Whether a transaction of a producer ended at this time or later, before its open one began here.
+        :class:`CorruptSegment`, :class:`CorruptIndex`, ``OSError``."""
+        end = self.producers.active_producers[producer_id].current_txn_first_offset or 0
+        for segment in self._segments[: self._list.index_of(end) + 1]:
+            if segment.size and segment.max_timestamp >= since_ms:
+                located = locate_by_time(segment, since_ms)
+                for _, header in segment.scan(0 if located is None else located.position):
+                    if header.base_offset >= end:
+                        return False
+                    if header.is_control and header.producer_id == producer_id and header.max_timestamp >= since_ms:
+                        return True
+        return False
+
     def put_epochs_right(self, leader_epoch: int) -> None:
         """Give batches at the end whose leader epoch is later than this one, the latest that there is, this one. No
         checksum covers it, and a follower would take none of them. ``OSError``."""
         start = next((start for epoch, start in self.leader_epochs.entries if epoch > leader_epoch), None)
         if start is None or start >= self.log_end_offset:
             return  # at most it was heard of
-        segment = self._segments[self._list.index_of(start)]
-        if (located := segment.locate(start)) is None:
-            return
-        file = segment.log_file()
-        for position, header in segment.scan(located.position):
-            if header.partition_leader_epoch > leader_epoch:
-                file.write_at(position + LEADER_EPOCH_AT, [leader_epoch.to_bytes(4, "big")])
-                logger.warning(
-                    "%s: the batch at byte %d had leader epoch %d, which is still to come; it has %d now",
-                    segment.path,
-                    position,
-                    header.partition_leader_epoch,
-                    leader_epoch,
-                )
-        file.sync()
+        for segment in self._segments[self._list.index_of(start) :]:
+            if (located := segment.locate(start)) is None:
+                continue
+            file = segment.own_file(segment.size)
+            for position, header in segment.scan(located.position):
+                if header.partition_leader_epoch > leader_epoch:
+                    file.write_at(position + LEADER_EPOCH_AT, [leader_epoch.to_bytes(4, "big")])
+                    logger.warning(
+                        "%s: the batch at byte %d had leader epoch %d, which is still to come; it has %d now",
+                        segment.path,
+                        position,
+                        header.partition_leader_epoch,
+                        leader_epoch,
+                    )
+            file.sync()
         self.leader_epochs.truncate_from_end(start)
         self.leader_epochs.assign(leader_epoch, start)
 

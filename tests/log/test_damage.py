@@ -661,6 +661,24 @@ def test_a_batch_of_a_later_epoch_than_it_can_be_takes_nothing_of_the_next_segme
     assert again.leader_epochs.latest == 3
 
 
+def test_leader_epochs_that_are_still_to_come_are_put_right_in_all_segments_and_in_no_other_log() -> None:
+    """The metadata may be those of a backup. Another log may have the segments, too."""
+    disk = FakeDisk()
+    log = open_log(disk, LogConfig(segment_bytes=200))
+    for number, epoch in enumerate((1, 1, 3, 3, 5, 5, 5)):
+        append(log, [b"%d" % number], leader_epoch=epoch, timestamp=NOW + number)
+    sealed = [segment.path for segment in log.segments[:-1]]
+    kept = [disk.read_bytes(path) for path in sealed]
+    for path in sealed:
+        disk.link(path, path + ".other")
+    log.close()
+    log = open_log(disk, LogConfig(segment_bytes=200), leaves_holes=True, clean=True)
+    log.put_epochs_right(2)
+    headers = [header for each in log.segments for _, header in walk_headers(disk.read_bytes(each.path))]
+    assert len(sealed) > 2 and [header.partition_leader_epoch for header in headers] == [1, 1, *[2] * 5]
+    assert [disk.read_bytes(path + ".other") for path in sealed] == kept
+
+
 @pytest.mark.parametrize("bit", range(32))
 def test_a_wrong_leader_epoch_in_the_very_last_batch_is_damage_after_a_clean_stop(bit: int) -> None:
     """No checksum covers it, and no batch follows that could bear it out: the checkpoint of epochs knows."""

@@ -20,7 +20,7 @@ from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
-from kbroker.wire.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from kbroker.wire.messages.transactions import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from kbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -100,50 +100,89 @@ async def test_a_transaction_that_the_core_cannot_take_when_it_is_committed_is_l
     assert last.producer_epoch == first.producer_epoch + 2
 
 
-async def with_offset(client: Client, offset: int) -> dict[str, Any]:
-    """Commit an offset of partition 1 in a transaction of "id". Returns its producer."""
-    await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-    first = await begun(client)
-    of_id = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+async def with_offset(
+    client: Client, offset: int, version: int = 5, of_id: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Commit an offset of partition 1 in a transaction of "id", which begins by itself in version 5. Returns its
+    producer."""
+    if of_id is None:
+        await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+        first = await begun(client)
+        of_id = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+    if version < 5:
+        added = await client.ask(AddOffsetsToTxnRequest(transactional_id="id", group_id="g", **of_id), 3)
+        assert not added.error_code
     asked = TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=offset)
     topics = [TxnOffsetCommitRequestTopic(name="t", partitions=[asked])]
-    answer = await client.ask(TxnOffsetCommitRequest(transactional_id="id", group_id="g", topics=topics, **of_id), 5)
+    request = TxnOffsetCommitRequest(transactional_id="id", group_id="g", topics=topics, **of_id)
+    answer = await client.ask(request, version)
     assert not answer.topics[0].partitions[0].error_code
     return of_id
 
 
-async def stable_offsets(client: Client) -> dict[int, int]:
-    """The offsets of the group, once no transaction of it is open."""
-    asked_for = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=True)
+async def offsets(client: Client, *, stable: bool = True) -> dict[int, int]:
+    """The offsets of the group, once no transaction of it is open if ``stable``."""
+    asked_for = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)], require_stable=stable)
     with trio.fail_after(LONG):
         while (found := (await client.ask(asked_for, 9)).groups[0]).error_code:
             await trio.sleep(0.01)
     return {each.partition_index: each.committed_offset for each in found.topics[0].partitions}
 
 
+def cut(path: Path, position: int) -> None:
+    """Cut the end of a log off, as damage does; nothing tells of it."""
+    os.truncate(path, position)
+    for name in (CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS):
+        (path.parent.parent / name).unlink()
+
+
+@pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_marker_that_was_cut_off_with_the_end_of_a_log_is_written_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, committed: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, committed: bool, version: int
 ) -> None:
     """The coordinator's own log may say that all is done: power cuts, and damage, take the end of another log."""
     over = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
     async with running_node(tmp_path) as node:
         groups = await ready(node)
         client = await node.connect()
-        of_id = await with_offset(client, 11)
-        assert not (await client.ask(EndTxnRequest(transactional_id="id", committed=committed, **of_id), 5)).error_code
+        of_id = await with_offset(client, 11, version)
+        end = EndTxnRequest(transactional_id="id", committed=committed, **of_id)
+        assert not (await client.ask(end, version)).error_code
         await until(lambda: node.transactions.loaded_core("id").describe("id").state is over)
-        log = groups.loaded_shard("g").partition.log
-        path, data_dir = Path(log.active_segment.path), Path(log.directory).parent
+        path = Path(groups.loaded_shard("g").partition.log.active_segment.path)
     *_, (position, header) = walk_headers(path.read_bytes())
     assert header.is_control
-    os.truncate(path, position)
-    for name in (CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS):
-        (data_dir / name).unlink()
+    cut(path, position)
     async with running_node(tmp_path) as node:
         await until(lambda: "its marker is missing in __consumer_offsets-" in caplog.text)
         await until(lambda: node.transactions.loaded_core("id").describe("id").state is over)
-        assert await stable_offsets(await node.connect()) == ({0: 7, 1: 11} if committed else {0: 7})
+        assert await offsets(await node.connect()) == ({0: 7, 1: 11} if committed else {0: 7})
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_transaction_whose_beginning_was_cut_off_is_not_ended_as_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    """Nobody has decided to commit it. Before version 5 of EndTxn both have the same epoch."""
+    async with running_node(tmp_path) as node:
+        await ready(node)
+        client = await node.connect()
+        of_id = await with_offset(client, 11, version)
+        ended = await client.ask(EndTxnRequest(transactional_id="id", committed=True, **of_id), version)
+        over = TransactionState.COMPLETE_COMMIT
+        await until(lambda: node.transactions.loaded_core("id").describe("id").state is over)
+        log = node.transactions.loaded_shard("id").partition.log
+        path, position = Path(log.active_segment.path), log.active_segment.size
+        if version >= 5:
+            of_id = {"producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
+        await with_offset(client, 99, version, of_id)
+        assert log.active_segment.size > position
+    cut(path, position)
+    async with running_node(tmp_path) as node:
+        await until(lambda: node.transactions.loaded_core("id").describe("id").state is over)
+        assert await offsets(await node.connect(), stable=False) == {0: 7, 1: 11}
+    assert "its marker is missing" not in caplog.text
 
 
 @pytest.mark.parametrize("where", ["replay", "on_markers_written", "replay_end_transaction"])
@@ -161,7 +200,7 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     while driver.shards[shard.index] is shard:
         await trio.lowlevel.checkpoint()
     assert "are loaded again" in caplog.text
-    assert await stable_offsets(client) == {0: 7, 1: 11}
+    assert await offsets(client) == {0: 7, 1: 11}
     again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
     assert again.error_code == ErrorCode.NONE, "the transaction is complete"
 

@@ -67,8 +67,7 @@ class TransactionCoordinator:
     """The core of a shard. ``settings`` and ``transaction_version`` (finalized by the cluster) are asked at each use.
 
     ``take_producer_id`` gives a new producer id; it may raise `ApiError` when there is none at hand. ``lacks_marker``
-    tells of a partition, and of the producer's id and epoch in a marker, whether the partition is led here and has not
-    got that marker.
+    tells of a partition, and of a decision, whether the partition is led here and has not got the marker.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class TransactionCoordinator:
         settings: Callable[[], TransactionSettings],
         transaction_version: Callable[[], int],
         take_producer_id: Callable[[], int],
-        lacks_marker: Callable[[TopicPartition, int, int], bool],
+        lacks_marker: Callable[[TopicPartition, Transaction], bool],
     ) -> None:
         self._settings = settings
         self._transaction_version = transaction_version
@@ -420,8 +419,7 @@ class TransactionCoordinator:
             transaction = self._transactions.get(transactional_id)
             if transaction is None or transaction.state not in _COMPLETE:
                 continue
-            producer = prepared.producer_id, prepared.producer_epoch
-            lost = frozenset(each for each in prepared.partitions if self._lacks_marker(each, *producer))
+            lost = frozenset(each for each in prepared.partitions if self._lacks_marker(each, prepared))
             if lost:
                 logger.warning(
                     "the last transaction of %r is over, and its marker is missing in %s: it is written again",

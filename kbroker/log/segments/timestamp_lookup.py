@@ -79,9 +79,9 @@ def _find_batch(segment_list: SegmentList, timestamp: int, start_offset: int) ->
         if not segment.size or segment.max_timestamp < timestamp:
             continue
         try:
-            located = _locate_by_time(segment, timestamp)
+            located = locate_by_time(segment, timestamp)
         except CorruptIndex:
-            located = _locate_by_time(segment, timestamp) if segment.repair_indexes() else None
+            located = locate_by_time(segment, timestamp) if segment.repair_indexes() else None
         # Before that batch all timestamps are smaller: search from there on.
         if located is None or located.last_offset < start_offset:
             located = segment.locate(max(start_offset, segment.base_offset))
@@ -96,9 +96,9 @@ def _find_batch(segment_list: SegmentList, timestamp: int, start_offset: int) ->
     return None
 
 
-def _locate_by_time(segment: Segment, timestamp: int) -> LocatedBatch | None:
-    """The batch of the time index's last entry up to ``timestamp``, if there is one. It is held against the entry
-    (:class:`CorruptIndex`): one that has too low a time, or points too far, would hide records."""
+def locate_by_time(segment: Segment, timestamp: int) -> LocatedBatch | None:
+    """Returns the batch of the last entry up to ``timestamp`` in the time index, if there is one. It is held against
+    that entry (:class:`CorruptIndex`): one that has too low a time, or points too far, would hide records."""
     entry = segment.time_index.floor(timestamp)
     if entry is None:
         return None

@@ -10,8 +10,10 @@ import trio
 
 from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.transactions.settings import TransactionSettings
-from kbroker.cores.transactions.transaction import TransactionMarker
+from kbroker.cores.transactions.transaction import TV_2, Transaction, TransactionMarker
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.segments.indexed_file import CorruptSegment
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.node.coordinators.broker_requests import BrokerRequests, MarkerQuestion, MembershipQuestion
 from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
 from kbroker.node.coordinators.coordinator_shard import Shard
@@ -85,13 +87,20 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
             lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take, self._lacks_marker
         )
 
-    def _lacks_marker(self, key: TopicPartition, producer_id: int, epoch: int) -> bool:
+    def _lacks_marker(self, key: TopicPartition, decision: Transaction) -> bool:
         partition = self._manager.partitions.get(key)
         if partition is None or partition.offline or not (partition.has_log and partition.state.is_leader):
             return False
+        producer_id, epoch, log = decision.producer_id, decision.producer_epoch, partition.log
         # From version 2 on a marker has the next epoch, as has one that fences its producer.
-        producers = partition.log.producers
-        return any(producers.has_ongoing_transaction(producer_id, each) for each in (epoch, epoch - 1))
+        if log.producers.has_ongoing_transaction(producer_id, epoch - 1):
+            return True
+        # Else the next transaction has the same epoch, and may be the open one: its beginning may be lost here.
+        is_open = decision.client_version < TV_2 and log.producers.has_ongoing_transaction(producer_id, epoch)
+        try:
+            return is_open and not log.has_marker(producer_id, decision.start_ms)
+        except (CorruptSegment, CorruptIndex, OSError):
+            return False
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, configs and the finalized version."""
