@@ -87,7 +87,7 @@ class MendedLog(DurableLog):
         segment = self._segments[self._list.index_of(start)]
         if (located := segment.locate(start)) is None:
             return
-        file = segment.log_file()
+        file = segment.own_file(segment.size)
         for position, header in segment.scan(located.position):
             if header.partition_leader_epoch > leader_epoch:
                 file.write_at(position + LEADER_EPOCH_AT, [leader_epoch.to_bytes(4, "big")])

@@ -440,11 +440,13 @@ class _Recovery:
             is_near = offset - before.base_offset <= MAX_RELATIVE_OFFSET
             if is_near and covers(self._damage, offset, offset + 1) and end_of(before, self._check) <= offset:
                 header, data = empty_batch(offset, self._known_epoch)
+                before.own_file(before.size)
                 before.append([data], [header])
                 before.complete_indexes()
                 self._has_holes = True
         if batch is not None:
             header, data = batch
+            last.own_file(last.size)
             last.append([data], [header])
             self._note(header)
             end, self._has_holes = reached, True
