@@ -235,7 +235,9 @@ def test_a_transaction_index_that_was_lost_is_missed_by_the_new_log() -> None:
     source = start(disk, "/one")
     log = source.create_log(TP, ID, CONFIG)
     log.producers.transaction_verification = False
-    data = build_batch([Record(0, NOW, None, b"t")], producer_id=9, producer_epoch=1, base_sequence=0, is_transactional=True)
+    data = build_batch(
+        [Record(0, NOW, None, b"t")], producer_id=9, producer_epoch=1, base_sequence=0, is_transactional=True
+    )
     log.append_as_leader(bytearray(data), 0, now_ms=NOW)
     end = build_end_txn_marker(commit=False, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW)
     log.append_as_leader(bytearray(end), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1)
