@@ -692,3 +692,20 @@ def test_a_flush_that_a_stop_prevents_takes_no_epoch_with_it() -> None:
     log = log_of(start(disk))
     assert not log.is_damaged and not log.cuts and read_all(log) == VALUES
     assert log.leader_epochs.latest == (COUNT - 1) // 4
+
+
+def test_what_stands_for_a_lost_end_has_no_epoch_before_that_of_the_rest() -> None:
+    """The checkpoint file of the epochs is an old one."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log = manager.create_log(TP, ID, CONFIG)
+    for number, value in VALUES:
+        append(log, [value], leader_epoch=number // 4, timestamp=NOW + number)
+    manager.close(high_watermarks={TP: COUNT})
+    disk.kill()
+    disk.write_bytes(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n2\n0 0\n1 4\n")
+    disk.remove(logs(disk)[-1])
+    log = log_of(start(disk))
+    assert log.is_damaged and log.log_end_offset == COUNT
+    epochs = [header.partition_leader_epoch for _, header in batches_in(log)]
+    assert epochs == sorted(epochs)
