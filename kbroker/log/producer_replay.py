@@ -57,7 +57,7 @@ def replay_producers(
 
 
 def recall_batches(log: PartitionLog) -> None:
-    """Know what producers may send again that were just read from a snapshot: by the batches at the log's end."""
+    """Read the batches at a log's end that producers may send again: they were read from a snapshot, which has one."""
     seen = ProducerStateManager(log.topic_partition, log.directory, log.disk, names=())
     left, tail = _RECALLED, list[Segment]()
     for segment in reversed(log.segments):
@@ -70,9 +70,8 @@ def recall_batches(log: PartitionLog) -> None:
             for _, header in segment.scan(segment.cut_position(0, -left) if segment is tail[0] else 0):
                 if not header.is_control:
                     seen.update(header)
-        except CorruptSegment as error:
-            logger.warning("%s; what producers may send again is not known", error)
-            return
+        except CorruptSegment:
+            return  # whoever reads there is told; the snapshot's batches stay known
     log.producers.recall_batches(seen)
 
 

@@ -174,8 +174,8 @@ class ProducerStateManager:
         self._verification = other._verification
 
     def recall_batches(self, other: ProducerStateManager) -> None:
-        """Know the batches before each producer's last one, too, as another state of the same log has them. A snapshot
-        has the last one alone, and a producer may send all again that it has heard nothing of."""
+        """Take the batches before each producer's last one from another state of the same log. A snapshot has the last
+        one alone, and a producer may send all again that it has heard nothing of."""
         for producer_id, entry in self._producers.items():
             known = other._producers.get(producer_id)
             if known is not None and known.producer_epoch == entry.producer_epoch:
