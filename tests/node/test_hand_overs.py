@@ -165,7 +165,7 @@ async def ask(controller: Client, directory: str) -> EpochEndOffset:
 
 
 def test_nothing_is_handed_over_through_a_link_that_somebody_else_made(tmp_path: Path) -> None:
-    """Whoever has CLUSTER_ACTION may ask; where the files go is not for the asker to say."""
+    """An asker may have CLUSTER_ACTION; where files go is not for the asker to say."""
     (elsewhere := tmp_path / "elsewhere").mkdir()
     link = tmp_path / "orders-0.0123456789abcdef0123456789abcdef-delete"
     link.symlink_to(elsewhere)
