@@ -102,6 +102,10 @@ class Disk(Protocol):
 
     def is_dir(self, path: str) -> bool: ...
 
+    def is_own_dir(self, path: str) -> bool:
+        """Whether a path is a directory, and not a link to one, that this process's user has made."""
+        ...
+
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
         ...
@@ -337,6 +341,13 @@ class OsDisk:
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
+
+    def is_own_dir(self, path: str) -> bool:
+        try:
+            found = os.lstat(path)
+        except (OSError, ValueError):
+            return False
+        return stat.S_ISDIR(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

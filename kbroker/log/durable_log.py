@@ -172,6 +172,8 @@ class DurableLog(LogReader):
         )
 
     def _on_durable(self, task: FlushTask) -> None:
+        if task.epochs is not None:
+            self.leader_epochs.dirty = task.epochs != self.leader_epochs.entries
         if task.generation == self.generation:
             self.durability.flushed(task.offset, task.indexed, self.log_end_offset, self._bases[-1], task.sealed_only)
 

@@ -413,6 +413,8 @@ class FakeDisk:
     def is_dir(self, path: str) -> bool:
         return isinstance(self._walk(path), _Dir)
 
+    is_own_dir = is_dir
+
     def list_dir(self, path: str) -> list[str]:
         return sorted(self._dir(path).entries)
 

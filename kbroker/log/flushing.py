@@ -179,8 +179,7 @@ class Durability:
         )
         self._add_segments(task, segment_list, closing=closing)
         if leader_epochs.dirty:
-            task.epochs = leader_epochs.entries
-            leader_epochs.dirty = False
+            task.epochs = leader_epochs.entries  # dirty until that has ended: a stop may drop the task
         if closing or not self.names_flushed:
             task.names += (os.path.join(task.directory, name) for name in (PARTITION_METADATA, TOPIC_ID_COPY))
             task.sync_dirs.append(task.directory)

@@ -149,7 +149,7 @@ class _RoomyDisk:
         self._keep = keep
         self.exists, self.is_dir, self.list_dir, self.size = disk.exists, disk.is_dir, disk.list_dir, disk.size
         self.modified_ms, self.set_modified_ms = disk.modified_ms, disk.set_modified_ms
-        self.link, self.is_shared = disk.link, disk.is_shared
+        self.link, self.is_shared, self.is_own_dir = disk.link, disk.is_shared, disk.is_own_dir
         self.remove, self.remove_tree, self.sync_dir = disk.remove, disk.remove_tree, disk.sync_dir
         self.read_bytes, self.usage, self.lock = disk.read_bytes, disk.usage, disk.lock
 

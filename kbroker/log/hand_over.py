@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kbroker.log.checkpoint_files import PARTITION_METADATA, TOPIC_ID_COPY
 from kbroker.log.damage import FILE_NAME as DAMAGE
 from kbroker.log.file_names import (
+    ABORTED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SET_ASIDE_SUFFIX,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.log.disk import Disk
     from kbroker.log.partition_log import PartitionLog
 
-_COPIED = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_COPIED = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, ABORTED_SUFFIX, SNAPSHOT_SUFFIX)
 
 
 class HandOver:

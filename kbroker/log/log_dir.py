@@ -43,7 +43,7 @@ MAX_NAME = 255
 
 def parse_marked_name(name: str) -> tuple[TopicPartition, str] | None:
     """Partition and suffix in the name of a directory that is not in use (yet, or any more); None for others."""
-    found = _MARKED.match(name)
+    found = _MARKED.match(name) if len(name) <= MAX_NAME else None
     return (TopicPartition(found[1], int(found[2])), found[4]) if found is not None else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from kbroker.log.file_names import ABORTED_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from kbroker.log.full_disk import unless_full
@@ -16,7 +17,13 @@ from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
 
+if TYPE_CHECKING:
+    from kbroker.log.partition_log import PartitionLog
+
 logger = logging.getLogger(__name__)
+
+_RECALLED = 4 << 20
+"""Bytes at a log's end in which batches are looked for that may be sent again, about."""
 
 
 def replay_producers(
@@ -47,6 +54,25 @@ def replay_producers(
         except CorruptSegment as error:
             logger.warning("%s; producer state after it in this segment is not known", error)
     producers.update_map_end_offset(log_end_offset)
+
+
+def recall_batches(log: PartitionLog) -> None:
+    """Read the batches at a log's end that producers may send again: they were read from a snapshot, which has one."""
+    seen = ProducerStateManager(log.topic_partition, log.directory, log.disk, names=())
+    left, tail = _RECALLED, list[Segment]()
+    for segment in reversed(log.segments):
+        tail.insert(0, segment)
+        left -= segment.size
+        if left <= 0:
+            break
+    for segment in tail:
+        try:
+            for _, header in segment.scan(segment.cut_position(0, -left) if segment is tail[0] else 0):
+                if not header.is_control:
+                    seen.update(header)
+        except CorruptSegment:
+            return  # whoever reads there is told; the snapshot's batches stay known
+    log.producers.recall_batches(seen)
 
 
 def snapshot_at(producers: ProducerStateManager, offset: int) -> None:

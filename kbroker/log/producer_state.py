@@ -173,6 +173,15 @@ class ProducerStateManager:
         """The partition's log is another one now: producers that wait for verification go on waiting."""
         self._verification = other._verification
 
+    def recall_batches(self, other: ProducerStateManager) -> None:
+        """Take the batches before each producer's last one from another state of the same log. A snapshot has the last
+        one alone, and a producer may send all again that it has heard nothing of."""
+        for producer_id, entry in self._producers.items():
+            known = other._producers.get(producer_id)
+            if known is not None and known.producer_epoch == entry.producer_epoch:
+                if known.batches[-1:] == entry.batches[-1:]:
+                    entry.batches = known.batches[:]
+
     def check(
         self,
         header: BatchHeader,

@@ -426,7 +426,7 @@ class _Recovery:
             if self._is_missing(end, reached, last, reason):
                 self.cuts.append(reason)
             if self._leaves_holes:
-                batch = header, _ = empty_batch(reached - 1, self._known_epoch)
+                batch = header, _ = empty_batch(reached - 1, max(self._known_epoch, self.epochs.latest))
                 if last is not None and header.base_offset - last.base_offset > MAX_RELATIVE_OFFSET:
                     last.complete_indexes()
                     last, end = None, header.base_offset
@@ -439,12 +439,14 @@ class _Recovery:
             before, offset = segments[-2], last.base_offset - 1
             is_near = offset - before.base_offset <= MAX_RELATIVE_OFFSET
             if is_near and covers(self._damage, offset, offset + 1) and end_of(before, self._check) <= offset:
-                header, data = empty_batch(offset, self._known_epoch)
+                header, data = empty_batch(offset, max(self._known_epoch, self.epochs.latest))
+                before.own_file(before.size)
                 before.append([data], [header])
                 before.complete_indexes()
                 self._has_holes = True
         if batch is not None:
             header, data = batch
+            last.own_file(last.size)
             last.append([data], [header])
             self._note(header)
             end, self._has_holes = reached, True

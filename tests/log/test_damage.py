@@ -693,3 +693,37 @@ def test_a_wrong_leader_epoch_in_the_very_last_batch_is_damage_after_a_clean_sto
     log = open_log(disk, ONE_SEGMENT, clean=True, recovery_point=6, leaves_holes=True)
     assert missing(log) == {5}
     assert log.leader_epochs.latest == 1 and log.log_end_offset == 6
+
+
+def test_a_flush_that_a_stop_prevents_takes_no_epoch_with_it() -> None:
+    """Else the next start would take the batches of that epoch for damage: a clean stop leaves the epochs complete."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log = manager.create_log(TP, ID, CONFIG)
+    for number, value in VALUES:
+        append(log, [value], leader_epoch=number // 4, timestamp=NOW + number)
+        if number == COUNT // 2:
+            log.flush()
+    assert manager.flush_tasks(NOW), "a sealed segment is due, and nobody runs the task"
+    manager.close(high_watermarks={TP: COUNT})
+    disk.kill()
+    log = log_of(start(disk))
+    assert not log.is_damaged and not log.cuts and read_all(log) == VALUES
+    assert log.leader_epochs.latest == (COUNT - 1) // 4
+
+
+def test_what_stands_for_a_lost_end_has_no_epoch_before_that_of_the_rest() -> None:
+    """The checkpoint file of the epochs is an old one."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log = manager.create_log(TP, ID, CONFIG)
+    for number, value in VALUES:
+        append(log, [value], leader_epoch=number // 4, timestamp=NOW + number)
+    manager.close(high_watermarks={TP: COUNT})
+    disk.kill()
+    disk.write_bytes(f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n2\n0 0\n1 4\n")
+    disk.remove(logs(disk)[-1])
+    log = log_of(start(disk))
+    assert log.is_damaged and log.log_end_offset == COUNT
+    epochs = [header.partition_leader_epoch for _, header in batches_in(log)]
+    assert epochs == sorted(epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 from collections.abc import Callable
 
@@ -13,9 +14,12 @@ from kbroker.log.hand_over import HandOver
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.validation import AppendOrigin
 from kbroker.types import Uuid
+from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.offset_for_leader_epoch import HandedOver
-from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, missing, read_all
+from kbroker.wire.record_batch import Record, build_batch
+from tests.log.log_helpers import NOW, TP, append, at_every_point, batch, delete_expired, missing, read_all
 
 ID = Uuid(bytes(15) + b"\x07")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -197,3 +201,72 @@ def test_every_point() -> None:
             assert ends.get(holder, 0) >= promised["durable"], case
 
     at_every_point(disk, lambda: story(disk, promised), fail)
+
+
+def test_an_end_that_is_lost_is_noted_in_a_file_of_its_own() -> None:
+    """The new log has lost its last segment, and an empty batch stands for what was there."""
+    disk = FakeDisk()
+    _, log = written(disk)
+    target = start(disk, "/two")
+    put(hand_over(log, target), 3, epoch=4)
+    target.close()
+    for suffix in ("log", "index", "timeindex"):
+        disk.remove(f"/two/topic-0/{30:020d}.{suffix}")
+    name = f"{log.segments[-2].base_offset:020d}.log"
+    size = disk.size(f"/one/topic-0/{name}")
+    again = start(disk, "/two").get_log(TP)
+    assert again is not None and again.log_end_offset == 33 and missing(again) == {30, 31, 32}
+    assert disk.size(f"/one/topic-0/{name}") == size and disk.size(f"/two/topic-0/{name}") > size
+
+
+def test_an_epoch_is_put_right_in_a_file_of_its_own() -> None:
+    disk = FakeDisk()
+    _, log = written(disk)
+    target = start(disk, "/two")
+    taken = hand_over(log, target)
+    path = next(f"/topic-0/{each.base_offset:020d}.log" for each in reversed(log.segments) if each.base_offset <= 15)
+    before = disk.read_bytes("/one" + path)
+    taken.put_epochs_right(2)
+    assert disk.read_bytes("/two" + path) != before == disk.read_bytes("/one" + path)
+
+
+def test_a_transaction_index_that_was_lost_is_missed_by_the_new_log() -> None:
+    disk = FakeDisk()
+    source = start(disk, "/one")
+    log = source.create_log(TP, ID, CONFIG)
+    log.producers.transaction_verification = False
+    data = build_batch(
+        [Record(0, NOW, None, b"t")], producer_id=9, producer_epoch=1, base_sequence=0, is_transactional=True
+    )
+    log.append_as_leader(bytearray(data), 0, now_ms=NOW)
+    end = build_end_txn_marker(commit=False, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW)
+    log.append_as_leader(bytearray(end), 0, now_ms=NOW, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+    for _ in range(10):
+        append(log, [b"x" * 100])
+    wanted = log.aborted_transactions(0, log.read(0, 1 << 20))
+    assert len(wanted) == 1
+    disk.remove(f"/one/topic-0/{0:020d}.txnindex")
+    taken = hand_over(log, start(disk, "/two"))
+    assert taken.aborted_transactions(0, taken.read(0, 1 << 20)) == wanted
+
+
+def test_the_new_log_knows_the_batches_that_may_be_sent_again() -> None:
+    """An idempotent producer has up to five requests under way, and may have heard of none."""
+    _, log = written(disk := FakeDisk())
+    taken = hand_over(log, start(disk, "/two"))
+    for sequence in range(25, 30):
+        value = b"v%d" % sequence + b"x" * 50
+        again = taken.append_as_leader(batch([value], producer_id=4, sequence=sequence), 4, now_ms=NOW)
+        assert again.duplicate and again.first_offset == sequence
+
+
+def test_a_copy_for_which_there_is_no_room_is_not_left_behind() -> None:
+    disk = FakeDisk(capacity=1 << 20)
+    _, log = written(disk)
+    taken = hand_over(log, start(disk, "/two"))
+    [taken_dir] = {os.path.dirname(segment.path) for segment in taken.segments}
+    disk.taken = 1 << 20
+    with pytest.raises(OSError) as failed:
+        taken.truncate_to(20)
+    assert failed.value.errno == errno.ENOSPC
+    assert not [name for name in disk.list_dir(taken_dir) if ".own" in name]

@@ -300,3 +300,14 @@ def test_every_point() -> None:
             manager.close()
 
     at_every_point(disk, lambda: story(disk, promised), fail)
+
+
+def test_the_new_log_knows_the_batches_that_may_be_sent_again() -> None:
+    """An idempotent producer has up to five requests under way, and may have heard of none."""
+    manager = start(FakeDisk())
+    log, move = begin(manager)
+    new = carry_out(manager, move, log, appends=False)
+    for sequence in range(25, 30):
+        value = b"v%d" % sequence + b"x" * 50
+        again = new.append_as_leader(batch([value], producer_id=4, sequence=sequence), 0, now_ms=NOW)
+        assert again.duplicate and again.first_offset == sequence

@@ -12,6 +12,7 @@ from kbroker.errors import ErrorCode
 from kbroker.runtime.budgets import Budgets
 from kbroker.types import Uuid
 from kbroker.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
@@ -140,6 +141,7 @@ def test_of_two_new_replicas_on_a_machine_one_copies(tmp_path: Path) -> None:
     [
         ("{path}/node2", ErrorCode.INVALID_REQUEST),
         ("{path}/node2/other-1.0123456789abcdef0123456789abcdef-delete", ErrorCode.INVALID_REQUEST),
+        ("orders-" + "1" * 5000 + ".0123456789abcdef0123456789abcdef-delete", ErrorCode.INVALID_REQUEST),
         ("{path}/node2/orders-0.0123456789abcdef0123456789abcdef-delete", ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
@@ -147,10 +149,34 @@ def test_what_nobody_may_ask_for(tmp_path: Path, directory: str, code: ErrorCode
     """No reassignment is under way, or the directory is not one that a new replica makes."""
 
     async def course(cluster: Quorum, controller: Client, topic_id: Uuid) -> None:
-        wanted = OffsetForLeaderPartition(partition=0, hand_over_to=directory.format(path=tmp_path))
-        topics = [OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])]
-        answer = await controller.ask(OffsetForLeaderEpochRequest(replica_id=2, topics=topics), 4)
-        [found] = answer.topics[0].partitions
+        found = await ask(controller, directory.format(path=tmp_path))
         assert (found.error_code, found.handed_over) == (code, None)
+
+    with_a_log(tmp_path, course)
+
+
+async def ask(controller: Client, directory: str) -> EpochEndOffset:
+    """Ask as the new replica does."""
+    wanted = OffsetForLeaderPartition(partition=0, hand_over_to=directory)
+    topics = [OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])]
+    answer = await controller.ask(OffsetForLeaderEpochRequest(replica_id=2, topics=topics), 4)
+    [found] = answer.topics[0].partitions
+    return found
+
+
+def test_nothing_is_handed_over_through_a_link_that_somebody_else_made(tmp_path: Path) -> None:
+    """An asker may have CLUSTER_ACTION; where files go is not for the asker to say."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "orders-0.0123456789abcdef0123456789abcdef-delete"
+    link.symlink_to(elsewhere)
+
+    async def course(cluster: Quorum, controller: Client, topic_id: Uuid) -> None:
+        await cluster.stop(2)
+        await move(controller, TOPIC, 2)
+        found = await ask(controller, str(link))
+        while found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH:
+            found = await ask(controller, str(link))
+        assert (found.error_code, found.handed_over) == (ErrorCode.LOG_DIR_NOT_FOUND, None)
+        assert not list(elsewhere.iterdir())
 
     with_a_log(tmp_path, course)

@@ -27,6 +27,7 @@ from kbroker.log.flushing import FlushTask
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.log_dir import DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.partition_log import PartitionLog
+from kbroker.log.producer_replay import recall_batches
 from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ class LogMove:
         future.leader_epochs.dirty = True
         future.maybe_increment_log_start_offset(source.log_start_offset)
         future.producers.take_over_verification(source.producers)
+        future.producers.recall_batches(source.producers)
         future.take_over_damage(source)
         if future.flushes_by_config:
             future.flush()  # what was acknowledged as durable has to be so here
@@ -309,6 +311,7 @@ class LogMoves:
         except BaseException:
             self.abandon_hand_over(log_dir, tp, path)
             raise
+        recall_batches(new)
         new.durability.indexed = 0  # the flusher sees to it
         self._marked.leave(log)
         self._adopt(new, log_dir)

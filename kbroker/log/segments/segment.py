@@ -7,6 +7,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kbroker.log.disk import Buffer, DiskFile
 from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, OWN_SUFFIX, SEGMENT_SUFFIXES
@@ -131,12 +132,17 @@ class Segment(IndexedFile):
         if disk.is_shared(path):
             copy = path + OWN_SUFFIX + DELETED_SUFFIX  # which a start removes
             disk.remove(copy)
-            old, new = disk.open(path), disk.open(copy, create=True)
-            for at in range(0, size, _COPIED):
-                new.write_at(at, [old.pread(min(_COPIED, size - at), at)])
-            new.sync()
-            self._files.forget(path)
-            disk.rename(copy, path)
+            try:
+                old, new = disk.open(path), disk.open(copy, create=True)
+                for at in range(0, size, _COPIED):
+                    new.write_at(at, [old.pread(min(_COPIED, size - at), at)])
+                new.sync()
+                self._files.forget(path)
+                disk.rename(copy, path)
+            except OSError:
+                with suppress(OSError):
+                    disk.remove(copy)  # a full disk needs the room
+                raise
             disk.sync_dir(os.path.dirname(path))
         return self._files.get(path, create=True)
 

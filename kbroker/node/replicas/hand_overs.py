@@ -181,7 +181,7 @@ async def give(replicas: ReplicaManager, tp: TopicPartition, asker: int, directo
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {tp} is damaged, read-only or in use")
     if not log.is_on_disk or log.size < replicas.env.budgets.hand_over_bytes:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"the log of {tp} is small")
-    if not disk.is_dir(directory) or disk.list_dir(directory):
+    if not disk.is_own_dir(directory) or disk.list_dir(directory):
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is not on this machine, or not empty")
     log.segments_held = True
     try:
