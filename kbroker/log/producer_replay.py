@@ -18,7 +18,7 @@ from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.control_batch import parse_end_txn_marker
 
 if TYPE_CHECKING:
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.log.durable_log import DurableLog
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def replay_producers(
     producers.update_map_end_offset(log_end_offset)
 
 
-def recall_batches(log: PartitionLog) -> None:
+def recall_batches(log: DurableLog) -> None:
     """Read the batches at a log's end that producers may send again: they were read from a snapshot, which has one."""
     seen = ProducerStateManager(log.topic_partition, log.directory, log.disk, names=())
     left, tail = _RECALLED, list[Segment]()

@@ -160,6 +160,7 @@ async def ask(controller: Client, directory: str) -> EpochEndOffset:
     wanted = OffsetForLeaderPartition(partition=0, hand_over_to=directory)
     topics = [OffsetForLeaderTopic(topic=TOPIC, partitions=[wanted])]
     answer = await controller.ask(OffsetForLeaderEpochRequest(replica_id=2, topics=topics), 4)
+    found: EpochEndOffset
     [found] = answer.topics[0].partitions
     return found
 
