@@ -51,6 +51,7 @@ import psutil
 
 from benchmarks import report
 from benchmarks.acl_workloads import ACL_WORKLOADS
+from benchmarks.beside_workloads import BESIDE_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
@@ -75,6 +76,7 @@ ALL_WORKLOADS = (
     *SHARE_WORKLOADS,
     *TRANSACTION_WORKLOADS,
     *LOG_WORKLOADS,
+    *BESIDE_WORKLOADS,
     *SPARK_WORKLOADS,
     *CLUSTER_WORKLOADS,
     *SECURITY_WORKLOADS,

@@ -181,6 +181,15 @@ class ClusterServer(Server):
         with self.client() as client:
             return int(describe_quorum(client).topics[0].partitions[0].leader_id)
 
+    def await_in_sync_of(self, topic: str, count: int) -> None:
+        """Wait until each partition of a topic has so many replicas in sync."""
+
+        def has_them(client: Client) -> bool:
+            [found] = client.refresh([topic])
+            return all(entry.leader_id >= 0 and len(entry.isr_nodes) == count for entry in found.partitions)
+
+        self.until(has_them, f"{topic} has not {count} replicas in sync")
+
     def await_in_sync(self) -> None:
         """Wait until all nodes are back and every replica is in sync."""
         self.await_port()

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.beside_workloads import CATCHING_UP
 from benchmarks.clients import LoadError
 from benchmarks.cluster_servers import NODES, ClusterServer
 from benchmarks.group_workloads import summed_up
@@ -199,5 +200,6 @@ CLUSTER_WORKLOADS: tuple[Workload, ...] = (
         "cluster-controller-killed", "leader and active controller killed -9", lost("kill", controller=True), "cluster"
     ),
     TRANSACTION_FAILOVER,
+    CATCHING_UP,
 )
 """In this order, on one cluster of each broker: the first starts it."""

@@ -155,8 +155,15 @@ def _targets() -> Iterator[Target]:
     yield Target("restart-large", "killed_s", 2.0, None, is_ratio=False)
     yield Target("restart-many", "killed_s", 10.0, None, is_ratio=False)
     yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)
-    yield Target("compaction", "p99_growth", 2.0, None, is_ratio=False)
-    yield Target("cold-reading", "p99_growth", 2.0, None, is_ratio=False)
+    for situation in (
+        "compaction",
+        "cold-reading",
+        "connections-latency",
+        "partitions-latency",
+        "cluster-catching-up-latency",
+    ):
+        yield Target(situation, "p99_growth", 2.0, None, is_ratio=False)
+        yield Target(situation, "p99_ms", 1.0, None)
     yield Target("explorer-watched", "watched_cpu_growth", 1.05, None, is_ratio=False)
     yield Target("explorer-watched", "unwatched_cpu_growth", 1.01, None, is_ratio=False)
     yield Target("explorer-same-node", "cpu_more_percent", 5, None, is_ratio=False)

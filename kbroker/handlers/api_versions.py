@@ -14,11 +14,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.context import RequestContext
-from kbroker.handlers.registration import BOTH, BROKER, CONTROLLER, Registration, api_key_of, handler, registrations
+from kbroker.handlers.registration import (
+    BOTH,
+    BROKER,
+    CONTROLLER,
+    ListenerKind,
+    Registration,
+    api_key_of,
+    handler,
+    registrations,
+)
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
 from kbroker.wire.messages.api_versions import (
     ApiVersion,
@@ -51,11 +61,8 @@ async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersion
     if not connection.is_controller and _is_meant_for_another(request, ctx):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     kind = CONTROLLER if connection.is_controller else BROKER
-    unstable = ctx.services.config.unstable_api_versions_enable
-    table = registrations(kind, unstable=unstable)
-    if ctx.services.telemetry is None:
-        table = {key: entry for key, entry in table.items() if key not in TELEMETRY_APIS}
-    response = ApiVersionsResponse(api_keys=advertised(table))
+    unstable, has_telemetry = ctx.services.config.unstable_api_versions_enable, ctx.services.telemetry is not None
+    response = ApiVersionsResponse(api_keys=_listed(kind, unstable, has_telemetry))
     if version >= 3:
         _add_features(response, ctx.services.metadata, hide_level_0=version < 4)
     return response
@@ -67,6 +74,13 @@ def _is_meant_for_another(request: ApiVersionsRequest, ctx: RequestContext) -> b
         return False
     own = (ctx.services.cluster_id, ctx.services.config.node_id)
     return (request.cluster_id, request.node_id) != own
+
+
+@cache
+def _listed(kind: ListenerKind, unstable: bool, has_telemetry: bool) -> list[ApiVersion]:
+    """The APIs of a kind of listener. Many clients may come at once, and each asks."""
+    table = registrations(kind, unstable=unstable)
+    return advertised({key: entry for key, entry in table.items() if has_telemetry or key not in TELEMETRY_APIS})
 
 
 def advertised(table: Mapping[int, Registration]) -> list[ApiVersion]:

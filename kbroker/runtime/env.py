@@ -275,6 +275,8 @@ class EpollPoller:
 
     BATCH = 256
     """The most streams of one round."""
+    ENDED = 4
+    """The most of them that their peers have ended. To end a connection takes as long as several small requests."""
 
     def __init__(self, crowd: int = DEFAULTS.crowd) -> None:
         self.round = Round()
@@ -289,7 +291,7 @@ class EpollPoller:
         fileno = stream.fileno()
         if self._epoll.closed or fileno < 0:
             raise trio.ClosedResourceError
-        self._epoll.register(fileno, select.EPOLLIN)
+        self._epoll.register(fileno, select.EPOLLIN | select.EPOLLRDHUP)
         self._callbacks[fileno] = callback
 
     def unregister(self, stream: RealStream) -> None:
@@ -330,7 +332,12 @@ class EpollPoller:
             count = len(events)
             round.is_crowded = count >= crowd
             round.turns.taken += count
-            for fileno, _ in events:
+            ended = 0
+            for fileno, event in events:
+                if event & select.EPOLLRDHUP:
+                    ended += 1
+                    if ended > self.ENDED:
+                        continue  # the next round tells of it again
                 callback = callbacks.get(fileno)
                 if callback is not None:
                     callback()

@@ -17,6 +17,7 @@ from kbroker.node.serving.admission import Admission, Admitted
 from kbroker.node.serving.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits, ConnectionQuota, Listener
 from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.runtime.budgets import DEFAULTS
+from kbroker.runtime.env import EpollPoller
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.configs import (
     IncrementalAlterableConfig,
@@ -24,7 +25,7 @@ from kbroker.wire.messages.configs import (
     IncrementalAlterConfigsResource,
 )
 from tests.node.node_harness import Client, running_node
-from tests.patience import SHORT, until
+from tests.patience import LONG, SHORT, until
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -80,6 +81,31 @@ async def test_nothing_that_accept_says_ends_a_listener(
         assert not port.closed
         nursery.cancel_scope.cancel()
     assert len(caplog.records) == waits
+
+
+async def test_clients_that_come_and_go_together_leave_the_turns_between_them_to_others(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        [listener] = (each for each in node.broker.listeners if each.address == node.broker.ports["PLAINTEXT"])
+
+        async def most_in_a_turn(wanted: int) -> int:
+            """The most that the connections have changed by between two turns of a task, until there are so many.
+
+            The loop may run the others twice between them, since it has its tasks in no order.
+            """
+            most, before = 0, listener.connection_count
+            with trio.fail_after(LONG):
+                while before != wanted:
+                    await trio.lowlevel.checkpoint()
+                    most = max(most, abs(listener.connection_count - before))
+                    before = listener.connection_count
+            return most
+
+        sockets = [socket.create_connection(listener.address) for _ in range(40)]
+        assert await most_in_a_turn(40) <= 2
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        for sock in sockets:
+            sock.close()
+        assert await most_in_a_turn(0) <= 2 * EpollPoller.ENDED
 
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])

@@ -290,7 +290,9 @@ class Listener:
                 nursery.start_soon(self._poller.run)
             nursery.start_soon(self._housekeep)
             while True:
-                if self.admission is not None:
+                if self.admission is None:
+                    await trio.lowlevel.checkpoint()  # of many that come at once, one is let in at a turn of the loop
+                else:
                     await self.admission.may_begin()
                 try:
                     stream = await self._listener.accept()
@@ -313,7 +315,6 @@ class Listener:
                     self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
                     stream.close()
                     continue
-                # Now: all that wait at the port are accepted before the first of them is served.
                 self.quota.add(stream.peer[0], self.name)
                 nursery.start_soon(self._serve, stream, nursery)
 
