@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow
 import pyarrow.compute as pc
-import pyiceberg.io.pyarrow
-from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -28,23 +25,38 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
-from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import CommitTableResponse, FileScanTask, Table, Transaction
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
 from kbroker.errors import FatalError
+from kbroker.tables.iceberg_files import (
+    NAMES,
+    NEXT,
+    PARTITION,
+    Replacing,
+    clustered,
+    columns_of,
+    inward,
+    marks_of,
+    named_for,
+    next_of,
+    note_of,
+    outward,
+    partition_column,
+    positions_in,
+    read_rows,
+    remove_orphans,
+    totals_of,
+    write_rows,
+)
 from kbroker.tables.layout import TOPIC, TOPIC_ID, Layout, kept_of, properties_of
 from kbroker.tables.plan import Kept
-from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, plain_schema, widens
+from kbroker.tables.rows import CHANGE, TOPIC_ID_FIELD, WRITE, widens
 from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
-    NOTE,
     PAUSED,
     Conflict,
     Merging,
@@ -56,27 +68,14 @@ from kbroker.tables.target import (
 )
 from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
 
-_NEXT: Final = "kbroker.next."
 _TRIES: Final = "commit.retry.num-retries"
 _MAY_CLEAN: Final = "gc.enabled"
-PARTITION: Final = "_partition"
-NAMES: Final = {PARTITION: "_topic_partition"}
-"""Names that Iceberg keeps for itself: Spark does not read a table with such a column."""
-_INWARD: Final = {theirs: ours for ours, theirs in NAMES.items()}
-
-Data = TypeVar("Data", pyarrow.Schema, pyarrow.Table)
 _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
 _SIZES: Final = {"write.target-file-size-bytes": str(256 << 20)}
 """Of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other."""
 _SMALLER: Final = 8
 """By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
-_ITS_FILE: Final = re.compile(
-    r"data/([^/=]+=[^/]*/)*[0-9]{5}-[0-9]+-[0-9a-f-]{36}(-[0-9]+)?\.parquet"
-    r"|metadata/([0-9a-f-]{36}-m[0-9]+|snap-[0-9]+-[0-9]+-[0-9a-f-]{36})\.avro"
-    r"|metadata/[0-9]{5,}-[0-9a-f-]{36}\.metadata\.json"
-)
-"""The names that Iceberg's writers give to files below a table's place."""
 
 
 class IcebergTarget:
@@ -148,7 +147,7 @@ class IcebergTarget:
     def schema(self) -> pyarrow.Schema:
         """The columns."""
         assert self._table is not None
-        return _columns(self._table)
+        return columns_of(self._table)
 
     def dead_offsets(self, positions: Mapping[int, int]) -> set[tuple[int, int]]:
         """Partition and offset of the dead letters that are ahead of the table: its next commit was not reached."""
@@ -159,7 +158,7 @@ class IcebergTarget:
             for partition, end in positions_in(self._dead.properties).items():
                 first = positions.get(partition, 0)
                 if end > first:
-                    where = f"{_column(self._dead)} = {partition} and _offset >= {first}"
+                    where = f"{partition_column(self._dead)} = {partition} and _offset >= {first}"
                     chosen = f"_topic_id = '{self._topic_id}' and {where}"
                     offsets = self._dead.scan(chosen, selected_fields=("_offset",)).to_arrow().column(0)
                     found.update((partition, offset) for offset in offsets.to_pylist())
@@ -168,8 +167,8 @@ class IcebergTarget:
     def facts(self) -> TableFacts:
         """The figures that `describe` shows, after `load`."""
         assert self._table is not None
-        totals = _totals(self._table)
-        dead = 0 if self._dead is None else _totals(self._dead)[0]
+        totals = totals_of(self._table)
+        dead = 0 if self._dead is None else totals_of(self._dead)[0]
         return TableFacts(len(self._table.snapshots()), *totals, dead)
 
     # --- What is written ---------------------------------------------------------------------------------------------
@@ -180,8 +179,8 @@ class IcebergTarget:
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 self._opened().create_namespace(self.where.rpartition(".")[0])
-            properties = {**properties_of(kept), **_next(kept.positions), **_SIZES}
-            self._create(_outward(schema), properties, Layout.of(kept.layout))
+            properties = {**properties_of(kept), **next_of(kept.positions), **_SIZES}
+            self._create(outward(schema), properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
 
     def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
@@ -204,7 +203,7 @@ class IcebergTarget:
         """Go on with another topic of the same name."""
         assert self._table is not None
         self._topic_id = topic_id
-        gone = [_NEXT + str(each) for each in positions_in(self._table.properties) if each not in positions]
+        gone = [NEXT + str(each) for each in positions_in(self._table.properties) if each not in positions]
         self._commit(self._table, [], positions, gone)
 
     def add_dead(self, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int]) -> None:
@@ -214,12 +213,12 @@ class IcebergTarget:
         gone: list[str] = []
         if self._dead is None:
             with self._readable():
-                self._opened().create_table(self.where + DEAD_LETTERS, _outward(table.schema))
+                self._opened().create_table(self.where + DEAD_LETTERS, outward(table.schema))
                 self._dead = self._loaded(self.where + DEAD_LETTERS)
         assert self._dead is not None
         known = positions_in(self._dead.properties)
         if self._dead.properties.get(TOPIC_ID, self._topic_id) != self._topic_id:
-            gone = [_NEXT + str(each) for each in known if each not in positions]
+            gone = [NEXT + str(each) for each in known if each not in positions]
             known = {}
         self._commit(self._dead, table.to_batches(), furthest(known, positions), gone)
 
@@ -231,23 +230,23 @@ class IcebergTarget:
     def _commit(
         self, table: Table, rows: Sequence[pyarrow.RecordBatch], positions: Mapping[int, int], gone: Sequence[str]
     ) -> None:
-        data = _clustered(table, pyarrow.Table.from_batches(rows) if rows else _columns(table).empty_table())
+        data = clustered(table, pyarrow.Table.from_batches(rows) if rows else columns_of(table).empty_table())
         with self._going_on(table, data.schema, positions, gone) as (commit, told):
-            commit.append(_for(table, data), snapshot_properties=told)
+            commit.append(named_for(table, data), snapshot_properties=told)
 
     @contextmanager
     def _going_on(
         self, table: Table, columns: pyarrow.Schema, positions: Mapping[int, int], gone: Sequence[str] = ()
     ) -> Iterator[tuple[Transaction, dict[str, str]]]:
         """Commit what is added within, together with the positions and the columns that are new; ``Conflict``."""
-        told = {TOPIC_ID: self._topic_id, **_next(positions)}
+        told = {TOPIC_ID: self._topic_id, **next_of(positions)}
         with self._readable(), table.transaction() as commit:
             if gone:
                 commit.remove_properties(*gone)
             commit.set_properties(told)
-            if widens(_columns(table), columns):
+            if widens(columns_of(table), columns):
                 with commit.update_schema() as update:
-                    update.union_by_name(_for(table, columns))
+                    update.union_by_name(named_for(table, columns))
             yield commit, told
         table.metadata.properties[_TRIES] = "0"
 
@@ -273,7 +272,7 @@ class IcebergTarget:
                     GreaterThanOrEqual(term=key, value=bounds["min"]), LessThanOrEqual(term=key, value=bounds["max"])
                 )
             for task in table.scan(may_have).plan_files():
-                keys = _read(commit, table, task, "_key", "_partition", "_timestamp")
+                keys = read_rows(commit, table, task, "_key", "_partition", "_timestamp")
                 there = keys.filter(pc.is_in(keys["_key"], changes["_key"]))
                 if there.num_rows or without_truncated(keys, cuts).num_rows < keys.num_rows:
                     found.append(task)
@@ -282,14 +281,14 @@ class IcebergTarget:
                         changes = changes.filter(pc.invert(pc.is_in(changes["_key"], lost)))
             with commit.update_snapshot(snapshot_properties=told).overwrite() as snapshot:
                 written = changes.filter(pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
-                for each in _written(commit, table, written):
+                for each in write_rows(commit, table, written):
                     snapshot.append_data_file(each)
                 for task in found:
-                    before = _read(commit, table, task)
+                    before = read_rows(commit, table, task)
                     kept = without_truncated(before.filter(pc.invert(pc.is_in(before["_key"], changes["_key"]))), cuts)
                     if kept.num_rows < before.num_rows:
                         snapshot.delete_data_file(task.file)
-                        for each in _written(commit, table, kept):
+                        for each in write_rows(commit, table, kept):
                             snapshot.append_data_file(each)
 
     # --- Maintenance -------------------------------------------------------------------------------------------------
@@ -315,15 +314,15 @@ class IcebergTarget:
         return merged
 
     def _merge(self, table: Table, tasks: Sequence[FileScanTask], size: int) -> None:
-        with self._readable(), table.transaction() as commit, _Replace(commit, table) as snapshot:
+        with self._readable(), table.transaction() as commit, Replacing(commit, table) as snapshot:
             some: list[pyarrow.Table] = []
             read = 0
             for index, task in enumerate(tasks, 1):
                 snapshot.delete_data_file(task.file)
-                some.append(_read(commit, table, task))
+                some.append(read_rows(commit, table, task))
                 read += task.file.file_size_in_bytes
                 if index == len(tasks) or read >= size:
-                    for written in _written(commit, table, pyarrow.concat_tables(some, promote_options="permissive")):
+                    for written in write_rows(commit, table, pyarrow.concat_tables(some, promote_options="permissive")):
                         snapshot.append_data_file(written)
                     some, read = [], 0
         table.metadata.properties[_TRIES] = "0"
@@ -343,7 +342,7 @@ class IcebergTarget:
                 now = datetime.now(UTC)
                 table.maintenance.expire_snapshots().older_than(now - timedelta(hours=hours)).commit()
                 # A file that is younger than an hour may not be committed yet.
-                removed = _remove_orphans(table, now - timedelta(hours=max(hours, 1)))
+                removed = remove_orphans(table, now - timedelta(hours=max(hours, 1)))
                 return {"expired": before - len(table.snapshots()), **removed}
         raise FatalError(f"others commit to {self.where} all the time: try again later")
 
@@ -367,7 +366,7 @@ class IcebergTarget:
         table = self._there()
         with self._readable(), table.transaction() as commit:
             commit.set_properties({PAUSED: str(paused).lower()})
-            commit.append(table.schema().as_arrow().empty_table(), snapshot_properties=_marks(table))
+            commit.append(table.schema().as_arrow().empty_table(), snapshot_properties=marks_of(table))
 
     def is_paused(self) -> bool:
         """Whether the newest version says so; ``FatalError`` if the table is gone."""
@@ -388,7 +387,7 @@ class IcebergTarget:
     def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
         """The columns `DEAD_COLUMNS` of all dead letters."""
         if self._dead is not None:
-            columns = [_column(self._dead) if each == PARTITION else each for each in DEAD_COLUMNS]
+            columns = [partition_column(self._dead) if each == PARTITION else each for each in DEAD_COLUMNS]
             with self._readable():
                 for batch in self._dead.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():
                     yield batch.rename_columns(inward(batch.schema).names)
@@ -396,7 +395,7 @@ class IcebergTarget:
     def note(self, text: str) -> None:
         """Write what a follower tells beside the table."""
         if self._table is not None:
-            with self._readable(), self._table.io.new_output(_note_of(self._table)).create(overwrite=True) as stream:
+            with self._readable(), self._table.io.new_output(note_of(self._table)).create(overwrite=True) as stream:
                 stream.write(text.encode())
 
     def noted(self) -> str | None:
@@ -404,7 +403,7 @@ class IcebergTarget:
         table = self._there()
         with self._readable():
             try:
-                with table.io.new_input(_note_of(table)).open() as stream:
+                with table.io.new_input(note_of(table)).open() as stream:
                     return stream.read().decode("utf-8", "replace")
             except FileNotFoundError:
                 return None
@@ -422,8 +421,8 @@ class IcebergTarget:
                     self._opened().drop_table(name)
                     continue
                 with suppress(FileNotFoundError):
-                    each.io.delete(_note_of(each))
-                others += _remove_orphans(each, datetime.now(UTC)).get("kept_files_of_others", 0)
+                    each.io.delete(note_of(each))
+                others += remove_orphans(each, datetime.now(UTC)).get("kept_files_of_others", 0)
                 self._opened().purge_table(name)
         return others
 
@@ -453,139 +452,3 @@ def _keeping_files(commit: Callable[..., CommitTableResponse]) -> Callable[..., 
             raise Conflict(str(error)) from error
 
     return commit_table
-
-
-def _note_of(table: Table) -> str:
-    return f"{table.location()}/{NOTE}"
-
-
-def _next(positions: Mapping[int, int]) -> dict[str, str]:
-    return {_NEXT + str(partition): str(end) for partition, end in positions.items()}
-
-
-def _marks(table: Table) -> dict[str, str]:
-    """The offsets that the table has, for the summary of a snapshot that changes nothing of it."""
-    return {TOPIC_ID: table.properties[TOPIC_ID], **_next(positions_in(table.properties))}
-
-
-def positions_in(told: Mapping[str, str]) -> dict[int, int]:
-    """Returns the next offset of each partition, out of the properties of a table."""
-    return {int(name.removeprefix(_NEXT)): int(end) for name, end in told.items() if name.startswith(_NEXT)}
-
-
-def _totals(table: Table) -> tuple[int, int, int]:
-    """Rows, files, bytes."""
-    snapshot = table.current_snapshot()
-    summary = snapshot.summary if snapshot is not None else None
-    if summary is None:
-        return 0, 0, 0
-    rows, files, size = (int(summary[name] or 0) for name in ("total-records", "total-data-files", "total-files-size"))
-    return rows, files, size
-
-
-# --- Files -----------------------------------------------------------------------------------------------------------
-
-
-class _Projection(pyiceberg.io.pyarrow.ArrowProjectionVisitor):
-    """Reads a list or a map without a value as null: ``pyiceberg`` 0.12 makes it empty if it is one of structures."""
-
-    def list(self, list_type: Any, list_array: Any, value_array: Any) -> Any:
-        """Returns the lists with their nulls."""
-        return _with_nulls(super().list(list_type, list_array, value_array), list_array)
-
-    def map(self, map_type: Any, map_array: Any, key_result: Any, value_result: Any) -> Any:
-        """Returns the maps with their nulls."""
-        return _with_nulls(super().map(map_type, map_array, key_result, value_result), map_array)
-
-
-def _with_nulls(found: Any, before: Any) -> Any:
-    if found is None or found.null_count == before.null_count:
-        return found
-    return pc.if_else(before.is_valid(), found, pyarrow.nulls(len(found), found.type))
-
-
-pyiceberg.io.pyarrow.ArrowProjectionVisitor = _Projection  # type: ignore[misc]
-
-
-class _Replace(_OverwriteFiles):
-    """A snapshot that changes no rows: Iceberg's operation for it, which streams of Spark pass over."""
-
-    def __init__(self, commit: Transaction, table: Table) -> None:
-        super().__init__(Operation.OVERWRITE, commit, table.io, snapshot_properties=_marks(table))
-
-    def _summary(self, snapshot_properties: Mapping[str, str] | None = None) -> Summary:
-        summary = super()._summary(dict(snapshot_properties or {}))
-        return Summary(Operation.REPLACE, **summary.additional_properties)
-
-
-def _read(commit: Transaction, table: Table, task: FileScanTask, *columns: str) -> pyarrow.Table:
-    """The rows of a file with the columns of the table."""
-    schema = commit.table_metadata.schema()
-    names = (_column(table) if each == PARTITION else each for each in columns)
-    chosen = schema.select(*names) if columns else schema
-    rows = ArrowScan(commit.table_metadata, table.io, chosen, AlwaysTrue()).to_table([task])
-    rows = rows.cast(plain_schema(rows.schema))
-    return rows.rename_columns(inward(rows.schema).names)
-
-
-def _clustered(table: Table, rows: pyarrow.Table) -> pyarrow.Table:
-    order = [(each, "ascending") for each in Layout.of(table.properties).cluster]
-    return rows.sort_by(order) if order else rows
-
-
-def _written(commit: Transaction, table: Table, rows: pyarrow.Table) -> Iterable[DataFile]:
-    if not rows.num_rows:
-        return ()
-    return _dataframe_to_data_files(commit.table_metadata, _for(table, _clustered(table, rows)), table.io)
-
-
-def _outward(schema: pyarrow.Schema) -> pyarrow.Schema:
-    return pyarrow.schema([each.with_name(NAMES.get(each.name, each.name)) for each in schema])
-
-
-def _columns(table: Table) -> pyarrow.Schema:
-    return inward(plain_schema(table.schema().as_arrow()))
-
-
-def inward(schema: pyarrow.Schema) -> pyarrow.Schema:
-    """Returns a table's columns with the names that those of all tables have."""
-    return pyarrow.schema([each.with_name(_INWARD.get(each.name, each.name)) for each in schema])
-
-
-def _column(table: Table) -> str:
-    """The name that the partition's column has: tables of the first release have it as it is."""
-    return PARTITION if PARTITION in table.schema().column_names else NAMES[PARTITION]
-
-
-def _for(table: Table, data: Data) -> Data:
-    """Rows, or a schema, with the names that the table has."""
-    if _column(table) == PARTITION:
-        return data
-    return _outward(data) if isinstance(data, pyarrow.Schema) else data.rename_columns(_outward(data.schema).names)
-
-
-def _remove_orphans(table: Table, oldest: datetime) -> dict[str, int]:
-    """Remove files at the table's place that none of its metadata names; those whose names nothing explains stay."""
-    metadata = table.metadata
-    named = {_note_of(table), table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
-    named.update(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics))
-    named.update(each.manifest_list for each in metadata.snapshots)
-    manifests = {each.manifest_path: each for snapshot in metadata.snapshots for each in snapshot.manifests(table.io)}
-    named.update(manifests)
-    for manifest in manifests.values():
-        named.update(each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io))
-    if not isinstance(table.io, PyArrowFileIO):
-        raise FatalError(f"{type(table.io).__name__} of the catalog lists no files: leave out py-io-impl")
-    scheme, host, place = PyArrowFileIO.parse_location(table.location())
-    store = table.io.fs_by_scheme(scheme, host)
-    known = {PyArrowFileIO.parse_location(each)[2] for each in named}
-    orphans = [
-        each
-        for each in store.get_file_info(FileSelector(place, recursive=True))
-        if each.is_file and each.path not in known and each.mtime < oldest
-    ]
-    its_own = [each.path for each in orphans if _ITS_FILE.fullmatch(os.path.relpath(each.path, place))]
-    for path in its_own:
-        store.delete_file(path)
-    others = len(orphans) - len(its_own)
-    return {"removed_files": len(its_own), **({"kept_files_of_others": others} if others else {})}

@@ -160,7 +160,7 @@ def _of_delta(path: str, partitions: Mapping[int, OffsetRange]) -> tuple[Kept, s
 
 
 def _of_iceberg(spark: SparkSession, name: str) -> tuple[Kept, str]:
-    from kbroker.tables.iceberg import positions_in
+    from kbroker.tables.iceberg_files import positions_in
     from kbroker.tables.layout import kept_of
 
     java: Any = spark
@@ -180,7 +180,7 @@ def _rows_at(spark: SparkSession, table: str, version: str) -> DataFrame:
     if kind == "delta":
         path = name if "://" in name else os.path.abspath(name)
         return spark.read.format("delta").option("versionAsOf", version).load(path)
-    from kbroker.tables.iceberg import NAMES
+    from kbroker.tables.iceberg_files import NAMES
 
     if version:
         rows = spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}")

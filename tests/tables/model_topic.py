@@ -204,7 +204,7 @@ def iceberg_rows(name: str, file: Path, **options: str) -> list[dict[str, Any]]:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
 
-    from kbroker.tables.iceberg import inward
+    from kbroker.tables.iceberg_files import inward
 
     try:
         rows = SqlCatalog("kbroker", uri=f"sqlite:///{file}", **options).load_table(f"lake.{name}").scan().to_arrow()
