@@ -52,12 +52,13 @@ export const localTime = (ms) => moment(ms, { millis: false }).replace(" ", "T")
 
 export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** A length of time: 45 s, 3 min, 2 h 5 min, 4 d. */
+/** A length of time: 45 s, 1 min 24 s, 12 min, 2 h 5 min, 4 d. */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   const seconds = Math.max(Math.round(ms / 1000), 0);
-  if (seconds < 90) return `${seconds} s`;
+  if (seconds < 60) return `${seconds} s`;
   const minutes = Math.floor(seconds / 60);
+  if (minutes < 3 && seconds % 60) return `${minutes} min ${seconds % 60} s`;
   if (minutes < 60) return `${minutes} min`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;

@@ -12,7 +12,7 @@ export async function show(main, params, scope) {
   const troubles = h("div");
   const behind = h("div");
   const health = h("section", { "aria-labelledby": "health-title" }, status, troubles);
-  const rest = h("div", { class: "stack" });
+  const rest = h("div", { class: "stack halves" });
   const at = h("span", { class: "quiet" });
   const refresh = h("button", { type: "button", onclick: () => load(true) }, "Refresh");
   fill(
@@ -180,7 +180,7 @@ function drawRest(rest, told) {
         "Brokers",
         [
           { title: "Broker", cell: (b) => link(String(b.id), href("broker", { id: b.id }), { class: "strong" }) },
-          { title: "Address", class: "mono", cell: (b) => b.address },
+          { title: "Address", class: "mono wrap", cell: (b) => b.address },
           { title: "State", cell: brokerState },
           { title: "Rack", cell: (b) => b.rack ?? "–" },
           { title: "Leads", number: true, cell: (b) => number(b.leads) },
