@@ -51,7 +51,8 @@ def watching(cluster: RunningCluster) -> Iterator[RunningConsole]:
         yield running
 
 
-TOO_WIDE = "(box) => [box, ...box.querySelectorAll('td')].filter((each) => each.scrollWidth > each.clientWidth).map(String)"
+TOO_WIDE = """(box) => [box, ...box.querySelectorAll("td")].filter((each) => each.scrollWidth > each.clientWidth)
+    .map((each) => each.textContent)"""
 
 
 def writer(cluster: RunningCluster) -> Producer:
@@ -84,7 +85,7 @@ def test_who_is_connected_is_a_page(open_page: OpenPage, cluster: RunningCluster
     page.get_by_role("link", name="Clients").click()
     expect(page.get_by_role("heading", name="Clients", exact=True)).to_be_visible()
     expect(page.locator(".clients tbody tr", has_text="writer").first).to_be_visible()
-    # On a laptop each is a line, whole, with the columns that there is width for; of the one that is chosen all is told.
+    # On a laptop each is a line, whole, with the columns that there is width for; of the chosen one all is told.
     assert page.get_by_role("region", name="Connected clients").evaluate(TOO_WIDE) == []
     requests = page.get_by_role("region", name="Requests")
     expect(requests).to_be_hidden()
