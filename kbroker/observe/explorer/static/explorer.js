@@ -111,7 +111,8 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   }
 
   function tell(problem = "") {
-    const parts = [problem || `${shown} of ${kept.length} requests shown`];
+    const parts = problem ? [problem] : [];
+    if (kept.length || !problem) parts.push(`${shown} of ${kept.length} requests shown`);
     if (!kept.length && !problem && !paused) parts.push("what clients ask from now on comes here");
     const older = fitting - shown - folded;
     if (older > 0) parts.push(`${older} older ones fit, too: a filter shows them`);
