@@ -20,7 +20,7 @@ from compat_tests.console.world import World
 from tests.patience import LONG, LONG_MS, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 NO_PLAYWRIGHT = "playwright is not installed: pip install 'kbroker[browser]'"
 
@@ -163,7 +163,11 @@ def open_page(browser: Browser, console: RunningConsole) -> Iterator[OpenPage]:
             if not any(f"status of {status}" in text for status in expect):
                 complaints.append(text)
 
-        page.on("console", lambda message: told(message.text) if message.type in ("error", "warning") else None)
+        def heard(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                told(f"{message.text} {message.location['url']}")
+
+        page.on("console", heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{url or console.url}{place}")
         page.wait_for_selector("main h1")

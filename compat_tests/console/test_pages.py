@@ -43,6 +43,21 @@ def test_the_overview_says_how_the_cluster_is(open_page: OpenPage) -> None:
     expect(page.get_by_role("table", name="Configs")).to_contain_text("log.retention.ms")
 
 
+def test_the_overview_does_not_judge_groups_that_are_still_watched(open_page: OpenPage) -> None:
+    page = open_page("#/topics")
+
+    def watched(route: Route) -> None:
+        told = route.fetch(timeout=LONG_MS).json()
+        row = {"group": "new", "kind": "unknown", "lag": 3, "waiting": 3, "reasons": [], "needs_attention": False}
+        told["rows"] = [{**row, "since": None, "course": [], "topics": {}, "members": 1, "state": "Stable"}]
+        route.fulfill(json=told)
+
+    page.route("**/api/groups/lags**", watched)
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator(".health")).to_contain_text("1 lagging group is being watched")
+    expect(page.locator(".health")).not_to_contain_text("No group is stuck")
+
+
 def test_topics_are_found_in_the_list_and_in_the_tree(open_page: OpenPage, world: World) -> None:
     page = open_page("#/topics")
     page.keyboard.press("/")

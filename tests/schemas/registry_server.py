@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-Answer = tuple[int, dict[str, Any]]
+Answer = tuple[int, Any]
 
 NOT_FOUND: Answer = (404, {"error_code": 40403, "message": "Schema not found"})
 
@@ -69,6 +69,8 @@ class Registry:
                 return self._schema(int(number), serialized)
             case ("GET", "schemas", "guids", guid):
                 return self._schema(uuid.UUID(guid).int, serialized)
+            case ("GET", "subjects"):
+                return 200, sorted(self.versions)
             case ("POST", "subjects", subject, "versions"):
                 return 200, self._register(subject, json.loads(body))
             case ("POST", "subjects", subject):

@@ -3,7 +3,25 @@
 import { clock, h, waitsForRelease } from "./elements.js";
 
 const AGAIN_MS = 2000;
-const HEADS = ["Client", "Software", "Principal", "From", "Node", "Since", "Requests", "Received", "TLS", "Login", "Listener", "Kind", "Part of"];
+
+// What is told of a client: a heading, a class (`number`, or `mono`) and the width in tens of pixels from which the list
+// has the column. Of the client that is chosen all is told.
+const COLUMNS = [
+  ["Client", "", 0],
+  ["Software", "", 0],
+  ["From", "mono", 0],
+  ["Principal", "", 80],
+  ["Node", "number", 60],
+  ["Since", "mono", 70],
+  ["Requests", "number", 0],
+  ["Received", "number", 110],
+  ["TLS", "", 130],
+  ["Login", "", 130],
+  ["Listener", "", 130],
+  ["Kind", "", 130],
+  ["Part of", "", 95],
+];
+const classOf = ([, name, from]) => [name, from ? `from-${from}` : ""].filter(Boolean).join(" ") || null;
 
 /**
  * `onClient(client)` is called for the requests of one, `onSequence(number, name)` for those of the sequence that it is in.
@@ -22,7 +40,7 @@ export function clientTable(base, onClient, onSequence) {
     "table",
     { class: "clients" },
     h("caption", { class: "hidden" }, "Connected clients"),
-    h("thead", null, h("tr", null, HEADS.map((text) => h("th", { scope: "col" }, text)))),
+    h("thead", null, h("tr", null, COLUMNS.map((column) => h("th", { scope: "col", class: classOf(column) }, column[0])))),
     body,
   );
   const element = h(
@@ -67,33 +85,17 @@ export function clientTable(base, onClient, onSequence) {
     const name = client.client_id || "without a name";
     const label = `Only the requests of ${name}, connection ${client.connection} of node ${client.node}`;
     const { sequence } = client;
-    return h(
-      "tr",
-      null,
-      h("td", null, h("button", { type: "button", class: "plain link", "data-key": key, "aria-label": label, onclick: () => onClient(client) }, name)),
-      h("td", { title: client.software }, client.software === "unknown" ? "not told" : client.software),
-      h("td", { title: client.principal }, client.principal),
-      h("td", { class: "mono" }, client.peer),
-      h("td", { class: "number" }, String(client.node)),
-      h("td", { class: "mono" }, client.since_ms < 0 ? "–" : h("time", { datetime: new Date(client.since_ms).toISOString() }, since(client.since_ms))),
-      h("td", { class: "number" }, count(client.requests)),
-      h("td", { class: "number" }, client.bytes_received < 0 ? "–" : `${count(client.bytes_received)} B`),
-      h("td", null, client.tls || "no TLS"),
-      h("td", null, client.sasl || "none"),
-      h("td", null, client.listener),
-      h("td", null, client.kind),
-      h(
-        "td",
-        null,
-        sequence
-          ? h(
-              "button",
-              { type: "button", class: `chip hue-${sequence.number % 6}`, "data-key": `${key}/sequence`, onclick: () => onSequence(sequence.number, `${sequence.kind} of ${sequence.subject}`) },
-              `${sequence.kind} ${sequence.number}`,
-            )
-          : null,
-      ),
-    );
+    const cells = factsOf(client);
+    cells.Client = h("button", { type: "button", class: "plain link", "data-key": key, "aria-label": label, onclick: () => onClient(client) }, name);
+    if (sequence) {
+      const only = () => onSequence(sequence.number, `${sequence.kind} of ${sequence.subject}`);
+      cells["Part of"] = h("button", { type: "button", class: `chip hue-${sequence.number % 6}`, "data-key": `${key}/sequence`, onclick: only }, `${sequence.kind} ${sequence.number}`);
+    }
+    // A library names its build after its version: the list has that where there is width.
+    const [, short, build] = /^(\S+ [^-]*)(-.*)?$/.exec(client.software) ?? [];
+    if (build) cells.Software = h("span", null, short, h("span", { class: "from-165" }, build));
+    const titles = { Software: client.software, Principal: client.principal };
+    return h("tr", null, COLUMNS.map((column) => h("td", { class: classOf(column), title: titles[column[0]] }, cells[column[0]])));
   }
 
   return {
@@ -109,6 +111,25 @@ export function clientTable(base, onClient, onSequence) {
     },
   };
 }
+
+/** All that is known of a client, by its headings. */
+const factsOf = (client) => ({
+  Software: client.software === "unknown" ? "not told" : client.software,
+  From: client.peer,
+  Principal: client.principal,
+  Node: String(client.node),
+  Since: client.since_ms < 0 ? "–" : h("time", { datetime: new Date(client.since_ms).toISOString() }, since(client.since_ms)),
+  Requests: count(client.requests),
+  Received: client.bytes_received < 0 ? "–" : `${count(client.bytes_received)} B`,
+  TLS: client.tls || "no TLS",
+  Login: client.sasl || "none",
+  Listener: client.listener,
+  Kind: client.kind,
+});
+
+/** A list of them, as they were when the client was chosen. */
+export const clientFacts = (client) =>
+  h("dl", { class: "client-facts" }, Object.entries(factsOf(client)).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 
 const count = (number) => (number < 0 ? "–" : number.toLocaleString("en"));
 

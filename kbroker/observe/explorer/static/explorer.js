@@ -5,7 +5,7 @@
 // told what stops it. With `clientsOpen` it is a page of the clients, and of the requests of one as soon as that is chosen.
 // Text only ever becomes text: nothing is parsed as HTML.
 
-import { clientTable } from "./clients.js";
+import { clientFacts, clientTable } from "./clients.js";
 import { clock, h, took, waitsForRelease } from "./elements.js";
 
 const SHOWN = 400; // rows of the table
@@ -64,6 +64,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   const saveSome = h("button", { type: "button", onclick: saveFitting }, "Save what fits");
   const sequence = h("span", { class: "sequence-filter" });
   const connection = h("span", { class: "connection-filter" });
+  const ofClient = h("div", null);
   const clients = clientTable(base, onlyConnection, (number, name) => only(number, name));
   clients.element.open = clientsOpen;
   lookForClients();
@@ -83,6 +84,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     h("div", { class: "bar" }, filter, tick("errors only", "errors"), tick("brokers and controllers too", "internal"), sequence, connection, h("div", { class: "actions" }, pause, clear, saveSome, saveAll)),
     state,
     clients.element,
+    ofClient,
     h("div", { class: "panes" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Requests" }, table), details),
   );
   const showClientsAlone = () => main.classList.toggle("clients-alone", clientsOpen && !wanted.connection && !wanted.sequence);
@@ -109,7 +111,8 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
   }
 
   function tell(problem = "") {
-    const parts = [problem || `${shown} of ${kept.length} requests shown`];
+    const parts = problem ? [problem] : [];
+    if (kept.length || !problem) parts.push(`${shown} of ${kept.length} requests shown`);
     if (!kept.length && !problem && !paused) parts.push("what clients ask from now on comes here");
     const older = fitting - shown - folded;
     if (older > 0) parts.push(`${older} older ones fit, too: a filter shows them`);
@@ -212,6 +215,7 @@ export function showExplorer(main, { base = "", onEnd = null, words = "", client
     connection.replaceChildren(
       ...(client ? [h("button", { type: "button", class: "chip", onclick: () => onlyConnection(null) }, `only ${name} ✕`)] : []),
     );
+    ofClient.replaceChildren(...(client ? [clientFacts(client)] : []));
     showClientsAlone();
     redraw();
   }

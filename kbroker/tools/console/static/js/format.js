@@ -52,23 +52,25 @@ export const localTime = (ms) => moment(ms, { millis: false }).replace(" ", "T")
 
 export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** A length of time: 45 s, 3 min, 2 h 5 min, 4 d. */
-export function duration(ms) {
+/** A length of time: 45 s, 3 min, 2 h 5 min, 4 d; where it `isExact` with all that is less: 2 min 30 s, 4 d 4 h. */
+export function duration(ms, isExact = false) {
   if (ms === null || ms === undefined) return "–";
   const seconds = Math.max(Math.round(ms / 1000), 0);
-  if (seconds < 90) return `${seconds} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min`;
-  const hours = Math.floor(minutes / 60);
-  if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
-  return `${Math.floor(hours / 24)} d`;
+  const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(seconds / unit));
+  const parts = [[days, "d"], [hours % 24, "h"], [minutes % 60, "min"], [seconds % 60, "s"]];
+  const first = parts.findIndex(([amount]) => amount);
+  if (first < 0) return "0 s";
+  if (isExact) return parts.filter(([amount]) => amount).map((part) => part.join(" ")).join(" ");
+  if (hours >= 48) return `${days} d`;
+  if (hours) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return parts[first].join(" ");
 }
 
 /** The value of a config as people say it: 7 d, 1.0 GiB; nothing where it is as short as it is. */
 export function inUnits(name, value) {
   if (!/^\d+$/.test(value ?? "")) return "";
   if (Number(value) > 9e18) return "without limit";
-  if (name.endsWith(".ms") && value >= 1000) return duration(Number(value));
+  if (name.endsWith(".ms") && value >= 1000 && value % 1000 === 0) return duration(Number(value), true);
   return name.endsWith(".bytes") && value >= 1024 ? bytes(Number(value)) : "";
 }
 

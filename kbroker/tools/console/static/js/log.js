@@ -58,7 +58,7 @@ export async function showLog(body, topic, scope, params) {
 async function showBatches(box, where, from, scope) {
   const told = await get("log", { ...where, from }, scope.signal);
   const rows = h("tbody");
-  const heads = [["Offsets", "number"], ["Records", "number"], ["Size", "number"], ["Compression", ""], ["Latest time", ""], ["Producer", ""], ["Sequence", "number"], ["Epoch", "number"], ["CRC-32C", ""]];
+  const heads = [["Offsets", "number"], ["Records", "number"], ["Size", "number"], ["Compression", ""], ["Latest time", "minor"], ["Producer", "minor"], ["Sequence", "number minor"], ["Epoch", "number minor"], ["CRC-32C", "minor"]];
   const more = h("div", { class: "bar" });
   const append = (page) => {
     rows.append(...page.batches.map((each) => batchRow(each, where, heads.length, scope)));
@@ -137,11 +137,11 @@ function batchRow(batch, where, columns, scope) {
     h("td", { class: "number" }, number(batch.count)),
     h("td", { class: "number" }, bytes(batch.size)),
     h("td", { title: batch.meaning }, batch.compression, kinds.map((each) => [" ", each])),
-    h("td", null, moment(batch.max_timestamp), batch.append_time ? h("span", { class: "quiet" }, " broker's") : null),
-    h("td", { class: "mono" }, batch.producer === null ? "–" : `${batch.producer} / ${batch.producer_epoch}`),
-    h("td", { class: "number" }, batch.base_sequence < 0 ? "–" : `${batch.base_sequence} – ${batch.last_sequence}`),
-    h("td", { class: "number" }, batch.leader_epoch),
-    h("td", { class: "mono" }, batch.crc ?? "–"),
+    h("td", { class: "minor" }, moment(batch.max_timestamp), batch.append_time ? h("span", { class: "quiet" }, " broker's") : null),
+    h("td", { class: "mono minor" }, batch.producer === null ? "–" : `${batch.producer} / ${batch.producer_epoch}`),
+    h("td", { class: "number minor" }, batch.base_sequence < 0 ? "–" : `${batch.base_sequence} – ${batch.last_sequence}`),
+    h("td", { class: "number minor" }, batch.leader_epoch),
+    h("td", { class: "mono minor" }, batch.crc ?? "–"),
   );
   row.addEventListener("click", (event) => {
     if (event.target.closest("a") || String(getSelection())) return;

@@ -120,7 +120,7 @@ async function drawPeople(box, scope) {
     box,
     h(
       "div",
-      { class: "stack" },
+      { class: "stack halves" },
       h(
         "section",
         { class: "card" },

@@ -12,7 +12,7 @@ export async function show(main, params, scope) {
   const troubles = h("div");
   const behind = h("div");
   const health = h("section", { "aria-labelledby": "health-title" }, status, troubles);
-  const rest = h("div", { class: "stack" });
+  const rest = h("div", { class: "stack halves" });
   const at = h("span", { class: "quiet" });
   const refresh = h("button", { type: "button", onclick: () => load(true) }, "Refresh");
   fill(
@@ -61,11 +61,14 @@ function judge(told, lags) {
     never ? `${plural(never, "group has", "groups have")} never committed` : null,
     hung ? `${plural(hung, "transaction hangs", "transactions hang")}` : null,
   ].filter(Boolean).join(", ");
-  const unseen = lags.problem ? `Groups could not be judged: ${lags.problem.message}` : notAsked(lags);
+  const watched = count("unknown");
+  const unseen = lags.problem
+    ? `Groups could not be judged: ${lags.problem.message}`
+    : [watched ? `${plural(watched, "lagging group is", "lagging groups are")} being watched: a few seconds tell whether one is stuck.` : null, notAsked(lags)].filter(Boolean).join(" ");
   if (wrong) return [isBroken ? "bad" : "warn", `${plural(wrong, "thing is", "things are")} wrong`, [needing, unseen].filter(Boolean).join(". ")];
   const calm = `Every partition has a leader, and every replica is in sync on ${plural(told.brokers.length, "broker")}.`;
   if (needing) return ["warn", `The brokers are well, ${needing}`, [calm, unseen].filter(Boolean).join(" ")];
-  return ["good", "The cluster is well", `${calm} ${unseen ?? "No group is stuck."}`];
+  return ["good", "The cluster is well", `${calm} ${unseen || "No group is stuck."}`];
 }
 
 function drawStatus(status, [kind, title, text]) {
@@ -177,7 +180,7 @@ function drawRest(rest, told) {
         "Brokers",
         [
           { title: "Broker", cell: (b) => link(String(b.id), href("broker", { id: b.id }), { class: "strong" }) },
-          { title: "Address", class: "mono", cell: (b) => b.address },
+          { title: "Address", class: "mono wrap", cell: (b) => b.address },
           { title: "State", cell: brokerState },
           { title: "Rack", cell: (b) => b.rack ?? "–" },
           { title: "Leads", number: true, cell: (b) => number(b.leads) },

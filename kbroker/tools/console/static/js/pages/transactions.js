@@ -136,14 +136,14 @@ function drawTable(told, again) {
         cell: (t) =>
           t.since === null ? "–" : h("span", { title: `since ${moment(t.since)}` }, duration(told.now - t.since)),
       },
-      { title: "Time-out", number: true, cell: (t) => (t.timeout === null ? "–" : duration(t.timeout)) },
+      { title: "Time-out", number: true, class: "minor", cell: (t) => (t.timeout === null ? "–" : duration(t.timeout)) },
       {
         title: "Partitions",
-        class: "mono wrap",
+        class: "mono wrap why",
         cell: (t) => t.partitions.map((name, index) => [index ? ", " : "", partitionLink(name)]),
       },
-      { title: "Producer id", number: true, cell: (t) => String(t.producer) },
-      { title: "Coordinator", number: true, cell: (t) => t.coordinator },
+      { title: "Producer id", number: true, class: "minor", cell: (t) => String(t.producer) },
+      { title: "Coordinator", number: true, class: "minor", cell: (t) => t.coordinator },
       session.explorer
         ? {
             title: "Protocol",
@@ -162,7 +162,7 @@ function drawTable(told, again) {
         : null,
     ].filter(Boolean),
     told.rows,
-    { empty: "There are no transactions." },
+    { empty: "There are no transactions.", isStacked: true },
   );
 }
 
