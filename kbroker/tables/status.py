@@ -126,7 +126,7 @@ def describe(
     if topic is None:
         if wanted is not None:
             open_source(wanted)  # that it is not there is the reason
-        raise FatalError(f"there is no table in {target.where}")
+        raise FatalError(f"there is no table in {target.where} that kbroker made")
     source = open_source(topic)
     ranges = source.ranges()
     kept = target.load(ranges)

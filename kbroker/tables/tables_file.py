@@ -102,8 +102,10 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
         if name not in table:
             raise ValueError(f"{name} is missing")
     for name, value in table.items():
-        if name not in _NAMES or not isinstance(value, bool if name in _FLAGS else str):
-            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES))}, or no text")
+        if name not in _NAMES:
+            raise ValueError(f"{name} is none of {', '.join(sorted(_NAMES))}")
+        if not isinstance(value, bool if name in _FLAGS else str):
+            raise ValueError(f"{name} is {'true or false' if name in _FLAGS else 'a text in quotes'}")
     if table.get("value", FORMATS[0]) not in FORMATS:
         raise ValueError(f"value is one of {', '.join(FORMATS)}")
     read = {name: readers[name](value) for name, value in table.items() if name in readers}

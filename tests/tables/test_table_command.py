@@ -20,6 +20,7 @@ from tests.patience import LONG, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 deltalake: Any = pytest.importorskip("deltalake")
+pyarrow: Any = pytest.importorskip("pyarrow")
 
 
 def send(broker: RunningBroker, topic: str, values: list[str], *, end: str = "commit") -> None:
@@ -232,6 +233,8 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
         ('quota = "much"\n[[table]]\ntopic = "a"\nto = "delta:x"', "much"),
         ('qota = "1"\n[[table]]\ntopic = "a"\nto = "delta:x"', "qota is none of command-config, quota"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nevry = "1s"', "evry is none of"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nevery = 30', "every is a text in quotes"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nupsert = "yes"', "upsert is true or false"),
     ):
         Path("tables.toml").write_text(wrong)
         assert reason in kb("table", "run", "tables.toml", code=1).err
@@ -263,6 +266,10 @@ def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:
     assert "--from asks no broker: leave out --quota" in kb(*files, code=2).err
     assert "UNKNOWN_TOPIC" in kb("table", "follow", "nothing", "--to", to, "--once", code=1).err
     assert f"there is no table in {tmp_path}" in kb("table", "describe", to, code=1).err
+    deltalake.write_deltalake(tmp_path / "others", pyarrow.table({"id": [1]}))
+    for verb in ("pause", "resume", "describe", "drop"):
+        refused = kb("table", verb, f"delta:{tmp_path / 'others'}", code=1).err
+        assert refused == f"kbroker: there is no table in {tmp_path / 'others'} that kbroker made\n"
     (tmp_path / "s").write_text('{"id": "number"}')
     wrong = kb("table", "follow", "orders", "--to", to, "--schema", str(tmp_path / "s"), code=1)
     assert "id is none of boolean, int, long, double, string" in wrong.err

@@ -34,7 +34,7 @@ def test_the_blocks(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch:
         if language == "json":
             Path("orders.jsonl").write_text(text)
         elif language == "toml":
-            Path("tables.toml").write_text(os.path.expandvars(text))
+            Path("tables.toml").write_text(text.replace("http://127.0.0.1:8081", broker.registry_url))
         elif language == "text":
             Path("schema.json").write_text(text)
             kb("topic", "create", "declared")

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -240,10 +241,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _tell_state(status: Status) -> None:
-    """A line for the node beside which this process is."""
-    from dataclasses import replace
-
-    print(replace(status, course=[]).text(), flush=True)
+    """A line for the node beside which this process is; where that was killed nobody reads it, and this ends soon."""
+    with suppress(BrokenPipeError):
+        print(replace(status, course=[]).text(), flush=True)
 
 
 def _list(arguments: argparse.Namespace) -> int:

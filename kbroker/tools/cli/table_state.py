@@ -99,6 +99,8 @@ def pause(target: Target, *, paused: bool) -> None:
     """Pause a table for whoever follows it, or let it go on; ``FatalError``."""
     from kbroker.tables.target import Conflict
 
+    if target.topic() is None:
+        raise FatalError(f"there is no table in {target.where} that kbroker made")
     for _ in range(_TRIES):
         try:
             if target.is_paused() != paused:
@@ -116,7 +118,7 @@ def drop(target: Target, agree: Callable[[str], bool]) -> int | None:
 
     topic = target.topic()
     if topic is None:
-        raise FatalError(f"there is no table in {target.where}")
+        raise FatalError(f"there is no table in {target.where} that kbroker made")
     target.load(())
     told = follower_of(target)
     if told["runs"]:
