@@ -56,7 +56,7 @@ class Reported:
 
 
 def newest(rows: DataFrame) -> DataFrame:
-    """One row for each flight: that of its last record. A flight's records are in one partition, in order."""
+    """Returns a row for each flight: that of its last record. A flight's records are in one partition, in order."""
     from pyspark.sql import functions as F
 
     last = F.max_by(F.struct("dep_delay"), F.col("_offset"))

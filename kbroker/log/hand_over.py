@@ -34,7 +34,7 @@ _COPIED = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, ABORTED_SUF
 
 
 class HandOver:
-    """One log that is handed over, all of it that is durable and sealed."""
+    """A log that is handed over: all of it that is durable and sealed."""
 
     def __init__(self, log: PartitionLog, disk: Disk, directory: str) -> None:
         """The log has just been rolled. Its files get names in ``directory``, which is empty; ``disk`` has it."""

@@ -301,7 +301,7 @@ def flat_type(kind: pyarrow.DataType) -> pyarrow.DataType:
 
 
 def rows_in_order(parts: Sequence[tuple[Sequence[int], pyarrow.Array]], count: int, kind: pyarrow.DataType) -> Any:
-    """One array of ``count`` values out of parts that say where each of their values belongs; null elsewhere."""
+    """Returns an array of ``count`` values out of parts that say where each of their values belongs; null elsewhere."""
     places: list[int | None] = [None] * count
     for place, index in enumerate(index for indexes, _ in parts for index in indexes):
         places[index] = place

@@ -43,7 +43,7 @@ async def list_tables(call: Call) -> Json:
 
 
 async def describe_table(call: Call) -> Json:
-    """One table. Reasons of dead letters quote values: they are left out where the topic's records have masks."""
+    """Tells of a table. Reasons of dead letters quote values: they are left out where the records have masks."""
     tables, place = _tables(call), call.text("to")
 
     def describe(client: Client) -> dict[str, Any]:
