@@ -93,7 +93,7 @@ class CoordinatorDriver(Generic[C]):
             self._unload(index)
         for index, leader_epoch in led.items():
             shard = self.shards.get(index)
-            if shard is not None and shard.partition is not self._manager.partitions.get((self.TOPIC, index)):
+            if shard is not None and shard.partition is not self._manager.find(self.TOPIC, index):
                 self._unload(index)  # of a topic that was deleted, and one of its name created, since the last image
                 shard = None
             if shard is not None:
@@ -117,7 +117,7 @@ class CoordinatorDriver(Generic[C]):
         """Begin again from the log, which may hold what the core does not know."""
         if self.shards.get(shard.index) is shard:
             self._unload(shard.index)
-            if (self.TOPIC, shard.index) in self._manager.partitions:  # else it is just being dropped
+            if self._manager.find(self.TOPIC, shard.index) is not None:  # else it is just being dropped
                 self._begin_load(shard.index, shard.leader_epoch)
                 self.shards[shard.index].when_loaded += shard.when_loaded
 

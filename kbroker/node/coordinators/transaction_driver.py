@@ -88,7 +88,7 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         )
 
     def _lacks_marker(self, key: TopicPartition, decision: Transaction) -> bool:
-        partition = self._manager.partitions.get(key)
+        partition = self._manager.find(*key)
         if partition is None or partition.offline or not (partition.has_log and partition.state.is_leader):
             return False
         producer_id, epoch, log = decision.producer_id, decision.producer_epoch, partition.log

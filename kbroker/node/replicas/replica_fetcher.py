@@ -57,6 +57,8 @@ PARTITION_BYTES = 16 << 10
 """Bytes that each partition counts for beside its records. A short answer gives way to nobody: the next request waits
 for its own answer anyway."""
 
+BEHIND_MS = 10
+"""Milliseconds that the leader may hold a request for, while an image's partitions are being brought in step."""
 _PATIENCE = 10
 """Attempts after which even an error that mostly passes at once is logged."""
 _SESSION_ERRORS = frozenset(
@@ -344,7 +346,7 @@ class LeaderFetcher:
 
     def _request(self, version: int) -> FetchRequest:
         request = self._session.request(version, self._position, self._max_wait_ms)
-        self._held = True
+        self._held = not self._table.behind
         return request
 
     def _max_wait_ms(self) -> int:
@@ -353,6 +355,8 @@ class LeaderFetcher:
         No partition that has backed off is fetched again while it does.
         """
         longest: int = self._config.replica_fetch_wait_max_ms
+        if self._table.behind:  # there will be more to ask for in a moment
+            longest = min(longest, BEHIND_MS)
         retry_at = min((followed.retry_at for followed in self._aside.values()), default=inf)
         if retry_at == inf:
             return longest
