@@ -27,7 +27,7 @@ from kbroker.cores.replication.follower_state import (
 )
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer import GivenUp, Peer, UnsupportedByPeer
-from kbroker.node.replicas.follower_writer import FollowerWriter, log_of
+from kbroker.node.replicas.follower_writer import FollowerWriter, NotYet, log_of
 from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position, leader_bounds
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
@@ -95,6 +95,7 @@ class FetcherOwner(Protocol):
     log_dirs: ReplicaLogDirs
     checkpoints: CheckpointRequests
     throttles: ReplicationThrottles
+    start_soon: Callable[..., None]
 
     @property
     def broker_epoch(self) -> Callable[[], int]:
@@ -140,9 +141,7 @@ class LeaderFetcher:
         self._log_dirs = owner.log_dirs
         self._throttles = owner.throttles
         self._config = owner.config
-        self._writer = writer or FollowerWriter(
-            owner.env, leader, progress=owner.progress, checkpoints=owner.checkpoints, throttles=owner.throttles
-        )
+        self._writer = writer or FollowerWriter(owner, leader)
         self._peer = peer or Peer(owner.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
         self._partitions: dict[Key, Followed] = {}
         self._session = LeaderSession(owner.config, owner.table.node_id, owner.broker_epoch)
@@ -437,6 +436,9 @@ class LeaderFetcher:
 
     def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
+        if isinstance(error, NotYet):
+            self._set_aside(followed)
+            return
         partition = followed.partition
         followed.doubts = isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, OSError):
