@@ -30,7 +30,7 @@ from kbroker.log.rolling import RollRules
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.open_files import OpenFiles
-from kbroker.log.segments.segment import OwnCopy, Segment
+from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validated_batches import ValidatedBatches
 from kbroker.log.validation import AppendOrigin, validate_and_assign_offsets
@@ -335,25 +335,6 @@ class PartitionLog(MendedLog):
         if self.on_rolled is not None:
             self.on_rolled(self)
         return True
-
-    def begin_own_copy(self, offset: int) -> OwnCopy | None:
-        """Returns the copy of a file that another log has, too, and that ``truncate_to(offset)`` would cut into; None
-        if there is none.
-
-        To be run in any thread, for it may be a gigabyte, and then given to `end_own_copy`.
-        """
-        segment = self._segments[self._list.index_of(offset)]
-        if not max(segment.base_offset, self.log_start_offset) < offset < self.log_end_offset:
-            return None
-        return OwnCopy(self.disk, segment, segment.size) if self.disk.is_shared(segment.path) else None
-
-    def end_own_copy(self, copy: OwnCopy) -> None:
-        """Have a segment go on in its copy, unless it has become another one meanwhile. ``OSError``."""
-        segment = copy.segment
-        if segment in self._segments and segment.size == copy.size and self.disk.is_shared(segment.path):
-            copy.end(self._list.files)
-        else:
-            copy.drop()
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Drop everything; the log is empty and goes on at ``offset``."""

@@ -32,8 +32,8 @@ FIRST, SECOND = Uuid(bytes(15) + b"\x01"), Uuid(bytes(15) + b"\x02")
 class Follower:
     """A node's partitions, and the metadata that they follow."""
 
-    def __init__(self, path: Path, turn_partitions: int) -> None:
-        logs = LogManager.open(["/data"], FakeDisk(), now_ms=1, rng=random.Random(1))
+    def __init__(self, path: Path, turn_partitions: int, disk: FakeDisk | None = None) -> None:
+        logs = LogManager.open(["/data"], disk or FakeDisk(), now_ms=1, rng=random.Random(1))
         config: Any = configuration(path)
         self.manager = ReplicaManager(
             node_id=ME,
@@ -201,3 +201,34 @@ def test_leaders_go_to_other_nodes_while_their_topic_is_half_made(tmp_path: Path
                 assert {each.error_code for each in answer.responses[0].partition_responses} == {0}
 
     run(main)
+
+
+async def test_what_a_log_has_of_epochs_to_come_is_put_right_before_it_leads(tmp_path: Path) -> None:
+    """That is in steps, as it may be a gigabyte: until then nobody is served, and others are."""
+    disk = FakeDisk()
+    before = Follower(tmp_path, 100, disk)
+    before.publish()
+    before.publish(*topic(FIRST, 2))
+    before.append(1)
+    for leader in (OTHER, ME):
+        before.publish(changed(FIRST, 0, leader=leader))
+    for _ in range(1000):
+        before.append(0)
+    before.logs.close()
+    # The metadata are older now, as where they are restored from a copy.
+    after = Follower(tmp_path, 100, disk)
+    manager = after.manager
+    after.publish(*topic(FIRST, 2))
+    log = manager.get_partition("t", 0).log
+    assert log.leader_epochs.latest == 2
+    assert refusal(lambda: manager.get_leader("t", 0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    after.append(1)
+    turns = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(manager.run)
+        while not manager.get_partition("t", 0).state.is_leader:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        nursery.cancel_scope.cancel()
+    assert turns > 5 and log.leader_epochs.latest == 0 and log.log_end_offset == 1000
+    after.append(0)

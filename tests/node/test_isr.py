@@ -346,7 +346,7 @@ async def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_el
 async def test_thousands_of_proposals_go_in_several_requests_and_who_is_asked_for_again_comes_last(
     autojump_clock: MockClock,
 ) -> None:
-    """A controller decides on one request in one step. A node that comes back is to join the ISR of all its replicas."""
+    """A controller decides on one request in one step. A node that comes back is to join the ISR of all that it has."""
     leader, table, count = Leader(frozenset({1, 2})), PartitionTable(1), 300
     fails, asked = {0, 1}, []
 
@@ -385,7 +385,8 @@ async def test_thousands_of_proposals_go_in_several_requests_and_who_is_asked_fo
                     broker_epoch=EPOCHS[replica],
                 )  # fmt: skip
             parts = {**vars(leader.partition), "state": state, "topic_partition": key}
-            table.partitions[key] = partition = SimpleNamespace(**parts)
+            partition: Any = SimpleNamespace(**parts)
+            table.partitions[key] = partition
             states.append(state)
             leader.isr.follower_fetched(partition, 3)
         await trio.sleep(10)

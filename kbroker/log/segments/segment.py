@@ -60,6 +60,7 @@ class OwnCopy:
         self._copy = f"{self._path}{OWN_SUFFIX}{next(_copies)}{DELETED_SUFFIX}"
         self._files: tuple[DiskFile, DiskFile] | None = None
         self._at = 0
+        self.is_whole = False
 
     def step(self) -> bool:
         """Copy some, durably in the end; false when all is copied. ``OSError``."""
@@ -74,6 +75,7 @@ class OwnCopy:
             if until < size:
                 return True
             new.sync()
+            self.is_whole = True
         except OSError:
             self.drop()  # a full disk needs the room
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import trio
@@ -73,6 +73,10 @@ class CoordinatorDriver(Generic[C]):
     def _new_core(self) -> C:
         """An empty core, for a partition whose leadership this node has won."""
         raise NotImplementedError
+
+    def _before_loaded(self, core: C) -> Iterable[None]:
+        """What is to be done, in steps, with a core into which all records are replayed."""
+        return ()
 
     # -- leadership ----------------------------------------------------------------------------
 
@@ -330,6 +334,8 @@ class CoordinatorDriver(Generic[C]):
         key, began = TopicPartition(self.TOPIC, shard.index), self._env.now()
         try:
             count, end = await replay_log(shard, self._manager, self.now_ms)
+            for _ in self._before_loaded(shard.core):
+                await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
             if shard.partition.is_damaged and shard.partition.log.has_damaged_bytes:
                 await trio.sleep(_DAMAGED_SECONDS)  # another leads then, or the log has a hole there

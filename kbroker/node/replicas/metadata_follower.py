@@ -16,7 +16,8 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replicas.partition import Partition
-from kbroker.raft_metadata.image import ResourceType
+from kbroker.node.replicas.replica_log_dirs import HELD_SECONDS
+from kbroker.raft_metadata.image import NO_LEADER, ResourceType
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class MetadataFollower:
         table.bring_in_step = self._bring_in_step
         self._in_step = trio.Event()
         self._in_step.set()
+        self._put_right: list[Partition] = []
+        """Partitions whose logs have leader epochs that are still to come, which are being put right."""
         self._latest_config: tuple[str, ConfigsImage, LogConfig] | None = None
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
@@ -224,6 +227,17 @@ class MetadataFollower:
     def _apply_leadership(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         state = partition.state
         leader = partition.leader_to_obey(assigned)
+        has_later_epochs = (
+            leader == self._table.node_id
+            and partition.has_log
+            and not partition.offline
+            and partition.log.leader_epochs.latest > assigned.leader_epoch
+        )
+        if has_later_epochs:  # what it has is put right before it leads
+            leader = NO_LEADER
+            if partition not in self._put_right:
+                self._put_right.append(partition)
+                self._start_soon(self._put_epochs_right, partition, assigned.leader_epoch)
         if (leader, assigned.leader_epoch, assigned.partition_epoch) == (
             state.leader,
             state.leader_epoch,
@@ -236,6 +250,29 @@ class MetadataFollower:
             self._follow(partition, assigned, leader)
         if partition.is_damaged:
             self.look_after_damage(partition)
+
+    async def _put_epochs_right(self, partition: Partition, leader_epoch: int) -> None:
+        log = partition.log
+        try:
+            while log.segments_held:
+                await trio.sleep(HELD_SECONDS)
+            log.segments_held = True
+            try:
+                for step in log.putting_epochs_right(leader_epoch):
+                    if step is None:
+                        await trio.lowlevel.checkpoint()
+                    else:
+                        await self._env.run_blocking(step)
+                    if partition.offline:
+                        return
+            finally:
+                log.segments_held = False
+        except OSError as error:
+            if not partition.offline:
+                partition.storage_failed(error)
+        finally:
+            self._put_right.remove(partition)
+        await self._lead_or_stand_aside(partition)
 
     def _lead(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         log = partition.log if partition.has_log and not partition.offline else None

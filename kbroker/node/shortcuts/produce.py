@@ -73,8 +73,8 @@ class ProduceShortcut(Shortcut):
     """One connection's Produce requests of one version, by the bytes before their records."""
 
     __slots__ = (
-        "_behind",
         "_before",
+        "_behind",
         "_connection",
         "_flexible",
         "_forms",

@@ -29,8 +29,8 @@ _CONTROL_TYPES: dict[type[Any], ControlRecordType] = {
 
 
 class MetadataBatch(NamedTuple):
-    """A decoded batch. ``records`` are metadata records, or control records if ``is_control``; of one that is read as it
-    is decoded, an iterator."""
+    """A decoded batch. ``records`` are metadata records, or control records if ``is_control``; an iterator of them, if
+    they are decoded as they are read."""
 
     base_offset: int
     last_offset: int
