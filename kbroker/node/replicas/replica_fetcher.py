@@ -27,7 +27,7 @@ from kbroker.cores.replication.follower_state import (
 )
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer import GivenUp, Peer, UnsupportedByPeer
-from kbroker.node.replicas.follower_writer import FollowerWriter, NotYet, log_of
+from kbroker.node.replicas.follower_writer import FollowerWriter, NotYet, log_of, weight_of
 from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position, leader_bounds
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
@@ -53,9 +53,6 @@ doubles it, up to ``replica.fetch.backoff.ms``."""
 
 YIELD_BYTES = 1 << 20
 """Bytes after which others get their turn: a follower that catches up is a broker too."""
-PARTITION_BYTES = 16 << 10
-"""Bytes that each partition counts for beside its records. A short answer gives way to nobody: the next request waits
-for its own answer anyway."""
 
 BEHIND_MS = 10
 """Milliseconds that the leader may hold a request for, while an image's partitions are being brought in step."""
@@ -294,8 +291,8 @@ class LeaderFetcher:
             if name is None:
                 continue
             for data in topic.partitions:
+                taken += weight_of(self._table.partitions.get((name, data.partition_index)), data.records)
                 self._take((name, data.partition_index), data)
-                taken += PARTITION_BYTES + len(data.records or b"")
                 if taken >= YIELD_BYTES:
                     taken = 0
                     await trio.lowlevel.checkpoint()
