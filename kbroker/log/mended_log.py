@@ -122,7 +122,7 @@ class MendedLog(DurableLog):
             copy.drop()
 
     def put_epochs_right(self, leader_epoch: int) -> None:
-        """As `putting_epochs_right`, in one go. ``OSError``."""
+        """Do as `putting_epochs_right`, in one go. ``OSError``."""
         for step in self.putting_epochs_right(leader_epoch):
             if step is not None:
                 step()

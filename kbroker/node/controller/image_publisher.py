@@ -86,8 +86,10 @@ class ImagePublisher:
                 pass
 
     async def read_in_turns(self, end_offset: int, epoch: int, env: Env) -> None:
-        """As `read_to`; a change of a thousand records, or a snapshot, does not hold up others. Nobody else may read or
-        adopt meanwhile."""
+        """Read as `read_to` does; a change of a thousand records, or a snapshot, does not hold up others.
+
+        Nobody else may read or adopt meanwhile.
+        """
         if self._next_offset >= end_offset:
             return
         with trio.CancelScope(shield=True):  # what is half read could not be read again

@@ -75,7 +75,7 @@ class CoordinatorDriver(Generic[C]):
         raise NotImplementedError
 
     def _before_loaded(self, core: C) -> Iterable[None]:
-        """What is to be done, in steps, with a core into which all records are replayed."""
+        """Prepare a core into which all records are replayed, in steps."""
         return ()
 
     # -- leadership ----------------------------------------------------------------------------
