@@ -142,6 +142,11 @@ class ControllerLog:
         self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
         self._quorum.runner.on_appended()
 
+    async def read_committed(self, high_watermark: int) -> None:
+        """Read what is committed and not this controller's own, with turns for others; `on_high_watermark` follows."""
+        own = self._pending[0].first_offset if self._pending else high_watermark
+        await self._images.read_in_turns(min(high_watermark, own), self._core.epoch, self._env)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Publish what is committed, answer those that waited for it, and begin to decide if all before is known."""
         pending, images = self._pending, self._images
