@@ -16,6 +16,8 @@
                              Spark asks a topic, and the table of the topic: five minutes
     python -m benchmarks --rounds 1 --only 'tables-*'
                              a table that follows a topic, one that is filled, the producer beside one: fifteen minutes
+    python -m benchmarks --rounds 1 --only 'capacity-*'
+                             what `kbroker capacity` reckons beside what is measured: two minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -52,6 +54,7 @@ import psutil
 from benchmarks import report
 from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.beside_workloads import BESIDE_WORKLOADS
+from benchmarks.capacity_workloads import CAPACITY_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
@@ -84,6 +87,7 @@ ALL_WORKLOADS = (
     *EXPLORER_WORKLOADS,
     *METRICS_WORKLOADS,
     *TABLE_WORKLOADS,
+    *CAPACITY_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 

@@ -74,8 +74,12 @@ UNITS = {
     "times_faster": "times as fast as the topic",
     "longest_lag_s": "longest lag, s",
     "end_lag_s": "lag behind the end, s",
-    "cores": "cores of the follower",
+    "cores": "cores",
     "records_per_cpu_s": "records per CPU second",
+    "messages_per_s": "messages/s",
+    "reckoned_cores": "cores, as reckoned",
+    "reckoned_by_measured": "reckoned by measured cores",
+    "reckoned_MB": "memory as reckoned, MB",
     "compaction_cpu_s_per_GB": "all CPU of the node meanwhile, s/GB",
 }
 MORE_IS_BETTER = frozenset(

@@ -36,10 +36,16 @@ def kb(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 @contextmanager
-def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **configs: str) -> Iterator[None]:
-    """All partitions of a new topic are written, as fast as they are acknowledged."""
+def load(
+    cluster: RunningCluster,
+    topic: str,
+    replicas: list[list[int]],
+    configs: dict[str, str] | None = None,
+    size: int = 900_000,
+) -> Iterator[None]:
+    """All partitions of a new topic are written, records of ``size`` as fast as they are acknowledged."""
     with cluster.client() as client:
-        create_topics(client, [NewTopic(topic, configs=configs, assignment=replicas)])
+        create_topics(client, [NewTopic(topic, configs=configs or {}, assignment=replicas)])
     await_topics(cluster, topic)
     begun, ended = threading.Event(), threading.Event()
 
@@ -51,7 +57,7 @@ def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **confi
             begun.set()
             while not ended.is_set():
                 for number in range(len(replicas)):
-                    producer.send(Record(0, 0, None, bytes(900_000)), 0, number)
+                    producer.send(Record(0, 0, None, bytes(size)), 0, number)
                 producer.flush()
 
     writer = threading.Thread(target=write)
@@ -72,7 +78,7 @@ def described(cluster: RunningCluster, name: str) -> TopicDescription:
 
 
 def test_leaders_are_spread_without_copying(cluster: RunningCluster, kb: Run) -> None:
-    with load(cluster, "hot", [[1, 2], [1, 3], [1, 2]]):
+    with load(cluster, "hot", [[1, 2], [1, 3], [1, 2]], size=1_000):  # a large one costs a follower nearly as much
         shown = kb("balance", "--seconds", "1", "--leaders", "--json").json
         loads = {each["broker"]: each["before"] for each in shown["brokers"]}
         assert max(loads, key=lambda broker: loads[broker]) == 1
@@ -117,7 +123,7 @@ def test_no_throttle_stays_when_it_is_told_to_stop_and_a_broker_is_gone() -> Non
     with running_cluster(3) as cluster:
         words = ["balance", "-b", cluster.bootstrap_servers, "--seconds", "1", "--moves", "1", "--yes"]
         words += ["--execute", "--throttle", "1000", "--timeout", "5"]
-        with load(cluster, "slow", [[2], [2]], **{"min.insync.replicas": "1"}):
+        with load(cluster, "slow", [[2], [2]], {"min.insync.replicas": "1"}):
             command = subprocess.Popen([sys.executable, "-m", "kbroker", *words], stderr=subprocess.PIPE, text=True)
             try:
                 with cluster.client() as client:
