@@ -14,6 +14,7 @@ import pytest
 from kbroker.client.balance import Load, Move, Placed, still_free
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.producer import Producer
+from kbroker.client.reader import Reader
 from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
 from kbroker.testing import RunningCluster, running_cluster
@@ -36,16 +37,10 @@ def kb(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 @contextmanager
-def load(
-    cluster: RunningCluster,
-    topic: str,
-    replicas: list[list[int]],
-    configs: dict[str, str] | None = None,
-    size: int = 900_000,
-) -> Iterator[None]:
-    """All partitions of a new topic are written, records of ``size`` as fast as they are acknowledged."""
+def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **configs: str) -> Iterator[None]:
+    """All partitions of a new topic are written, as fast as they are acknowledged, and read again and again."""
     with cluster.client() as client:
-        create_topics(client, [NewTopic(topic, configs=configs or {}, assignment=replicas)])
+        create_topics(client, [NewTopic(topic, configs=configs, assignment=replicas)])
     await_topics(cluster, topic)
     begun, ended = threading.Event(), threading.Event()
 
@@ -57,17 +52,27 @@ def load(
             begun.set()
             while not ended.is_set():
                 for number in range(len(replicas)):
-                    producer.send(Record(0, 0, None, bytes(size)), 0, number)
+                    producer.send(Record(0, 0, None, bytes(900_000)), 0, number)
                 producer.flush()
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    def read() -> None:
+        with cluster.client() as client:
+            while not ended.is_set():
+                reader = Reader(client, topic, dict.fromkeys(range(len(replicas)), 0))
+                for _ in range(10):
+                    reader.poll(0.1)
+                reader.close()
+
+    threads = [threading.Thread(target=write), threading.Thread(target=read)]
+    for thread in threads:
+        thread.start()
     try:
         assert begun.wait(LONG)
         yield
     finally:
         ended.set()
-        writer.join()
+        for thread in threads:
+            thread.join()
 
 
 def described(cluster: RunningCluster, name: str) -> TopicDescription:
@@ -78,7 +83,7 @@ def described(cluster: RunningCluster, name: str) -> TopicDescription:
 
 
 def test_leaders_are_spread_without_copying(cluster: RunningCluster, kb: Run) -> None:
-    with load(cluster, "hot", [[1, 2], [1, 3], [1, 2]], size=1_000):  # a large one costs a follower nearly as much
+    with load(cluster, "hot", [[1, 2], [1, 3], [1, 2]]):
         shown = kb("balance", "--seconds", "1", "--leaders", "--json").json
         loads = {each["broker"]: each["before"] for each in shown["brokers"]}
         assert max(loads, key=lambda broker: loads[broker]) == 1
@@ -123,7 +128,7 @@ def test_no_throttle_stays_when_it_is_told_to_stop_and_a_broker_is_gone() -> Non
     with running_cluster(3) as cluster:
         words = ["balance", "-b", cluster.bootstrap_servers, "--seconds", "1", "--moves", "1", "--yes"]
         words += ["--execute", "--throttle", "1000", "--timeout", "5"]
-        with load(cluster, "slow", [[2], [2]], {"min.insync.replicas": "1"}):
+        with load(cluster, "slow", [[2], [2]], **{"min.insync.replicas": "1"}):
             command = subprocess.Popen([sys.executable, "-m", "kbroker", *words], stderr=subprocess.PIPE, text=True)
             try:
                 with cluster.client() as client:
