@@ -6,7 +6,7 @@ Called with each image, on the event loop. Synchronous; touches the disk only to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ApiError, ErrorCode
@@ -74,7 +74,7 @@ class MetadataFollower:
         # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
         self._log_manager.set_stray_aside(self._is_own, self._is_only)
         for topic in image.topics.by_name.values():
-            self._apply_topic(topic, image, is_new=False)
+            self._apply_partitions(topic, topic.partitions, image, is_new=False)
         self._log_dirs.take_partitions_offline()
         self._brokers_changed()
 
@@ -83,10 +83,10 @@ class MetadataFollower:
             old = before.topics.by_id.get(topic_id)
             if old is not None:
                 self._drop_topic(old)
-        for topic_id in delta.changed_topics:
+        for topic_id, indexes in delta.changed_partitions.items():
             topic = image.topics.by_id.get(topic_id)
             if topic is not None:
-                self._apply_topic(topic, image)
+                self._apply_partitions(topic, indexes, image)
         if delta.changed_brokers:
             self._brokers_changed()
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
@@ -129,11 +129,14 @@ class MetadataFollower:
 
     # --- topics -----------------------------------------------------------------------------------------------
 
-    def _apply_topic(self, topic: TopicImage, image: MetadataImage, *, is_new: bool = True) -> None:
+    def _apply_partitions(
+        self, topic: TopicImage, indexes: Iterable[int], image: MetadataImage, *, is_new: bool = True
+    ) -> None:
         table = self._table
         config: LogConfig | None = None
         now_ms = int(self._env.now() * 1000)
-        for index, assigned in topic.partitions.items():
+        for index in indexes:
+            assigned = topic.partitions[index]
             key = TopicPartition(topic.name, index)
             partition = table.partitions.get(key)
             if table.node_id not in assigned.replicas:
@@ -193,7 +196,7 @@ class MetadataFollower:
             state.leader_epoch,
             state.partition_epoch,
         ):
-            return  # another partition of the topic has changed
+            return
         if leader == self._table.node_id:
             self._lead(partition, assigned, now_ms)
         else:
