@@ -18,6 +18,11 @@
                              a table that follows a topic, one that is filled, the producer beside one: fifteen minutes
     python -m benchmarks --rounds 1 --only 'capacity-*'
                              what `kbroker capacity` reckons beside what is measured: two minutes
+    python -m benchmarks --rounds 1 --only 'metadata-*'
+                             the metadata of 10,000, 100,000 and 1,000,000 partitions on 100 brokers, in this process:
+                             three minutes
+    python -m benchmarks --rounds 1 --only cluster-many-partitions
+                             100,000 partitions on three nodes of either broker; with --quick 6,000 and two minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -61,6 +66,7 @@ from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
 from benchmarks.explorer_workloads import EXPLORER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
+from benchmarks.metadata_scale import METADATA_WORKLOADS
 from benchmarks.metrics_workloads import METRICS_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
@@ -88,6 +94,7 @@ ALL_WORKLOADS = (
     *METRICS_WORKLOADS,
     *TABLE_WORKLOADS,
     *CAPACITY_WORKLOADS,
+    *METADATA_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 

@@ -202,7 +202,7 @@ def at(partitions: int) -> Figures:
         "snapshot_us": clock.seconds["snapshot"] / partitions * 1e6,
         "made_us": clock.seconds["create"] / partitions * 1e6,
         "failover_changes": float(changed),
-        "failover_s": clock.seconds["fence"],
+        "failover_cpu_s": clock.seconds["fence"],
         "failover_us": clock.seconds["fence"] / changed * 1e6,
         "followed_s": clock.seconds["fence, followed"],
         "followed_us": clock.seconds["fence, followed"] / changed * 1e6,
@@ -218,7 +218,9 @@ def at(partitions: int) -> Figures:
         apply("stop all", *[lambda view, each=each: fence_broker(view, each, epochs[each]) for each in everybody])
         apply("start all", *[lambda view, each=each: unfence_broker(view, each, epochs[each]) for each in everybody])
         figures["all_back_us"] = (clock.seconds["stop all"] + clock.seconds["start all"]) / partitions * 1e6
-        assert all(each.leader > 0 for found in loader.image.topics.by_id.values() for each in found.partitions.values())
+        assert all(
+            each.leader > 0 for found in loader.image.topics.by_id.values() for each in found.partitions.values()
+        )
     return figures
 
 

@@ -369,7 +369,9 @@ async def test_a_broker_with_more_partitions_than_a_batch_has_records_is_fenced(
         epoch, first = metadata.image.brokers[1].epoch, metadata.image.offset + 1
         await metadata.submit(lambda view: fence_broker(view, 1, epoch))
         assert metadata.image.brokers[1].fenced
-        leaders = {each.leader for topic in metadata.image.topics.by_name.values() for each in topic.partitions.values()}
+        leaders = {
+            each.leader for topic in metadata.image.topics.by_name.values() for each in topic.partitions.values()
+        }
         assert leaders == {-1}
         batches = list(metadata.quorum.log.read(first, metadata.image.offset + 1))
         assert sum(len(batch.records) for batch in batches) == 12_001
