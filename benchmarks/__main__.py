@@ -17,6 +17,13 @@
                              Spark asks a topic, and the table of the topic: five minutes
     python -m benchmarks --rounds 1 --only 'tables-*'
                              a table that follows a topic, one that is filled, the producer beside one: fifteen minutes
+    python -m benchmarks --rounds 1 --only 'capacity-*'
+                             what `kbroker capacity` reckons beside what is measured: two minutes
+    python -m benchmarks --rounds 1 --only 'metadata-*'
+                             the metadata of 10,000, 100,000 and 1,000,000 partitions on 100 brokers, in this process:
+                             three minutes
+    python -m benchmarks --rounds 1 --only cluster-many-partitions
+                             100,000 partitions on three nodes of either broker; with --quick 6,000 and two minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -53,6 +60,7 @@ import psutil
 from benchmarks import report
 from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.beside_workloads import BESIDE_WORKLOADS
+from benchmarks.capacity_workloads import CAPACITY_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
@@ -60,6 +68,7 @@ from benchmarks.cores_workloads import CORES_WORKLOADS
 from benchmarks.explorer_workloads import EXPLORER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
+from benchmarks.metadata_scale import METADATA_WORKLOADS
 from benchmarks.metrics_workloads import METRICS_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
@@ -87,6 +96,8 @@ ALL_WORKLOADS = (
     *EXPLORER_WORKLOADS,
     *METRICS_WORKLOADS,
     *TABLE_WORKLOADS,
+    *CAPACITY_WORKLOADS,
+    *METADATA_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 

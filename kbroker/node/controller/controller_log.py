@@ -16,6 +16,7 @@ from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.node.controller.quorum import MetadataLog, Quorum
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.view import MAX_RECORDS_PER_USER_OP
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.raft_metadata.storage import activation_records, bootstrap_records
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+MAX_RECORDS_PER_BATCH = MAX_RECORDS_PER_USER_OP
+"""What a request causes is one batch, so all of it or nothing is there. More come of a broker that goes or of elections
+alone, each record of which is right without the others (``QuorumController.DEFAULT_MAX_RECORDS_PER_BATCH``)."""
 
 
 class _Pending(NamedTuple):
@@ -100,8 +105,8 @@ class ControllerLog:
         self.check_active()
         began = self._env.now()
         result = operation(self._controller.view(self._log.end_offset))
-        if result.records:
-            self._append(result.records, self._env.wall_clock_ms())
+        for at in range(0, len(result.records), MAX_RECORDS_PER_BATCH):
+            self._append(result.records[at : at + MAX_RECORDS_PER_BATCH], self._env.wall_clock_ms())
         if self.change_times is not None:
             self.change_times.observe_seconds(self._env.now() - began)
         if self._log.end_offset > self._core.high_watermark:

@@ -147,13 +147,19 @@ def _directories(directories: Sequence[bytes] | None, replicas: int) -> tuple[Uu
     """The replicas' directories by a record; records of a level without directories have none."""
     if not directories:
         return _shared((DIR_MIGRATING,) * replicas)
-    return _shared(tuple(Uuid(directory) for directory in directories))
+    return _shared(tuple(_shared_id(directory) for directory in directories))
 
 
 @lru_cache(4096)
 def _shared(values: tuple[T, ...]) -> tuple[T, ...]:
     """Returns the same object for the same values: most partitions have those of others."""
     return values
+
+
+@lru_cache(4096)
+def _shared_id(directory: bytes) -> Uuid:
+    """Returns the same object for the same directory: a broker has few."""
+    return Uuid(directory)
 
 
 class TopicsDelta:
