@@ -212,3 +212,34 @@ def test_what_follows_a_member_must_be_one() -> None:
         for cut in (1, 5, len(data) - 10):
             with pytest.raises(CorruptRecord, match=r"early|damaged|frame"):
                 decompress(codec, data + data[:cut])
+
+
+def test_pythons_own_zstd_is_taken_where_there_is_one() -> None:
+    """From 3.14 on; before, the package of the same interface stands in for it."""
+    pytest.importorskip("backports.zstd")
+    code = (
+        "import sys, types, backports.zstd\n"
+        "sys.modules['compression.zstd'] = sys.modules['backports.zstd']\n"
+        "sys.modules['compression'] = types.ModuleType('compression')\n"
+        "sys.modules['backports.zstd'] = None\n"
+        "from kbroker.wire.compression import CompressionType, compress, decompress\n"
+        "assert decompress(CompressionType.ZSTD, compress(CompressionType.ZSTD, b'text'), 100) == b'text'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_lz4_frames_of_every_kind() -> None:
+    """With and without checksums, content size and larger blocks; those with linked blocks are refused, as by Kafka."""
+    for checksums in (False, True):
+        for block_size in (lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB):
+            frame = lz4.frame.compress(
+                TEXT, block_linked=False, block_size=block_size, content_checksum=checksums, block_checksum=checksums
+            )
+            assert decompress(CompressionType.LZ4, frame) == TEXT
+            if checksums:
+                for position in (len(frame) - 1, len(frame) - 10, 20):
+                    damaged = frame[:position] + bytes([frame[position] ^ 1]) + frame[position + 1 :]
+                    with pytest.raises(CorruptRecord, match="damaged"):
+                        decompress(CompressionType.LZ4, damaged)
+    with pytest.raises(CorruptRecord, match="independent"):
+        decompress(CompressionType.LZ4, lz4.frame.compress(TEXT, block_linked=True))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kbroker.cores.coordinator.deadlines import DeadlineQueue
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
@@ -69,6 +69,8 @@ class TransactionCoordinator:
     ``take_producer_id`` gives a new producer id; it may raise `ApiError` when there is none at hand. ``lacks_marker``
     tells of a partition, and of a decision, whether the partition is led here and has not got the marker.
     """
+
+    replay_alike: Final = None
 
     def __init__(
         self,
