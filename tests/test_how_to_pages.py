@@ -85,6 +85,7 @@ def test_blocks_of_a_language_are_lines_of_its_tested_files(language: str) -> No
         assert any(lines_of(piece).removeprefix("import ") in text for text in files), piece
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if STEPS.search(page.read_text("utf-8"))], ids=lambda page: page.stem
 )

@@ -30,7 +30,8 @@ RECIPES = re.findall(r"^### ([^\n]+)\n|^```(python|sh)\n(.*?)^```$", TEXT, re.MU
 def cases() -> Iterator[Any]:
     """The recipes, those that start a JVM marked so."""
     for title, language, text in recipes():
-        yield pytest.param(title, language, text, marks=[pytest.mark.spark] if needs_spark(text) else [])
+        marks = [pytest.mark.spark] if needs_spark(text) else [pytest.mark.kafka] if "kafka-topics.sh" in text else []
+        yield pytest.param(title, language, text, marks=marks)
 
 
 def needs_spark(text: str) -> bool:

@@ -57,6 +57,7 @@ def place(tmp_path: Path, environment: dict[str, str]) -> Iterator[tuple[Path, d
         process.stdout.close()
 
 
+@pytest.mark.everything
 def test_the_blocks_in_their_order(place: tuple[Path, dict[str, str]]) -> None:
     directory, environment = place
     told = []
@@ -117,6 +118,7 @@ def file_of(number: int, text: str, ports: list[int], directory: Path) -> str:
     return text
 
 
+@pytest.mark.everything
 def test_nodes_on_machines_of_their_own_are_one_cluster(tmp_path: Path, environment: dict[str, str]) -> None:
     """The blocks are followed, with a port and a directory for each machine."""
     (certificates,) = (block for _, language, block in BLOCKS if language == "sh" and "kbroker certs" in block)

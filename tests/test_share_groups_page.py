@@ -16,6 +16,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 RECIPES = [text for language, text in BLOCKS if language == "python"]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("recipe", RECIPES, ids=["competing workers", "a bad job", "dead letters", "priorities"])
 def test_a_recipe(tmp_path: Path, recipe: str) -> None:
     pytest.importorskip("confluent_kafka")

@@ -233,6 +233,7 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> Non
     assert running.log.count("has stopped\n") == 2, "in good order"
 
 
+@pytest.mark.everything
 def test_the_way_to_more_cores_and_back(tmp_path: Path) -> None:
     options = two_cores()
     alone = options[2:]
@@ -389,6 +390,7 @@ def test_a_container_has_cores(tmp_path: Path) -> None:
     assert running.log.count("Kafka Server started") == 1, "what others wait for is said once"
 
 
+@pytest.mark.everything
 def test_machines_of_a_cluster_have_no_two_replicas_of_a_partition(tmp_path: Path) -> None:
     port = str(free_ports(5, in_row=True)[0])
     with machine(tmp_path, "-n", "2", "--cores", "2", "--data", "data", "--port", port, command="up") as running:

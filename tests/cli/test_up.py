@@ -231,6 +231,7 @@ def test_what_the_table_shows(tmp_path: Path) -> None:
     assert table(rows, "below").row_count == 4
 
 
+@pytest.mark.everything
 def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     security = tmp_path / "data" / "security"

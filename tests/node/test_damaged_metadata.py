@@ -49,7 +49,10 @@ def start_all(cluster: RunningCluster) -> None:
 
 @pytest.mark.parametrize(
     ("stop", "ways"),
-    [(RunningCluster.kill, ["zeroed", "cut", "emptied"]), (RunningCluster.stop, ["flipped", "removed"])],
+    [
+        pytest.param(RunningCluster.kill, ["zeroed", "cut", "emptied"], marks=pytest.mark.everything),
+        (RunningCluster.stop, ["flipped", "removed"]),
+    ],
     ids=["killed", "stopped"],
 )
 def test_a_damaged_voter_gets_back_what_it_lacks(
@@ -75,6 +78,7 @@ def snapshots_of(node: ClusterNode) -> list[Path]:
     return [path for path in sorted(directory_of(node).glob("*.checkpoint")) if path.name[:20].strip("0")]
 
 
+@pytest.mark.everything
 def test_damaged_snapshots_are_passed_over_or_fetched_again(tmp_path: Path) -> None:
     properties = {"metadata.log.max.snapshot.interval.ms": 500}
     with running_cluster(3, properties, data_dir=tmp_path) as cluster:
@@ -102,7 +106,7 @@ def test_damaged_snapshots_are_passed_over_or_fetched_again(tmp_path: Path) -> N
         assert not any("Traceback" in node.log for node in cluster.nodes)
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.everything)])
 def test_nothing_is_lost_that_the_newest_snapshot_has(count: int, tmp_path: Path) -> None:
     properties = {"metadata.log.max.record.bytes.between.snapshots": 1500}
     with running_cluster(count, properties, data_dir=tmp_path) as cluster:

@@ -18,7 +18,7 @@ WHEN_KILLED = pytest.mark.parametrize("whole", ["killed"], indirect=True)
 """Of what is the same whether the node was stopped."""
 
 
-@pytest.fixture(scope="module", params=["killed", "stopped"])
+@pytest.fixture(scope="module", params=["killed", pytest.param("stopped", marks=pytest.mark.everything)])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a node that has made topics and ended."""
     directory = tmp_path_factory.mktemp(request.param)

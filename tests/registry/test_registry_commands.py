@@ -55,7 +55,7 @@ def test_kbroker_start(tmp_path: Path) -> None:
         assert "compact" in subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("also", [(), ("--control", "0"), ("--secure",)], ids=["alone", "control", "secure"])
+@pytest.mark.parametrize("also", [("--control", "0"), ("--secure",)], ids=["control", "secure"])
 def test_kbroker_up(tmp_path: Path, also: tuple[str, ...]) -> None:
     with command("up", "-n", "3", "--port", "0", "--registry", "0", *also, cwd=tmp_path) as told:
         ask = Asked(told["registry"])

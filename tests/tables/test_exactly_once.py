@@ -36,6 +36,8 @@ def orders() -> ModelTopic:
 
 
 FORMATS = ["delta", pytest.param("iceberg", marks=needs_iceberg)]
+EITHER = ["delta", pytest.param("iceberg", marks=[needs_iceberg, pytest.mark.everything])]
+"""Of what `test_any_topic_any_kills` has of both formats."""
 
 
 def kill_at(moment: int) -> Callable[[int], None]:
@@ -48,7 +50,7 @@ def kill_at(moment: int) -> Callable[[int], None]:
     return at
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EITHER)
 def test_killed_at_every_step(tmp_path: Path, kind: str) -> None:
     topic = orders()
     for moment in itertools.count(1):
