@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 settings.register_profile(
     "kbroker",
     deadline=None,
-    max_examples=int(os.environ.get("KBROKER_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("KBROKER_EXAMPLES", "50")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("kbroker")

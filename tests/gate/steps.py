@@ -94,7 +94,7 @@ REST = [
         {"KBROKER_EXAMPLES": "25"},
     ),
     Step("dist, the newest Python", ("dist", "ARGS=--newest"), 4),
-    Step("soak", ("soak", "SEEDS=5"), 15),
+    Step("soak", ("soak", "SEEDS=5"), 19),
     Step("damage, 2000 tries", ("damage", "ARGS=--seed 1001 --tries 2000 --jobs 2 --limit 60"), 45),
 ]
 """The steps of `make everything` besides `FIRST`."""

@@ -408,7 +408,7 @@ def test_what_cannot_be_decompressed_is_corrupt_when_transcoded() -> None:
     refused(ErrorCode.CORRUPT_MESSAGE, bad, compression_type="lz4")
 
 
-MEGABYTES = 40
+MEGABYTES = 24
 """Of the large batches, decompressed."""
 
 
