@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import shutil
 import signal
 import subprocess
@@ -16,7 +14,7 @@ import pytest
 from kbroker.client.cluster import Client
 from kbroker.client.reader import Chunk, Reader
 from kbroker.errors import FatalError, LogDirFailure
-from kbroker.tools.cli import main
+from tests.cli_command import kbroker
 from tests.node.process_harness import ROOT
 from tests.patience import LONG
 
@@ -74,15 +72,6 @@ class Started:
         self._process.send_signal(signal.SIGTERM)
         _, self.errors = self._process.communicate(timeout=LONG)
         self.code = self._process.returncode
-
-
-def kbroker(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a command in this process."""
-    out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = main(list(arguments))
-    told = [stream.buffer.getvalue().decode() for stream in (out, errors)]
-    return subprocess.CompletedProcess(arguments, code, *told)
 
 
 def values(address: str, topic: str, count: int) -> list[bytes | None]:

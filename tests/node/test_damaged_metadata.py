@@ -4,7 +4,6 @@ what it lacks, and votes then. What all have lost, a person decides about."""
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
 from kbroker.wire.batch_header import walk_headers
+from tests.cli_command import kbroker
 from tests.every_node import await_topics
-from tests.node.process_harness import ROOT
 from tests.node.test_damaged_replicas import WAYS
 from tests.patience import LONG, eventually
 
@@ -171,10 +170,4 @@ def recover(node: ClusterNode, *options: str) -> subprocess.CompletedProcess[str
     }
     file = node.data_dir.parent / f"{node.id}.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    return subprocess.run(
-        [sys.executable, "-m", "kbroker", "recover-metadata", "-c", str(file), *options],
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
+    return kbroker("recover-metadata", "-c", str(file), *options)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
-from tests.node.test_damaged_data_dirs import Damage, Started, damaged, empty, garbage, kbroker, torn
+from tests.cli_command import kbroker
+from tests.node.test_damaged_data_dirs import Damage, Started, damaged, empty, garbage, torn
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPICS = ["first", "second", "third"]
