@@ -19,6 +19,7 @@ from kbroker.errors import FatalError
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
 from tests.tables.model_topic import Killed, ModelSource, ModelTopic, check_once, dead_in, follow, rows_in, target_of
+from tests.with_each import examples
 
 needs_iceberg = pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="pyiceberg is not installed")
 
@@ -215,7 +216,7 @@ def _has_content(wanted: object) -> bool:
     return wanted is not None
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @example([(0, [b'{"\\ud800":0}'], 0)], [], "json", 1, "delta")
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.lists(VALUES, max_size=30), st.integers(0, 1)), min_size=1, max_size=5),
