@@ -1,4 +1,4 @@
-"""One test of many values, and how many: ten thousand small tests take longer to be listed and reported than to be run."""
+"""One test of many values, and how many: ten thousand tests take longer to be listed and reported than to be run."""
 
 from __future__ import annotations
 
