@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -15,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.page_node import ROOT, with_command
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs" / "how_to").glob("*.md"))
 TESTED = {
@@ -90,14 +89,8 @@ def test_blocks_of_a_language_are_lines_of_its_tested_files(language: str) -> No
     "page", [page for page in PAGES if STEPS.search(page.read_text("utf-8"))], ids=lambda page: page.stem
 )
 def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
-    command = tmp_path / "bin" / "kbroker"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
-    command.chmod(0o755)
     port, *_, door, explorer, control = free_ports(10, in_row=True)  # of three nodes and their controllers
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),
+    environment = with_command(tmp_path / "bin") | {
         "KBROKER_BOOTSTRAP": f"127.0.0.1:{port}",
         "EXPLORER": str(explorer),
         "CONTROL": str(control),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -15,9 +14,9 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.config.properties_file import parse_properties
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.page_node import ROOT, with_command
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^( *)```(\w+)\n(.*?)^ *```$", TEXT, re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.slow
@@ -27,12 +26,7 @@ pytestmark = pytest.mark.slow
 def environment(tmp_path: Path) -> dict[str, str]:
     """The environment of a user who has the command."""
     pytest.importorskip("cryptography")
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "kbroker"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
-    command.chmod(0o755)
-    path = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
-    return os.environ | {"PYTHONPATH": str(ROOT), "PATH": path}
+    return with_command(tmp_path / "bin")
 
 
 @pytest.fixture
