@@ -275,14 +275,14 @@ def test_the_command(tmp_path: Path) -> None:
             "--faults",
             "faults",
         ]
-        with command(*words, cwd=tmp_path) as (process, url, address):
-            control = Control(url)
+        with command(*words, cwd=tmp_path) as (process, at):
+            control = Control(at["control"])
             status = control.do("GET", "/")
-            assert status["bootstrap_servers"] == address != broker.bootstrap_servers
-            assert [each["address"] for each in status["nodes"]] == [address] and len(status["faults"]) == 1
+            assert status["bootstrap_servers"] == at["ready"] != broker.bootstrap_servers
+            assert [each["address"] for each in status["nodes"]] == [at["ready"]] and len(status["faults"]) == 1
             control.do("POST", "/topics/orders/create")
             control.do("POST", "/requests/record")
-            properties = {"bootstrap.servers": address, **QUICK}
+            properties = {"bootstrap.servers": at["ready"], **QUICK}
             producer = confluent_kafka.Producer(properties)
             told: list[Any] = []
             for value in "ab":
