@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.cluster_plan import free_ports
 from tests.page_node import ROOT, with_command
 from tests.patience import LONG
@@ -82,6 +84,21 @@ def test_blocks_of_a_language_are_lines_of_its_tested_files(language: str) -> No
     assert blocks
     for piece in "\n\n".join(blocks).split("\n\n"):
         assert any(lines_of(piece).removeprefix("import ") in text for text in files), piece
+
+
+def test_every_command_is_understood() -> None:
+    blocks = [block for page in PAGES for _, _, block in STEPS.findall(page.read_text("utf-8"))]
+    count = 0
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        if not line.startswith("kbroker "):
+            continue
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        _, *words = itertools.takewhile(lambda word: word.strip("|&;<>()"), lexer)
+        parser, rest = build_parser(words)
+        parser.parse_args(rest)  # exits with what is wrong
+        count += 1
+    assert count > 50
 
 
 @pytest.mark.everything
