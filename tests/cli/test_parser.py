@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kbroker.tools.cli import COMMANDS, build_parser, main
 from kbroker.tools.cli.parser import all_parsers, parser_of
-from tests.with_each import with_each
+from tests.with_each import examples, with_each
 
 ROOT = str(Path(__file__).parents[2])
 EVERY = dict(all_parsers(COMMANDS))
@@ -37,7 +37,7 @@ def test_every_option_says_what_it_does(name: str) -> None:
 CHOOSING = ["", *(name for name, command in COMMANDS.items() if command.actions)]
 """Words after which the name of a command or an action is to come."""
 TEXT = st.text(max_size=30)
-SOME = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SOME = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 @SOME

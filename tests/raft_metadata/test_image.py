@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta, MetadataImage, MetadataReplayError
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records import metadata as rec
+from tests.with_each import examples
 
 
 def history(seed: int, length: int) -> list[Any]:
@@ -82,7 +83,7 @@ def replay(image: MetadataImage, records: list[Any], last_offset: int) -> Metada
     return delta.apply(OffsetAndEpoch(last_offset, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 120), st.data())
 def test_any_cut_gives_the_same_image_and_old_images_stay(seed: int, length: int, data: st.DataObject) -> None:
     records = history(seed, length)
@@ -94,7 +95,7 @@ def test_any_cut_gives_the_same_image_and_old_images_stay(seed: int, length: int
     assert list(map(repr, first.records())) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 120))
 def test_an_images_records_give_it_again(seed: int, length: int) -> None:
     whole = replay(EMPTY_IMAGE, history(seed, length), length - 1)

@@ -30,6 +30,7 @@ from kbroker.tables.layout import Layout
 from kbroker.tables.plan import NotYet, Refused
 from tests.schemas.registry_server import Registry, running_registry
 from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in
+from tests.with_each import examples
 
 KINDS = ["delta", *(["iceberg"] if importlib.util.find_spec("pyiceberg") else [])]
 needs_transforms = pytest.mark.skipif(
@@ -394,7 +395,7 @@ def same(wanted: Any, found: Any) -> bool:
     return bool(wanted == found or (wanted == {} and found is None))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(schemas=SCHEMAS, data=st.data(), kind=st.sampled_from(KINDS))
 def test_any_schemas(
     registry: Registry, schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str

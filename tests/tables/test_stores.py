@@ -82,7 +82,7 @@ def test_each_record_is_there_once_whatever_happens_to_commits(place: Places, pr
     assert len(proxy.came()) >= 3
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.everything)])
 def test_each_record_is_there_once_whatever_happens_to_requests(place: Places, proxy: Proxy, kind: str) -> None:
     """Every seventh request has another fault than that before it."""
     proxy.plan("", Fault.REFUSE, Fault.DROP, Fault.SLOW, Fault.REPEAT, Fault.AWAY, every=7, again=True)
@@ -137,6 +137,7 @@ def test_a_commit_that_the_network_repeated_keeps_its_files(tmp_path: Path, monk
     check_once(topic, stored)
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_in_a_store_is_told_of_paused_and_dropped(place: Places, moto: str, kind: str) -> None:
     topic, stored = orders(), place(kind)

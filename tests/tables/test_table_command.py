@@ -141,6 +141,7 @@ def test_how_far_it_is_and_a_topic_that_goes(kb: Run, broker: RunningBroker, tmp
         assert f" rows of {topic} to {path}, lag " in shown[1]
 
 
+@pytest.mark.everything
 def test_killed_at_any_time(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     """A process that is killed in the middle, several times, while a producer goes on."""
     path = tmp_path / "numbers"

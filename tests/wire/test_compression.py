@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from kbroker.wire import compression
 from kbroker.wire.batch_header import Buffer
 from kbroker.wire.compression import CompressionType, CorruptRecord, compress
+from tests.with_each import examples
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 3000  # several xerial and lz4 blocks
@@ -29,7 +30,7 @@ def decompress(codec: CompressionType, data: Buffer, limit: int = 64 << 20) -> b
 
 
 @given(st.binary(max_size=5000), st.sampled_from(list(CompressionType)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_round_trip(data: bytes, codec: CompressionType) -> None:
     assert decompress(codec, compress(codec, data)) == data
     assert decompress(codec, memoryview(bytearray(compress(codec, memoryview(data))))) == data
@@ -67,7 +68,7 @@ def test_cut_at_every_byte(codec: CompressionType) -> None:
 
 
 @given(st.binary(max_size=400), st.sampled_from(CODECS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_garbage(data: bytes, codec: CompressionType) -> None:
     try:
         decompress(codec, data)
@@ -76,7 +77,7 @@ def test_garbage(data: bytes, codec: CompressionType) -> None:
 
 
 @given(st.data(), st.sampled_from(CODECS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_flipped_bits(data: st.DataObject, codec: CompressionType) -> None:
     compressed = bytearray(compress(codec, TEXT[:2000]))
     for bit in data.draw(st.lists(st.integers(0, len(compressed) * 8 - 1), min_size=1, max_size=4)):
