@@ -29,7 +29,7 @@ from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
-    NOTE,
+    NOTES,
     PAUSED,
     Conflict,
     Merging,
@@ -63,7 +63,7 @@ class DeltaTarget:
     traits = Traits(has_time=False, promotes=False)
 
     def __init__(self, path: str, store: StoreOptions | None = None) -> None:
-        self.where = path
+        self.where = f"delta:{path}"
         self._is_local = "://" not in path
         self._path = os.path.abspath(path) if self._is_local else path.rstrip("/")
         self._store = store or StoreOptions()
@@ -397,23 +397,28 @@ class DeltaTarget:
             with self._readable():
                 yield from self._dead.to_pyarrow_dataset().to_batches(columns=DEAD_COLUMNS)
 
-    def note(self, text: str) -> None:
-        """Write what a follower tells beside the table."""
+    def note(self, name: str, text: str | None) -> None:
+        """Write what a follower tells beside the table, or remove it."""
         with self._readable():
             if self._table is None:
                 return
-            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(NOTE)
+            handler: Any = DeltaFileSystemHandler.from_table(self._table._table)
+            if text is None:
+                handler.delete_file(f"{NOTES}/{name}")
+                return
+            stream = handler.open_output_stream(f"{NOTES}/{name}")
             stream.write(text.encode())
             stream.close()
 
-    def noted(self) -> str | None:
-        """Returns what the last follower has told; None without that."""
+    def noted(self) -> dict[str, str]:
+        """Returns what followers have told, by the names of their files."""
+        found: dict[str, str] = {}
         with self._readable():
-            try:
-                handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
-                return bytes(handler.open_input_file(NOTE).read()).decode("utf-8", "replace")
-            except FileNotFoundError:
-                return None
+            handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
+            for each in handler.get_file_info_selector(NOTES, True, False):
+                with suppress(FileNotFoundError):
+                    found[each.base_name] = bytes(handler.open_input_file(each.path).read()).decode("utf-8", "replace")
+        return found
 
     def drop(self) -> int:
         """Remove the dead letters and the table: their rows first, then their logs. Files of others, which stay."""
@@ -430,7 +435,7 @@ def _remove(table: DeltaTable) -> int:
     handler = DeltaFileSystemHandler.from_table(table._table)
     found = handler.get_file_info_selector("", False, True)
     files = sorted((each.path for each in found if each.type != FileType.Directory), reverse=True)
-    own = [each for each in files if _LOG_FILE.fullmatch(each) or each == NOTE]
+    own = [each for each in files if _LOG_FILE.fullmatch(each) or each.startswith(f"{NOTES}/")]
     for each in own:  # the newest of the log first: what is left by a kill is a table yet
         handler.delete_file(each)
     directory = table.table_uri.removeprefix("file://")

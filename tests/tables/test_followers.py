@@ -15,7 +15,7 @@ pytest.importorskip("deltalake")
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
 from kbroker.tables.sources import Quota
-from kbroker.tables.status import Status, describe, newest_dead_letters, read_status
+from kbroker.tables.status import Status, describe, newest_dead_letters, read_statuses
 from kbroker.testing import running_broker
 from kbroker.tools.cli import main
 from kbroker.tools.cli.table_state import drop, pause
@@ -100,9 +100,9 @@ def test_what_is_told_of_a_table(tmp_path: Path, kind: str) -> None:
     assert sorted(each["reason"] for each in last) == sorted(row["reason"] for row in known)
     status = Status(pid=2**22 + 1)
     status.failed("the disk is full")
-    target.note(status.text())
-    found = read_status(target_of(path))
-    assert found is not None and found.error == "the disk is full" and not found.runs()
+    target.note(status.name, status.text())
+    [found, _] = read_statuses(target_of(path)).values()
+    assert found.error == "the disk is full" and not found.runs()
     here = Status()
     here.note_lag(1, 2.0)
     assert here.runs() and json.loads(here.text())["course"] == [[here.at, 1, 2.0]]
@@ -128,11 +128,11 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
     running.note_lag(0, 0.0)
     target = target_of(path)
     target.load(topic.starts)
-    target.note(running.text())
+    target.note(running.name, running.text())
     with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
         drop(target_of(path), lambda _: True)
     running.state = "ended"
-    target.note(running.text())
+    target.note(running.name, running.text())
     left = drop(target_of(path), lambda _: True)
     assert left == (1 if kind == "delta" else 0) and theirs.read_text() == "mine"
     files = [each for each in tmp_path.rglob("*") if each.is_file() and each != theirs]

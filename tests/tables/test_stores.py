@@ -145,11 +145,14 @@ def test_a_table_in_a_store_is_told_of_paused_and_dropped(place: Places, moto: s
     target.load(())
     letters = pyarrow.Table.from_batches(target.dead_letters())
     assert letters.column_names == DEAD_COLUMNS and letters.num_rows == 2
-    assert '"ended"' in (target.noted() or "")
-    target.note("here")
-    assert stored.target().noted() == "here"
+    [(name, text)] = target.noted().items()
+    assert '"ended"' in text
+    target.note("follower-here.json", "here")
+    assert stored.target().noted() == {name: text, "follower-here.json": "here"}
+    target.note(name, None)
     merged, cleaned = stored.target().maintain(), stored.target().clean(0)
-    assert "kept_files_of_others" not in merged | cleaned and stored.target().noted() == "here"
+    assert "kept_files_of_others" not in merged | cleaned
+    assert stored.target().noted() == {"follower-here.json": "here"}
     target.pause(paused=True)
     with pytest.raises(Refused, match="is paused"):
         follow(topic, stored, JSON)
@@ -200,7 +203,7 @@ def test_the_command_knows_stores(
     text = f'[[table]]\ntopic = "{topic}"\nto = "{where[0]}"\n{catalog}store-options = "store.properties"\n'
     (tmp_path / "tables.toml").write_text(text)
     kb("produce", topic, str(values))
-    assert "2 rows to 1 tables" in kb("table", "run", str(tmp_path / "tables.toml"), "--once").out
+    assert "2 rows to 1 table\n" in kb("table", "run", str(tmp_path / "tables.toml"), "--once").out
     [listed] = kb("table", "list", str(tmp_path / "tables.toml"), "--json").json
     assert (listed["rows"], listed["problem"]) == (4, None)
     noted = Path(broker.data_dir) / "replication-offset-checkpoint"
@@ -222,7 +225,7 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
     kb("produce", "away", str(tmp_path / "values"))
     proxy.plan("", Fault.AWAY, again=True)
     said = kb("table", "follow", "away", *to, "--once", code=1).err
-    assert said.startswith(f"kbroker: s3://{BUCKET}/away: ") and said.count("\n") == 1
+    assert said.startswith(f"kbroker: delta:s3://{BUCKET}/away: ") and said.count("\n") == 1
     words = [sys.executable, "-m", "kbroker", "table", "follow", "away", *to, "--every", "10ms"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     log = tmp_path / "log"

@@ -57,7 +57,7 @@ def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path)
     send(broker, "orders", ["broken", json.dumps({"id": 100, "paid": True})])
     send(broker, "orders", [json.dumps({"id": -2})], end="leave")
     found = kb("table", "follow", "orders", "--to", to, "--once")
-    assert found.out.startswith(f"1 rows, 1 dead letters of orders to {to} in ") and found.err == ""
+    assert found.out.startswith(f"1 row, 1 dead letter of orders to {to} in ") and found.err == ""
     assert table_of(path)["paid"].to_pylist().count(True) == 1
     [dead] = table_of(tmp_path / "orders_dead_letters").to_pylist()
     assert (dead["value"], dead["reason"]) == (b"broken", "not JSON: Expecting value: line 1 column 1 (char 0)")
@@ -65,7 +65,7 @@ def test_a_topic_becomes_a_table(kb: Run, broker: RunningBroker, tmp_path: Path)
     assert (told["topic"], told["value"], told["rows"], told["dead_letters"]) == ("orders", "json", 101, 1)
     assert told["lag"] == sum(each["lag"] for each in told["partitions"]) == 1  # of the transaction that is open
     assert "dead letters  1\n" in kb("table", "describe", to).out
-    assert "2 merged files, 1 new files, 0 removed files" in kb("table", "maintain", to).out
+    assert "2 merged files, 1 new file, 0 removed files" in kb("table", "maintain", to).out
     assert kb("table", "describe", to, "--json").json["files"] == 1
     kb("topic", "delete", "orders", "--yes")
     kb("topic", "create", "orders", "-p", "2")
@@ -137,8 +137,8 @@ def test_how_far_it_is_and_a_topic_that_goes(kb: Run, broker: RunningBroker, tmp
     if quiet:
         assert shown == []
     else:
-        assert shown[0] == f"kbroker: following {topic} to {path}: partitions 0 from 0, 1 from 0"
-        assert f" rows of {topic} to {path}, lag " in shown[1]
+        assert shown[0] == f"kbroker: following {topic} to delta:{path}: partitions 0 from 0, 1 from 0"
+        assert f" of {topic} to delta:{path}, lag " in shown[1]
 
 
 def test_killed_at_any_time(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
     tables += '[[table]]\ntopic = "b"\nto = "delta:lake/b"\nschema = "schema.json"\nevery = "1s"\n'
     Path("tables.toml").write_text(tables + '[[table]]\ntopic = "c"\nto = "delta:lake/c"\n')
     found = kb("table", "run", "tables.toml", "--once", code=1)
-    assert found.out == "3 rows to 2 tables\n" and "c: topic c: there is no such topic" in found.err
+    assert found.out == "3 rows to 2 tables\n" and "kbroker: delta:lake/c: topic c: there is no such topic" in found.err
     assert table_of(tmp_path / "lake" / "b")["id"].to_pylist() == [2]
     told = kb("table", "list", "tables.toml", "--json").json
     assert [(each["topic"], each.get("lag"), each.get("dead_letters")) for each in told] == [
@@ -214,7 +214,7 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
     ]
     assert "topic c: there is no such topic" in kb("table", "list", "tables.toml").out
     kb("topic", "create", "c")
-    assert "there is no table in lake/c" in kb("table", "list", "tables.toml").out
+    assert "there is no table in delta:lake/c" in kb("table", "list", "tables.toml").out
     kb("table", "pause", "delta:lake/a")
     a, *_ = kb("table", "list", "tables.toml", "--json").json
     assert (a["paused"], a["lag_seconds"], a["runs"]) == (True, 0.0, False)
@@ -265,11 +265,14 @@ def test_what_cannot_be(kb: Run, tmp_path: Path) -> None:
     files = ("table", "follow", "orders", "--to", to, "--from", str(tmp_path), "--quota", "1MiB")
     assert "--from asks no broker: leave out --quota" in kb(*files, code=2).err
     assert "UNKNOWN_TOPIC" in kb("table", "follow", "nothing", "--to", to, "--once", code=1).err
-    assert f"there is no table in {tmp_path}" in kb("table", "describe", to, code=1).err
+    assert f"there is no table in delta:{tmp_path}" in kb("table", "describe", to, code=1).err
     deltalake.write_deltalake(tmp_path / "others", pyarrow.table({"id": [1]}))
-    for verb in ("pause", "resume", "describe", "drop"):
-        refused = kb("table", verb, f"delta:{tmp_path / 'others'}", code=1).err
-        assert refused == f"kbroker: there is no table in {tmp_path / 'others'} that kbroker made\n"
+    others = f"delta:{tmp_path / 'others'}"
+    for verb in ("pause", "resume", "describe", "drop", "maintain"):
+        refused = kb("table", verb, others, code=1).err
+        how = ": --any-table maintains that of somebody else" if verb == "maintain" else ""
+        assert refused == f"kbroker: there is no table in {others} that kbroker made{how}\n"
+    assert kb("table", "maintain", others, "--any-table").out.startswith("0 merged files, 0 new files, ")
     (tmp_path / "s").write_text('{"id": "number"}')
     wrong = kb("table", "follow", "orders", "--to", to, "--schema", str(tmp_path / "s"), code=1)
     assert "id is none of boolean, int, long, double, string" in wrong.err
@@ -290,7 +293,7 @@ def test_what_others_have_put_beside_the_rows_is_left_alone(kb: Run, tmp_path: P
     assert all(path.exists() for path in theirs)
     for path in theirs:
         path.unlink()
-    assert "1 removed files" in kb("table", "maintain", to).out and not orphan.exists()
+    assert "1 removed file" in kb("table", "maintain", to).out and not orphan.exists()
 
 
 def test_the_latest_of_each_key(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:

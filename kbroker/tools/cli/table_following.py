@@ -133,9 +133,10 @@ def _keep_one(
 ) -> None:
     from kbroker.tables.sources import ClusterSource
     from kbroker.tables.status import Status
+    from kbroker.tables.tables_file import in_file
 
     def tell(line: str) -> None:
-        complain(f"{order.topic}: {line}")
+        complain(line if order.place in line else f"{order.place}: {line}")
 
     def open_source() -> Source:
         return ClusterSource(client, order.topic, way.quota)
@@ -151,9 +152,9 @@ def _keep_one(
             rows[order.place] = follower.progress.rows
             return
         except FatalError as error:
-            if str(error) != last:
-                tell(str(error))
-            last = str(error)
+            if (now := in_file(str(error))) != last:
+                tell(now)
+            last = now
         if way.once:
             failed.append(order.place)
             return
