@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.fs import FileType
@@ -67,6 +67,7 @@ class DeltaTarget:
         self._is_local = "://" not in path
         self._path = os.path.abspath(path) if self._is_local else path.rstrip("/")
         self._store = store or StoreOptions()
+        self._store.refuse_without_credentials(self.where, path)
         self._options = None if self._is_local else self._store.for_delta()
         self._is_assured = self._is_local
         self._table: DeltaTable | None = None
@@ -123,18 +124,13 @@ class DeltaTarget:
         found: set[tuple[int, int]] = set()
         if self._dead is None:
             return found
-        from pyarrow.dataset import field
-
         with self._readable():
             for partition, end in self._known_dead.items():
-                if end > positions.get(partition, 0):
-                    rows = self._dead.to_pyarrow_table(
-                        columns=["_offset"],
-                        filters=(field("_topic_id") == self._topic_id)
-                        & (field("_partition") == partition)
-                        & (field("_offset") >= positions.get(partition, 0)),
-                    )
-                    found.update((partition, offset) for offset in rows.column(0).to_pylist())
+                first = positions.get(partition, 0)
+                if end > first:
+                    chosen = f"_topic_id = '{self._topic_id}' and _partition = {partition} and _offset >= {first}"
+                    for batch in _read(self._dead, f"select _offset from it where {chosen}"):
+                        found.update((partition, offset) for offset in batch.column(0).to_pylist())
         return found
 
     def facts(self) -> TableFacts:
@@ -395,7 +391,7 @@ class DeltaTarget:
         """The columns `DEAD_COLUMNS` of all dead letters."""
         if self._dead is not None:
             with self._readable():
-                yield from self._dead.to_pyarrow_dataset().to_batches(columns=DEAD_COLUMNS)
+                yield from _read(self._dead, f"select {', '.join(DEAD_COLUMNS)} from it")
 
     def note(self, name: str, text: str | None) -> None:
         """Write what a follower tells beside the table, or remove it."""
@@ -426,6 +422,12 @@ class DeltaTarget:
             self._opened()
             tables = (self._open(self._path + DEAD_LETTERS), self._open(self._path))
             return sum(_remove(each) for each in tables if each is not None)
+
+
+def _read(table: DeltaTable, query: str) -> Iterator[pyarrow.RecordBatch]:
+    """Rows of a table that is named ``it``: where pyarrow reads them itself, a process may abort when it ends."""
+    for batch in pyarrow.RecordBatchReader.from_stream(QueryBuilder().register("it", table).execute(query)):
+        yield batch.cast(plain_schema(batch.schema))
 
 
 def _remove(table: DeltaTable) -> int:

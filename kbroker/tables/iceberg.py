@@ -111,6 +111,7 @@ class IcebergTarget:
                 told = Config().get_catalog_config(name) or {}
                 usual = {} if "warehouse" in told else {"warehouse": f"file://{directory}"}
                 options = {"type": "sql", "uri": f"sqlite:///{self._file}"} | usual | options
+                self._store.refuse_without_credentials(self.where, str({**told, **options}["warehouse"]), told)
             elif kind == "rest":
                 options = {"type": "rest", "uri": place} | options
             self._catalog = load_catalog(name, **options)

@@ -1,7 +1,8 @@
 """A table's state for people: what its follower tells beside the table, and what table and topic say themselves.
 
 Each follower writes a small file beside its table's rows, now and then and where the table is, so that whoever sees
-the table sees its followers, too. After a kill nobody writes on: a follower that has not told for a while is taken for gone.
+the table sees its followers, too. After a kill nobody writes on: a follower that has not told for a while is taken
+for gone.
 """
 
 from __future__ import annotations
