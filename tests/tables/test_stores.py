@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ import pyarrow
 from obstore.store import S3Store
 from pyiceberg.catalog.sql import SqlCatalog
 
+from kbroker.errors import FatalError
 from kbroker.tables.follower import Settings
 from kbroker.tables.iceberg import IcebergTarget
 from kbroker.tables.plan import Refused
@@ -240,6 +242,29 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
         finally:
             follower.kill()
     assert SECRET not in log.read_text() + said
+
+
+def test_what_is_missing_is_told_in_a_line(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials, without asking the machine for long; a directory that may not be written."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as machine:
+        endpoint = f"http://127.0.0.1:{machine.getsockname()[1]}"
+    (tmp_path / "store.properties").write_text(f"aws_metadata_endpoint={endpoint}\nwarehouse=s3://b/x\n")
+    (tmp_path / "catalog.db").touch()
+    for place in (["delta:s3://b/t"], ["iceberg:lake.t", "--catalog", f"sqlite:{tmp_path / 'catalog.db'}"]):
+        found = kb("table", "describe", *place, "--store-options", str(tmp_path / "store.properties"), code=1)
+        assert f"{place[0]}: there are no credentials for S3: AWS_ACCESS_KEY_ID and " in found.err
+    for text, told in (
+        ("PUT http://1.2.3.4/latest/api/token in 2ms", "there are no credentials for S3: .*"),
+        ("Unable to open file /a b/c.json#1 Permission denied (os error 13)", "permission denied: /a b/c.json"),
+        ("Could not create: /a Error: Os { code: 13, kind: PermissionDenied }", "permission denied: /a"),
+        ("[Errno 13] Permission denied: '/a/b'", "permission denied: /a/b"),
+        ("http://a/b: permission denied: you", "http://a/b: permission denied: you"),
+    ):
+        with pytest.raises(FatalError, match=f"^there: {told}$"), StoreOptions().readable("there", (OSError,)):
+            raise OSError(text)
 
 
 def test_no_secret_is_told(kb: Run, proxy: Proxy, moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

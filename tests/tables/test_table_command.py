@@ -224,12 +224,20 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
     assert (
         kb("table", "drop", "delta:lake/a", "--yes").out == "delta:lake/a is removed\n" and not Path("lake/a").exists()
     )
+    Path("tables.toml").write_text('[[table]]\ntopic = "b"\nto = "delta:lake/b"\nvalue = "text"')
+    refused = kb("table", "run", "tables.toml", "--once", code=1).err
+    assert refused.startswith("kbroker: delta:lake/b has its values as json: leave out value, or name another place")
     for wrong, reason in (
         ("x = 1", "it has a [[table]] for each table"),
-        ('[[table]]\ntopic = "a"', "to is missing"),
-        ('[[table]]\ntopic = "a"\nto = "lake"', "is not delta:PATH"),
+        ("table = [1]", "it has a [[table]] for each table"),
+        ('[[table]]\ntopic = "a"', "tables.toml: table 1, of topic a: to is missing"),
+        ('[[table]]\ntopic = "a"\nto = "lake"', "table 1, of topic a: to: 'lake' is not delta:PATH"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nvalue = "xml"', "value is one of bytes, text, json"),
-        ('[[table]]\ntopic = "a"\nto = "delta:x"\nmemory = "much"', "much"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nmemory = "much"', "memory: 'much'"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\npartition-by = "("', "partition-by: '('"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nschema = "tables.toml"', "table 1, of topic a: tables.toml: "),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nschema = "x"\nvalue = "text"', ": schema is of values that are JSON"),
+        ('[[table]]\ntopic = "a"\nto = "delta:x"\nregistry = "x"\nvalue = "text"', ": registry is of values that are "),
         ('quota = "much"\n[[table]]\ntopic = "a"\nto = "delta:x"', "much"),
         ('qota = "1"\n[[table]]\ntopic = "a"\nto = "delta:x"', "qota is none of command-config, quota"),
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nevry = "1s"', "evry is none of"),
@@ -237,7 +245,7 @@ def test_many_tables(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch
         ('[[table]]\ntopic = "a"\nto = "delta:x"\nupsert = "yes"', "upsert is true or false"),
     ):
         Path("tables.toml").write_text(wrong)
-        assert reason in kb("table", "run", "tables.toml", code=1).err
+        assert reason in kb("table", "run", "tables.toml", "--once", code=1).err
 
 
 def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
@@ -256,6 +264,10 @@ def test_icebergs_table(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:
     assert sorted((row["id"], (row["at"] or {}).get("city")) for row in rows) == [(9, None), (10, "Rome")]
     assert "2 merged files, 2 expired, 0 removed files" in kb("table", "maintain", *place, "--keep", "0s").out
     assert kb("table", "describe", *place, "--json").json["rows"] == 11
+    nowhere = (place[0], "--catalog", f"sqlite:{tmp_path / 'leak' / 'catalog.db'}")
+    for words in (("describe",), ("pause",), ("drop", "--yes"), ("maintain",), ("maintain", "--any-table")):
+        assert "iceberg:lake.events" in kb("table", *words, *nowhere, code=1).err
+    assert not (tmp_path / "leak").exists()
     assert "has --catalog, such as sqlite:FILE" in kb("table", "describe", place[0], code=2).err
 
 

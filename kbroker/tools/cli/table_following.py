@@ -136,7 +136,7 @@ def _keep_one(
     from kbroker.tables.tables_file import in_file
 
     def tell(line: str) -> None:
-        complain(line if order.place in line else f"{order.place}: {line}")
+        complain(in_file(line if order.place in line else f"{order.place}: {line}"))
 
     def open_source() -> Source:
         return ClusterSource(client, order.topic, way.quota)
@@ -152,13 +152,13 @@ def _keep_one(
             rows[order.place] = follower.progress.rows
             return
         except FatalError as error:
-            if (now := in_file(str(error))) != last:
-                tell(now)
-            last = now
+            if str(error) != last:
+                tell(str(error))
+            last = str(error)
         if way.once:
             failed.append(order.place)
             return
-        status.failed(last)
+        status.failed(in_file(last))
         way.beat(status)
         if target is not None:
             write_late(target, status)
