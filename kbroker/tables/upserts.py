@@ -56,16 +56,8 @@ class KeyedValues:
         return [*columns, pyarrow.array(changes, CHANGE.type)], bad
 
 
-class DebeziumValues:
+class DebeziumValues(KeyedValues):
     """Debezium's envelopes in JSON, with a schema or without; the columns are those of ``after``."""
-
-    def __init__(self, values: Values) -> None:
-        self.name = values.name
-        self._values = values
-
-    def fields(self) -> list[pyarrow.Field]:
-        """Returns the columns of the rows that envelopes are about."""
-        return self._values.fields()
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Take a sample."""

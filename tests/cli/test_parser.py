@@ -204,6 +204,16 @@ def test_starting_a_node_imports_nothing_of_the_other_commands() -> None:
     assert done.stdout.strip() == str(own)
 
 
+@pytest.mark.parametrize("module", ["argparse", "dataclasses"])
+def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path, module: str) -> None:
+    """Those of the command itself, and those of its module for tables."""
+    (tmp_path / f"{module}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    words = [sys.executable, "-m", "kbroker", "table", "describe", "delta:lake/orders"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     "line",
     [

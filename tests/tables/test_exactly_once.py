@@ -102,7 +102,7 @@ def test_how_far_it_is_is_told_now_and_then(tmp_path: Path) -> None:
         ModelSource(topic), target_of(tmp_path / "t"), JSON, clock=itertools.count().__next__, show=shown.append
     )
     follower.run(once=True)
-    where = f"orders to {tmp_path / 't'}"
+    where = f"orders to delta:{tmp_path / 't'}"
     assert shown[0] == f"following {where}: partitions 0 from 0, 1 from 0"
     assert all(f" of {where}, lag " in line for line in shown[1:])
     assert 1 < len(shown) - 1 < follower.progress.commits

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake")
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
 from kbroker.tables.sources import Quota
-from kbroker.tables.status import Status, describe, newest_dead_letters, read_status
+from kbroker.tables.status import Status, describe, newest_dead_letters, read_statuses
 from kbroker.testing import running_broker
 from kbroker.tools.cli import main
 from kbroker.tools.cli.table_state import drop, pause
@@ -100,9 +100,9 @@ def test_what_is_told_of_a_table(tmp_path: Path, kind: str) -> None:
     assert sorted(each["reason"] for each in last) == sorted(row["reason"] for row in known)
     status = Status(pid=2**22 + 1)
     status.failed("the disk is full")
-    target.note(status.text())
-    found = read_status(target_of(path))
-    assert found is not None and found.error == "the disk is full" and not found.runs()
+    target.note(status.name, status.text())
+    [found, _] = read_statuses(target_of(path)).values()
+    assert found.error == "the disk is full" and not found.runs()
     here = Status()
     here.note_lag(1, 2.0)
     assert here.runs() and json.loads(here.text())["course"] == [[here.at, 1, 2.0]]
@@ -128,11 +128,27 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
     running.note_lag(0, 0.0)
     target = target_of(path)
     target.load(topic.starts)
-    target.note(running.text())
+    target.note(running.name, running.text())
     with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
         drop(target_of(path), lambda _: True)
+    ended = Status(state="ended")
+    ended.note_lag(0, 0.0)
+    target.note(ended.name, ended.text())  # one that ends hides none that goes on
+    with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
+        drop(target_of(path), lambda _: True)
+    target.note(running.name, None)
+
+    def agree(question: str) -> bool:
+        target.note(running.name, running.text())
+        return True
+
+    with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
+        drop(target_of(path), agree)
+    assert not target_of(path).is_paused()
     running.state = "ended"
-    target.note(running.text())
+    target.note(running.name, running.text())
+    follow(topic, path, JSON)
+    assert list(target_of(path).noted()) == [ended.name]
     left = drop(target_of(path), lambda _: True)
     assert left == (1 if kind == "delta" else 0) and theirs.read_text() == "mine"
     files = [each for each in tmp_path.rglob("*") if each.is_file() and each != theirs]
@@ -199,6 +215,15 @@ def test_a_quota_is_shared() -> None:
     assert quota.seconds() == 0.0
     quota.take(1000)
     assert quota.seconds() == 1.0
+
+
+def test_values_of_a_registry_are_known_for_what_they_are(tmp_path: Path) -> None:
+    """All of them, from the first on: a single other value may be anything."""
+    for values, hinted in (([b"\0\0\0\0\1abc"] * 20, True), ([b"\0\0\0\0\1abc"] * 20 + [b"{}"], False)):
+        topic, told = ModelTopic(), list[str]()
+        topic.append(0, *values)
+        Follower(ModelSource(topic), target_of(tmp_path / str(hinted)), JSON, told.append).run(once=True)
+        assert ["--value avro, protobuf or json-schema, and --registry URL" in line for line in told] == [True] * hinted
 
 
 def test_a_table_that_is_not_there_tells_nothing(tmp_path: Path) -> None:

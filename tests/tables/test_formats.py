@@ -311,7 +311,7 @@ def test_partitions_by_a_field_of_the_first_values(tmp_path: Path, kind: str) ->
             follow(topic, path, Settings(layout=Layout(False, other)))
     with pytest.raises(Refused, match="has nested values: leave out --flatten"):
         follow(topic, path, Settings(layout=Layout(True)))
-    with pytest.raises(Refused, match="of topic orders has town: name another field"):
+    with pytest.raises(Refused, match=r"topic orders has no town in its first \d+ values?: name another field"):
         follow(topic, tmp_path / f"{kind}2", Settings("json", layout=Layout(False, "town")))
     with pytest.raises(Refused, match=r"hour\(id\): it is int64, and no time"):
         follow(topic, tmp_path / f"{kind}2", Settings("json", layout=Layout(False, "hour(id)")))

@@ -131,8 +131,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError:
             _forget_output()
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         _forget_output()
         return 141

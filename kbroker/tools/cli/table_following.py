@@ -133,9 +133,10 @@ def _keep_one(
 ) -> None:
     from kbroker.tables.sources import ClusterSource
     from kbroker.tables.status import Status
+    from kbroker.tables.tables_file import in_file
 
     def tell(line: str) -> None:
-        complain(f"{order.topic}: {line}")
+        complain(in_file(line if order.place in line else f"{order.place}: {line}"))
 
     def open_source() -> Source:
         return ClusterSource(client, order.topic, way.quota)
@@ -157,7 +158,7 @@ def _keep_one(
         if way.once:
             failed.append(order.place)
             return
-        status.failed(last)
+        status.failed(in_file(last))
         way.beat(status)
         if target is not None:
             write_late(target, status)
