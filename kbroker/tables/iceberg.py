@@ -75,8 +75,9 @@ _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
 _CATALOG_TRIES: Final = 2
 """A catalog has two tables of its own, either of which may come meanwhile."""
-_SIZES: Final = {"write.target-file-size-bytes": str(256 << 20)}
-"""Of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other."""
+_OF_NEW_TABLES: Final = {"write.target-file-size-bytes": str(256 << 20), _TRIES: "10"}
+"""The size is that of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other.
+The tries are for other writers, such as Spark's maintenance, between whose tries a follower may commit again."""
 _SMALLER: Final = 8
 """By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
 
@@ -185,7 +186,7 @@ class IcebergTarget:
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
                 _begun_once(partial(self._opened().create_namespace, self.where.rpartition(".")[0]))
-            properties = {**properties_of(kept), **next_of(kept.positions), **_SIZES}
+            properties = {**properties_of(kept), **next_of(kept.positions), **_OF_NEW_TABLES}
             self._create(outward(schema), properties, Layout.of(kept.layout))
             self._table = self._loaded(self.where)
 
