@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
+    from kbroker.client.schemas.wire_format import Headers
     from kbroker.tables.target import Traits
 
 _KAFKA: Final = "kafka."
@@ -68,8 +69,8 @@ def spark_union(
     ``checkpoint`` it is a batch, to the topic's end at the moment of the call. With one it is a stream: give the query
     the same directory as ``checkpointLocation``. ``options`` are those of Spark's Kafka source; those that begin with
     ``kafka.`` are client properties. ``registry`` is the address of the schemas' registry, whose password, token or TLS
-    are options, too (``basic.auth.user.info``, ``bearer.auth.token``, ``schema.registry.ssl.*``). ``Refused`` and
-    ``FatalError`` say in one line what is in the way.
+    are options, too (``basic.auth.user.info``, ``bearer.auth.token``, ``schema.registry.ssl.*``). ``Refused``,
+    ``FatalError`` and ``ClientError`` say in one line what is in the way.
     """
     given = {_KAFKA + _BOOTSTRAP: bootstrap, **(options or {})}
     schemas = {name: given.pop(name) for name in list(given) if name.startswith(_REGISTRYS)}
@@ -283,7 +284,8 @@ class _Decoder:
         schema = self.schema.append(CHANGE) if self.kept.way else self.schema
         for batch in batches:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            decoded, found = values.columns(columns.pop("value").to_pylist())
+            headers = [_record_headers(each) for each in columns["_headers"].to_pylist()] if settings else ()
+            decoded, found = values.columns(columns.pop("value").to_pylist(), headers)
             bad = {*found}
             names = [each.name for each in values.fields()]
             if self.kept.way:
@@ -293,10 +295,21 @@ class _Decoder:
             columns |= {
                 part.name: part.of(pyarrow.chunked_array([columns[part.column]])).combine_chunks() for part in parts
             }
+            # Of an object whose fields are more by now those that the table had are left.
             rows = pyarrow.RecordBatch.from_arrays(
-                [columns.get(each.name, pyarrow.nulls(batch.num_rows, each.type)) for each in schema], schema.names
+                [
+                    columns[each.name].cast(each.type)
+                    if each.name in columns
+                    else pyarrow.nulls(batch.num_rows, each.type)
+                    for each in schema
+                ],
+                schema=schema,
             )
             yield rows.filter(pyarrow.array([index not in bad for index in range(batch.num_rows)])) if bad else rows
+
+
+def _record_headers(told: Iterable[Mapping[str, Any]] | None) -> Headers:
+    return tuple((each["key"], each["value"]) for each in told or ())
 
 
 def _latest(rows: DataFrame, changes: DataFrame) -> DataFrame:
