@@ -10,10 +10,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from compat_tests.apache_kafka import cache_dir, locked
 from kbroker.testing.spark import Jar, SetupError, connector_jars
+from spark_examples import ROOT
 
 _SPARK, _KAFKA, _COMMONS = "org.apache.spark", "org.apache.kafka", "org.apache.commons"
 
@@ -58,6 +60,12 @@ def environment(version: str, *packages: str) -> Path:
     """The Python that has PySpark of that version, and further packages. SetupError when it cannot be made."""
     # PySpark is a source archive
     return made(f"spark-{version}", ("setuptools", "wheel"), (f"pyspark=={version}", *packages))
+
+
+def requirements(*extras: str) -> list[str]:
+    """The requirements of kbroker with extras, from its project's file."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
 
 
 def made(name: str, *steps: tuple[str, ...]) -> Path:

@@ -1,17 +1,30 @@
-"""The job of Spark that maintains large tables, with Delta: while a follower goes on, and as spark-submit runs it."""
+"""The job of Spark that maintains large tables, while a follower goes on, and as spark-submit runs it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.patience import LONG
-
 pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+from compat_tests.spark.iceberg import age, iceberg_environment, place_of, table_in, variables
+from compat_tests.spark.records import create
+from compat_tests.spark.test_tables import PARTITIONS, produce_values
+from kbroker.client import Client
+from kbroker.tables.follower import Follower, Settings
+from kbroker.tables.iceberg import IcebergTarget
+from kbroker.tables.sources import ClusterSource
+from tests.patience import LONG
 
 ROOT = Path(__file__).parents[2]
 FEW = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -98,3 +111,82 @@ def test_as_spark_submit_runs_it(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr[-3000:]
     assert "3 merged files, 1 new files, 0 removed files" in told.stdout
     assert DeltaTable(str(tmp_path / "t")).count() == 3
+
+
+def follow(
+    bootstrap: str, topic: str, directory: Path, stop: Callable[[], bool] | None = None, **settings: Any
+) -> None:
+    """Bring an Iceberg table up to the topic's end; with ``stop``, follow until then."""
+    with Client(bootstrap) as client:
+        target = IcebergTarget(f"lake.{topic}", f"sqlite:{directory}/catalog.db")
+        Follower(ClusterSource(client, topic), target, Settings(**settings)).run(
+            once=stop is None, stop=stop or (lambda: False)
+        )
+
+
+def check(table: Any, count: int) -> None:
+    """Assert that a table has each of so many records once."""
+    rows = table.scan(selected_fields=("_topic_partition", "_offset")).to_arrow().to_pylist()
+    found = sorted(row["_offset"] * PARTITIONS + row["_topic_partition"] for row in rows)
+    assert found == list(range(count))
+
+
+TWICE = """
+import sys
+from kbroker.tables import spark_maintenance
+for name in sys.argv[1:]:
+    sys.argv = ["maintain", f"iceberg:kbroker.lake.{name}", "--keep", "2d"]
+    spark_maintenance.main()
+"""
+
+
+@pytest.mark.slow
+def test_iceberg_is_maintained_by_spark(bootstrap: str, new_name: Callable[[], str], tmp_path: Path) -> None:
+    """Two tables, to one of which a follower commits meanwhile; of the other no snapshot stays that has offsets."""
+    many: dict[str, Any] = {"value_format": "text", "merging": None}
+    quiet, busy = (create(bootstrap, new_name(), PARTITIONS) for _ in range(2))
+    orphans, snapshots = [], {}
+    for topic in (quiet, busy):
+        for end in range(30, 240, 30):
+            produce_values(bootstrap, topic, range(end - 30, end))
+            follow(bootstrap, topic, tmp_path, **many)
+        table = table_in(tmp_path, topic)
+        [file, *_] = place_of(table).glob("data/*.parquet")
+        orphans.append(file.with_name(file.name.replace("00000-0", "00000-7")))
+        shutil.copy(file, orphans[-1])
+        age(table, days=3)
+        snapshots[topic] = {each.snapshot_id for each in table.snapshots()}
+    end, done = 210, threading.Event()
+
+    def produce_more() -> None:
+        nonlocal end
+        while not done.wait(0.5):
+            produce_values(bootstrap, busy, range(end, end + 30))
+            end += 30
+
+    with ThreadPoolExecutor() as threads:
+        going = [
+            threads.submit(produce_more),
+            threads.submit(follow, bootstrap, busy, tmp_path, done.is_set, interval=3.0, **many),
+        ]
+        try:
+            words = [iceberg_environment(), "-c", TWICE, quiet, busy]
+            told = subprocess.run(words, env=variables(tmp_path), capture_output=True, text=True, timeout=12 * LONG)
+        finally:
+            done.set()
+        for each in going:
+            each.result(LONG)
+    assert told.returncode == 0, told.stderr[-5000:]
+    assert "7 merged files, 1 new files, " in told.stdout
+    assert not any(each.exists() for each in orphans)
+    assert not any(each.summary["kbroker.next.0"] for each in table_in(tmp_path, quiet).snapshots() if each.summary)
+    for topic, count in ((quiet, 210), (busy, end)):
+        produce_values(bootstrap, topic, range(count, count + 30))
+        follow(bootstrap, topic, tmp_path, **many)
+        table = table_in(tmp_path, topic)
+        assert not snapshots[topic] & {each.snapshot_id for each in table.snapshots()}
+        check(table, count + 30)
+        age(table, days=3)  # what Spark has written is known to kbroker as a writer's files
+        cleaned = IcebergTarget(f"lake.{topic}", f"sqlite:{tmp_path}/catalog.db").maintain(24)
+        assert cleaned["removed_files"] > 7 and "kept_files_of_others" not in cleaned
+        check(table_in(tmp_path, topic), count + 30)

@@ -36,14 +36,17 @@ from kbroker.tables.target import (
     TableCommit,
     TableFacts,
     Traits,
+    checked_file,
     furthest,
     size_to_merge,
 )
 from kbroker.tables.upserts import latest, of_keys, truncations
 
 _FIRST: Final = "kbroker.first.partition"
-_DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
-"""The names that Delta's writers give to files of rows, in directories of partitions."""
+_DATA_FILE: Final = re.compile(
+    r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}[-.]c\d+(\.\w+)?\.parquet|([^/]+/)?deletion_vector_[0-9a-f-]{36}\.bin"
+)
+"""The names that Delta's writers give to files of rows, in directories of partitions, and of rows that are deleted."""
 _LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
@@ -437,7 +440,11 @@ def _remove(table: DeltaTable) -> int:
     handler = DeltaFileSystemHandler.from_table(table._table)
     found = handler.get_file_info_selector("", False, True)
     files = sorted((each.path for each in found if each.type != FileType.Directory), reverse=True)
-    own = [each for each in files if _LOG_FILE.fullmatch(each) or each.startswith(f"{NOTES}/")]
+    own = [
+        each
+        for each in files
+        if _LOG_FILE.fullmatch(checked_file(each)) or each.startswith(f"{NOTES}/") or _is_left_of_rows(each)
+    ]
     for each in own:  # the newest of the log first: what is left by a kill is a table yet
         handler.delete_file(each)
     directory = table.table_uri.removeprefix("file://")
@@ -445,6 +452,12 @@ def _remove(table: DeltaTable) -> int:
         with suppress(OSError):
             os.rmdir(path)
     return len(files) - len(own)
+
+
+def _is_left_of_rows(path: str) -> bool:
+    """Whether a file is beside those of rows, which were removed before: their checksums, or which are deleted."""
+    name = checked_file(path)
+    return bool(_DATA_FILE.fullmatch(name)) and not path.endswith(".parquet")
 
 
 def _app_id(topic_id: str, partition: int) -> str:

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import pyarrow
 import pyarrow.compute as pc
@@ -73,10 +74,16 @@ _TRIES: Final = "commit.retry.num-retries"
 _MAY_CLEAN: Final = "gc.enabled"
 _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
-_SIZES: Final = {"write.target-file-size-bytes": str(256 << 20)}
-"""Of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other."""
+_CATALOG_TRIES: Final = 2
+"""A catalog has two tables of its own, either of which may come meanwhile."""
+_OF_NEW_TABLES: Final = {"write.target-file-size-bytes": str(256 << 20), _TRIES: "10"}
+"""The size is that of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other.
+The tries are for other writers, such as Spark's maintenance, between whose tries a follower may commit again."""
 _SMALLER: Final = 8
 """By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
+
+
+_Begun = TypeVar("_Begun")
 
 
 class IcebergTarget:
@@ -114,7 +121,7 @@ class IcebergTarget:
                 self._store.refuse_without_credentials(self.where, str({**told, **options}["warehouse"]), told)
             elif kind == "rest":
                 options = {"type": "rest", "uri": place} | options
-            self._catalog = load_catalog(name, **options)
+            self._catalog = _begun_once(partial(load_catalog, name, **options))
             if self._file is None:
                 commit = _keeping_files(self._catalog.commit_table)
                 self._catalog.commit_table = commit  # type: ignore[method-assign]
@@ -190,8 +197,8 @@ class IcebergTarget:
         self._topic_id = kept.topic_id
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
-                self._opened().create_namespace(self._name.rpartition(".")[0])
-            properties = {**properties_of(kept), **next_of(kept.positions), **_SIZES}
+                _begun_once(partial(self._opened().create_namespace, self._name.rpartition(".")[0]))
+            properties = {**properties_of(kept), **next_of(kept.positions), **_OF_NEW_TABLES}
             self._create(outward(schema), properties, Layout.of(kept.layout))
             self._table = self._loaded(self._name)
 
@@ -451,6 +458,19 @@ class IcebergTarget:
                 yield
             except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
                 raise Conflict(str(error)) from error
+
+
+def _begun_once(begin: Callable[[], _Begun]) -> _Begun:
+    """Begin a catalog in a database again, if somebody else has made its tables or a namespace at the same moment."""
+    from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+
+    for _ in range(_CATALOG_TRIES):
+        try:
+            return begin()
+        except (IntegrityError, OperationalError, ProgrammingError) as error:
+            if not isinstance(error, IntegrityError) and "already exists" not in str(error):
+                raise
+    return begin()
 
 
 def _keeping_files(commit: Callable[..., CommitTableResponse]) -> Callable[..., CommitTableResponse]:

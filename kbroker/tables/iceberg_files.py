@@ -26,7 +26,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from kbroker.errors import FatalError
 from kbroker.tables.layout import TOPIC_ID, Layout
 from kbroker.tables.rows import plain_schema
-from kbroker.tables.target import NOTES
+from kbroker.tables.target import NOTES, checked_file
 
 NEXT: Final = "kbroker.next."
 PARTITION: Final = "_partition"
@@ -36,8 +36,8 @@ _INWARD: Final = {theirs: ours for ours, theirs in NAMES.items()}
 
 Data = TypeVar("Data", pyarrow.Schema, pyarrow.Table)
 _ITS_FILE: Final = re.compile(
-    r"data/([^/=]+=[^/]*/)*[0-9]{5}-[0-9]+-[0-9a-f-]{36}(-[0-9]+)?\.parquet"
-    r"|metadata/([0-9a-f-]{36}-m[0-9]+|snap-[0-9]+-[0-9]+-[0-9a-f-]{36})\.avro"
+    r"data/([^/=]+=[^/]*/)*[0-9]{5}-[0-9]+-[0-9a-f-]{36}(-[0-9]+)*(-deletes)?\.parquet"
+    r"|metadata/([0-9a-f-]{36}-m[0-9]+|optimized-m-[0-9a-f-]{36}|snap-[0-9]+-[0-9]+-[0-9a-f-]{36})\.avro"
     r"|metadata/[0-9]{5,}-[0-9a-f-]{36}\.metadata\.json"
 )
 """The names that Iceberg's writers give to files below a table's place."""
@@ -184,11 +184,11 @@ def remove_orphans(table: Table, oldest: datetime) -> dict[str, int]:
         each
         for each in store.get_file_info(FileSelector(place, recursive=True))
         if each.is_file
-        and each.path not in known
+        and checked_file(each.path) not in known
         and each.mtime < oldest
         and not os.path.relpath(each.path, place).startswith(f"{NOTES}/")
     ]
-    its_own = [each.path for each in orphans if _ITS_FILE.fullmatch(os.path.relpath(each.path, place))]
+    its_own = [each.path for each in orphans if _ITS_FILE.fullmatch(checked_file(os.path.relpath(each.path, place)))]
     for path in its_own:
         store.delete_file(path)
     others = len(orphans) - len(its_own)

@@ -52,7 +52,7 @@ class JsonSchemaValues(JsonValues):
         """There is nothing to learn before the schemas are known."""
 
     def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+        self, values: Sequence[bytes | None], headers: Sequence[Headers]
     ) -> tuple[list[pyarrow.Array], dict[int, str]]:
         """Returns the columns. ``RegistryError`` if a schema cannot be had, and the values have to wait."""
         bad: dict[int, str] = {}
@@ -65,7 +65,7 @@ class JsonSchemaValues(JsonValues):
             documents[index] = None if framed is None or reason else framed.rest
             if reason:
                 bad[index] = reason
-        columns, unfit = super().columns(documents)
+        columns, unfit = super().columns(documents, headers)
         return columns, {**unfit, **bad}
 
     def _learned(self, schema_id: SchemaId) -> str:

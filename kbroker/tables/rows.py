@@ -83,9 +83,7 @@ class Values(Protocol):
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Take the first values that there are, of all partitions, for a sample."""
 
-    def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
-    ) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(self, values: Sequence[bytes | None], headers: Sequence[Headers]) -> tuple[list[pyarrow.Array], Bad]:
         """The columns of some values, null where they are bad; then `fields` may be more than they were.
 
         ``headers``: those of each value's record, in which a schema may be named.

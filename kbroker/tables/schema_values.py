@@ -47,7 +47,7 @@ class SchemaValues:
         """There is nothing to learn: the schemas tell all."""
 
     def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
+        self, values: Sequence[bytes | None], headers: Sequence[Headers]
     ) -> tuple[list[pyarrow.Array], dict[int, str]]:
         """Returns the columns. ``RegistryError`` if a schema cannot be had, and the values have to wait."""
         bad: dict[int, str] = {}

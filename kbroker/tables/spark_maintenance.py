@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,10 @@ WEEK_HOURS: Final = 7 * 24
 FEWEST_HOURS: Final = 24
 """Files that are younger may be some that a follower has not committed yet."""
 SIZE: Final = 512 << 20
+_TRIES: Final = 5
+_CONFLICT: Final = re.compile(
+    "CommitFailedException|Cannot commit rewrite|Missing required files|Manifest is missing|DELTA_CONCURRENT_"
+)
 _UNITS: Final = {"h": 1, "d": 24}
 
 
@@ -37,7 +42,8 @@ def maintain(
     """Merge the small files of a table, and remove the old ones; what was done.
 
     ``table`` is ``delta:PATH`` or ``iceberg:CATALOG.NAMESPACE.TABLE``, ``where`` a condition that names partitions,
-    ``order_by`` columns by whose values rows are put together. ``ValueError`` for what is none.
+    ``order_by`` columns by whose values rows are put together. ``ValueError`` for what is none, ``TimeoutError`` if
+    others commit all the time.
     """
     kind, _, name = table.partition(":")
     if kind not in ("delta", "iceberg") or not name:
@@ -64,7 +70,8 @@ def _maintain_delta(
     try:
         chosen = f" WHERE {where}" if where else ""
         order = f" ZORDER BY ({order_by})" if order_by else ""
-        metrics = spark.sql(f"OPTIMIZE {name}{chosen}{order}").collect()[0]["metrics"]
+        optimize = f"OPTIMIZE {name}{chosen}{order}"
+        metrics = _between_commits(path, lambda: spark.sql(optimize).collect())[0]["metrics"]
         gone = spark.sql(f"VACUUM {name} RETAIN {keep_hours} HOURS DRY RUN").count()
         spark.sql(f"VACUUM {name} RETAIN {keep_hours} HOURS")
     finally:
@@ -79,12 +86,12 @@ def _maintain_delta(
 def _maintain_iceberg(
     spark: SparkSession, name: str, keep_hours: int, where: str | None, order_by: str | None, size: int
 ) -> dict[str, int]:
-    catalog, _, table = name.partition(".")
+    catalog, _, table = quoted(name).partition(".")
     oldest = (datetime.now(UTC) - timedelta(hours=keep_hours)).strftime("%Y-%m-%d %H:%M:%S")
 
-    def call(procedure: str, *arguments: str) -> Any:
+    def call(procedure: str, *arguments: str) -> list[Any]:
         words = ", ".join([f"table => {_text(table)}", *arguments])
-        return spark.sql(f"CALL {catalog}.system.{procedure}({words})")
+        return _between_commits(name, lambda: spark.sql(f"CALL {catalog}.system.{procedure}({words})").collect())
 
     rewrite = [f"options => map('target-file-size-bytes', '{size}', 'min-input-files', '2')"]
     if where:
@@ -94,18 +101,37 @@ def _maintain_iceberg(
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     try:
-        files = call("rewrite_data_files", *rewrite).collect()[0]
-        call("rewrite_manifests").collect()
-        expired = call("expire_snapshots", f"older_than => TIMESTAMP '{oldest}'").collect()[0]
-        orphans = call("remove_orphan_files", f"older_than => TIMESTAMP '{oldest}'").count()
+        [files] = call("rewrite_data_files", *rewrite)
+        call("rewrite_manifests")
+        gone = 0
+        if not spark.sql(f"SHOW TBLPROPERTIES {quoted(name)}").where("key = 'gc.enabled' AND value = 'false'").count():
+            [expired] = call("expire_snapshots", f"older_than => TIMESTAMP '{oldest}'")
+            gone = sum(value for each, value in expired.asDict().items() if each.startswith("deleted_") and value)
+            gone += len(call("remove_orphan_files", f"older_than => TIMESTAMP '{oldest}'"))
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    gone = sum(value for each, value in expired.asDict().items() if each.startswith("deleted_") and value)
     return {
         "merged_files": files["rewritten_data_files_count"],
         "new_files": files["added_data_files_count"],
-        "removed_files": gone + orphans,
+        "removed_files": gone,
     }
+
+
+def _between_commits(table: str, step: Callable[[], list[Any]]) -> list[Any]:
+    """Do a step again if a follower's commits came before its own; ``TimeoutError`` if they always do."""
+    for _ in range(_TRIES):
+        try:
+            return step()
+        except Exception as error:
+            if not _CONFLICT.search(str(error)):
+                raise
+    raise TimeoutError(f"others commit to {table} all the time: try again later")
+
+
+def quoted(name: str) -> str:
+    """Returns the name of a table as SQL takes it: that of a topic may have a dash."""
+    parts = re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
+    return ".".join(each if each.startswith("`") else f"`{each}`" for each in parts)
 
 
 def _text(words: str) -> str:
@@ -135,7 +161,7 @@ def main() -> None:
         done = maintain(
             spark, asked.table, keep_hours=asked.keep, where=asked.where, order_by=asked.order_by, size=asked.file_size
         )
-    except ValueError as error:
+    except (ValueError, TimeoutError) as error:
         parser.error(str(error))
     finally:
         spark.stop()

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
+    from kbroker.client.schemas.wire_format import Headers
     from kbroker.tables.target import Traits
 
 _KAFKA: Final = "kafka."
 _BOOTSTRAP: Final = "bootstrap.servers"
 _OURS: Final = {"subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "includeHeaders"}
 _ISOLATION: Final = "kafka.isolation.level"
+_REGISTRY_URL: Final = "schema.registry.url"
+_REGISTRYS: Final = ("schema.registry.", "basic.auth.", "bearer.auth.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,19 @@ def spark_union(
     ``table`` is ``delta:PATH``, or ``iceberg:CATALOG.NAMESPACE.TABLE`` with Spark's name of the catalog. Without a
     ``checkpoint`` it is a batch, to the topic's end at the moment of the call. With one it is a stream: give the query
     the same directory as ``checkpointLocation``. ``options`` are those of Spark's Kafka source; those that begin with
-    ``kafka.`` are client properties. ``registry`` is the address of the schemas' registry. ``Refused`` and
-    ``FatalError`` say in one line what is in the way.
+    ``kafka.`` are client properties. ``registry`` is the address of the schemas' registry, whose password, token or TLS
+    are options, too (``basic.auth.user.info``, ``bearer.auth.token``, ``schema.registry.ssl.*``). ``Refused``,
+    ``FatalError`` and ``ClientError`` say in one line what is in the way.
     """
     given = {_KAFKA + _BOOTSTRAP: bootstrap, **(options or {})}
+    schemas = {name: given.pop(name) for name in list(given) if name.startswith(_REGISTRYS)}
+    if registry:
+        schemas[_REGISTRY_URL] = registry
     if ours := given.keys() & {*_OURS, _ISOLATION}:
         raise FatalError(f"spark_union sets {', '.join(sorted(ours))} itself: leave it out")
     if checkpoint is None:
         pin = _new_pin(spark, table, topic, given)
-        live = _live(spark, pin, given, registry, stream=False)
+        live = _live(spark, pin, given, schemas, stream=False)
         rows = _rows_at(spark, table, pin.version)
         return _latest(rows, live) if pin.kept.way else rows.unionByName(live)
     directory = os.fspath(checkpoint)
@@ -96,7 +103,7 @@ def spark_union(
     # Once the first batch is done, the table's rows are not read again, and their version may be gone.
     rows = spark.createDataFrame([], _columns(pin)) if has_begun else _rows_at(spark, table, pin.version)
     once = spark.readStream.text(place).select()
-    return rows.crossJoin(F.broadcast(once)).unionByName(_live(spark, pin, given, registry, stream=True))
+    return rows.crossJoin(F.broadcast(once)).unionByName(_live(spark, pin, given, schemas, stream=True))
 
 
 # --- Where the table ends --------------------------------------------------------------------------------------------
@@ -162,9 +169,10 @@ def _of_delta(path: str, partitions: Mapping[int, OffsetRange]) -> tuple[Kept, s
 def _of_iceberg(spark: SparkSession, name: str) -> tuple[Kept, str]:
     from kbroker.tables.iceberg_files import positions_in
     from kbroker.tables.layout import kept_of
+    from kbroker.tables.spark_maintenance import quoted
 
     java: Any = spark
-    found = java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, name)
+    found = java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, quoted(name))
     found.refresh()  # a catalog keeps tables for a while
     metadata = found.operations().current()
     snapshot = metadata.currentSnapshot()
@@ -181,11 +189,12 @@ def _rows_at(spark: SparkSession, table: str, version: str) -> DataFrame:
         path = name if "://" in name else os.path.abspath(name)
         return spark.read.format("delta").option("versionAsOf", version).load(path)
     from kbroker.tables.iceberg_files import NAMES
+    from kbroker.tables.spark_maintenance import quoted
 
     if version:
-        rows = spark.sql(f"SELECT * FROM {name} VERSION AS OF {version}")
+        rows = spark.sql(f"SELECT * FROM {quoted(name)} VERSION AS OF {version}")
     else:
-        rows = spark.createDataFrame([], spark.table(name).schema)
+        rows = spark.createDataFrame([], spark.table(quoted(name)).schema)
     return rows.withColumnsRenamed({theirs: ours for ours, theirs in NAMES.items()})
 
 
@@ -195,7 +204,9 @@ def _columns(pin: _Pin) -> Any:
     return StructType.fromJson(pin.columns)
 
 
-def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], registry: str | None, *, stream: bool) -> DataFrame:
+def _live(
+    spark: SparkSession, pin: _Pin, given: Mapping[str, str], schemas: Mapping[str, str], *, stream: bool
+) -> DataFrame:
     """The topic's records behind the table, with the table's columns; of a table by key with the change that they are.
 
     Dead letters are none of them.
@@ -226,7 +237,7 @@ def _live(spark: SparkSession, pin: _Pin, given: Mapping[str, str], registry: st
     arrow = plain_schema(spark.createDataFrame([], columns).toArrow().schema)
     if pin.kept.way:
         columns = columns.add(CHANGE.name, "byte")
-    return known.mapInArrow(_Decoder(pin.kept, arrow, _traits(pin.table), registry), columns)
+    return known.mapInArrow(_Decoder(pin.kept, arrow, _traits(pin.table), schemas), columns)
 
 
 def _traits(table: str) -> Traits:
@@ -252,18 +263,20 @@ class _Decoder:
     kept: Kept
     schema: pyarrow.Schema
     traits: Traits
-    registry: str | None
+    registry: Mapping[str, str]
+    """Properties by which the schemas' registry is found."""
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
+        from kbroker.client.properties import ClientProperties
         from kbroker.client.schemas.registry import SchemaRegistry
         from kbroker.client.schemas.settings import registry_settings
         from kbroker.tables.formats import values_of
         from kbroker.tables.layout import Layout
         from kbroker.tables.rows import CHANGE, keyless
 
-        settings = registry_settings(self.registry, None)
+        settings = registry_settings(None, ClientProperties(self.registry, "options"))
         like_table: Any = self  # the format's traits are all that is asked of a table
         parts = [part for part in Layout.of(self.kept.layout).parts if part.unit]
         own = pyarrow.schema([each for each in self.schema if each.name not in {part.name for part in parts}])
@@ -271,7 +284,8 @@ class _Decoder:
         schema = self.schema.append(CHANGE) if self.kept.way else self.schema
         for batch in batches:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            decoded, found = values.columns(columns.pop("value").to_pylist())
+            headers = [_record_headers(each) for each in columns["_headers"].to_pylist()] if settings else ()
+            decoded, found = values.columns(columns.pop("value").to_pylist(), headers)
             bad = {*found}
             names = [each.name for each in values.fields()]
             if self.kept.way:
@@ -281,10 +295,21 @@ class _Decoder:
             columns |= {
                 part.name: part.of(pyarrow.chunked_array([columns[part.column]])).combine_chunks() for part in parts
             }
+            # Of an object whose fields are more by now those that the table had are left.
             rows = pyarrow.RecordBatch.from_arrays(
-                [columns.get(each.name, pyarrow.nulls(batch.num_rows, each.type)) for each in schema], schema.names
+                [
+                    columns[each.name].cast(each.type)
+                    if each.name in columns
+                    else pyarrow.nulls(batch.num_rows, each.type)
+                    for each in schema
+                ],
+                schema=schema,
             )
             yield rows.filter(pyarrow.array([index not in bad for index in range(batch.num_rows)])) if bad else rows
+
+
+def _record_headers(told: Iterable[Mapping[str, Any]] | None) -> Headers:
+    return tuple((each["key"], each["value"]) for each in told or ())
 
 
 def _latest(rows: DataFrame, changes: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -20,6 +21,11 @@ PAUSED: Final = "kbroker.paused"
 """The property of a paused table."""
 NOTES: Final = "_kbroker"
 """The directory where followers tell of themselves: readers, and who removes files of nobody, leave out such names."""
+
+
+def checked_file(path: str) -> str:
+    """Returns the file of which a file has the checksums, as Spark writes them in a directory; else the path itself."""
+    return re.sub(r"(^|/)\.([^/]+)\.crc$", r"\1\2", path)
 
 
 class Conflict(Exception):

@@ -47,9 +47,7 @@ class KeyedValues:
         """Take a sample."""
         self._values.learn(values)
 
-    def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
-    ) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(self, values: Sequence[bytes | None], headers: Sequence[Headers]) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the columns of the values, and the changes that they are."""
         columns, bad = self._values.columns(values, headers)
         changes = [DELETE if value is None else WRITE for value in values]
@@ -63,9 +61,7 @@ class DebeziumValues(KeyedValues):
         """Take a sample."""
         self._values.learn(_rows(values))
 
-    def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
-    ) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(self, values: Sequence[bytes | None], headers: Sequence[Headers]) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the columns of the rows that are written, and the changes; a value that is no envelope is bad."""
         changes = [DELETE] * len(values)
         rows: list[bytes | None] = [None] * len(values)
@@ -75,7 +71,7 @@ class DebeziumValues(KeyedValues):
                 changes[index], rows[index] = open_envelope(value)
             except Unfit as error:
                 bad[index] = str(error)
-        columns, unfit = self._values.columns(rows)
+        columns, unfit = self._values.columns(rows, headers)
         return [*columns, pyarrow.array(changes, CHANGE.type)], {**unfit, **bad}
 
 
@@ -99,9 +95,7 @@ class DebeziumColumns:
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn: the schemas tell all."""
 
-    def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
-    ) -> tuple[list[pyarrow.Array], Bad]:
+    def columns(self, values: Sequence[bytes | None], headers: Sequence[Headers]) -> tuple[list[pyarrow.Array], Bad]:
         """Returns the columns of ``after``, and the changes; a value that is no envelope is bad."""
         columns, found = self._values.columns(values, headers)
         bad = dict(found)

@@ -6,7 +6,9 @@ import importlib.util
 import itertools
 import json
 import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -248,6 +250,25 @@ def test_any_topic_any_kills(
                 assert same(json.loads(value or b"null") or {}, fields)
             else:
                 assert fields["value"] == (value.decode() if value is not None and value_format == "text" else value)
+
+
+@needs_iceberg
+def test_tables_of_a_catalog_that_is_not_there_yet(tmp_path: Path) -> None:
+    """Several followers begin at the same moment: one of them makes the file's own tables, and the namespace."""
+    topic = ModelTopic()
+    topic.append(0, b"a")
+    for number in range(3):
+        paths = [tmp_path / str(number) / name for name in ("iceberg1", "iceberg2", "iceberg2")]
+        together = threading.Barrier(len(paths))
+
+        def begin(path: Path, together: threading.Barrier = together) -> None:
+            together.wait()
+            follow(topic, path, Settings())
+
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(begin, paths))
+        for path in paths:
+            check_once(topic, path)
 
 
 # --- What cannot go on by itself ------------------------------------------------------------------------------------
