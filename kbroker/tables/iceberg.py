@@ -58,6 +58,7 @@ from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
     PAUSED,
+    ROW_GROUP,
     Conflict,
     Merging,
     TableCommit,
@@ -72,7 +73,7 @@ _TRIES: Final = "commit.retry.num-retries"
 _MAY_CLEAN: Final = "gc.enabled"
 _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
-_SIZES: Final = {"write.target-file-size-bytes": str(256 << 20)}
+_SIZES: Final = {"write.target-file-size-bytes": str(256 << 20), "write.parquet.row-group-limit": str(ROW_GROUP)}
 """Of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other."""
 _SMALLER: Final = 8
 """By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""

@@ -22,6 +22,10 @@ NOTE: Final = "_kbroker/follower.json"
 """The file in which a follower tells of itself: readers, and who removes files of nobody, leave out what begins so."""
 
 
+ROW_GROUP: Final = 32_768
+"""Rows that a file has together: they are in memory once more while they are written."""
+
+
 class Conflict(Exception):
     """Somebody else has committed what this commit depends on: read the table again, and go on from there."""
 
