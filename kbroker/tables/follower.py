@@ -367,7 +367,7 @@ class Follower:
         if not self._way or not self._rows:
             return False
         self._bytes -= sum(each.nbytes for each in self._rows)
-        self._rows = latest(self._rows).combine_chunks().to_batches()
+        self._rows = latest(self._rows).to_batches()
         self._bytes += sum(each.nbytes for each in self._rows)
         return self._bytes < self._settings.max_bytes // 2
 

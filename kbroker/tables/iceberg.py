@@ -67,7 +67,7 @@ from kbroker.tables.target import (
     furthest,
     size_to_merge,
 )
-from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
+from kbroker.tables.upserts import chosen, latest, losing, of_keys, truncations, without_truncated
 
 _TRIES: Final = "commit.retry.num-retries"
 _MAY_CLEAN: Final = "gc.enabled"
@@ -281,7 +281,7 @@ class IcebergTarget:
                     if len(lost):
                         changes = changes.filter(pc.invert(pc.is_in(changes["_key"], lost)))
             with commit.update_snapshot(snapshot_properties=told).overwrite() as snapshot:
-                written = changes.filter(pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
+                written = chosen(changes, pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
                 for each in write_rows(commit, table, written):
                     snapshot.append_data_file(each)
                 for task in found:
