@@ -46,7 +46,7 @@ _FIRST: Final = "kbroker.first.partition"
 _DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}-c\d+(\.\w+)?\.parquet")
 """The names that Delta's writers give to files of rows, in directories of partitions."""
 _LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
-_WRITER: Final = WriterProperties(max_row_group_size=ROW_GROUP)
+_WRITER: Final = WriterProperties(compression="SNAPPY", max_row_group_size=ROW_GROUP)
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
@@ -253,7 +253,12 @@ class DeltaTarget:
             for each in truncations(changes)
         )
         merge = self._table.merge(
-            of_keys(changes), "t._key = s._key", "s", "t", commit_properties=self._commit(positions)
+            of_keys(changes),
+            "t._key = s._key",
+            "s",
+            "t",
+            writer_properties=_WRITER,
+            commit_properties=self._commit(positions),
         )
         if covered:
             is_later = f"({is_later} or {covered})"
