@@ -25,6 +25,8 @@ from kbroker.wire.record_batch import Record, iter_records, iter_windows
 DEFAULT_PARTITION_BYTES: Final = 1 << 20
 DEFAULT_MAX_BYTES: Final = 16 << 20
 DEFAULT_WAIT_MS: Final = 500
+_TAKEN_BYTES: Final = 1 << 20
+"""Of records that are cut out at once, where a reader fetches more: as objects they are a multiple of it."""
 
 _NAMES_UP_TO: Final = 12
 """Fetch names topics up to this version; later ones have ids only."""
@@ -120,7 +122,7 @@ class Reader:
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """The records that come within ``timeout`` seconds, as soon as some do; none if the reader is finished.
 
-        Decompressed they are about as many bytes as the reader fetches at once; the others come with the next call.
+        Decompressed they are about a megabyte, or less where the reader fetches less; the others come with the next call.
         ``ClientError`` when a partition cannot be read for as long as the client's timeout.
         """
         deadline = time.monotonic() + timeout
@@ -250,7 +252,7 @@ class Reader:
         for chunk, chunk_bytes in self._coming:
             taken.append(chunk)
             size += chunk_bytes
-            if size >= self._max_bytes:
+            if size >= min(self._max_bytes, _TAKEN_BYTES):
                 break
         return taken
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, WriterProperties, write_deltalake
 from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.fs import FileType
@@ -31,6 +31,7 @@ from kbroker.tables.target import (
     DEAD_LETTERS,
     NOTES,
     PAUSED,
+    ROW_GROUP,
     Conflict,
     Merging,
     TableCommit,
@@ -48,6 +49,7 @@ _DATA_FILE: Final = re.compile(
 )
 """The names that Delta's writers give to files of rows, in directories of partitions, and of rows that are deleted."""
 _LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
+_WRITER: Final = WriterProperties(compression="SNAPPY", max_row_group_size=ROW_GROUP)
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
@@ -201,7 +203,12 @@ class DeltaTarget:
             if rows:
                 table = self._with_parts(pyarrow.Table.from_batches(rows))
                 write_deltalake(
-                    self._table, table, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
+                    self._table,
+                    table,
+                    mode="append",
+                    schema_mode="merge",
+                    writer_properties=_WRITER,
+                    commit_properties=self._commit(positions),
                 )
             else:
                 self._add_nothing(positions)
@@ -245,7 +252,12 @@ class DeltaTarget:
             for each in truncations(changes)
         )
         merge = self._table.merge(
-            of_keys(changes), "t._key = s._key", "s", "t", commit_properties=self._commit(positions)
+            of_keys(changes),
+            "t._key = s._key",
+            "s",
+            "t",
+            writer_properties=_WRITER,
+            commit_properties=self._commit(positions),
         )
         if covered:
             is_later = f"({is_later} or {covered})"

@@ -30,6 +30,8 @@ from kbroker.wire.record_batch import Record
 
 _SHOWN_PARTITIONS: Final = 10
 _CLEAN_SECONDS: Final = 3600.0
+_SAMPLE: Final = 1000
+"""Values that tell the columns of a new table well enough not to wait for more."""
 USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
 """Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
 
@@ -264,7 +266,7 @@ class Follower:
                     for each in came:
                         self._take(each)
                 is_done = once and not came and self._source.reached(ends)
-                if is_done or self._clock() >= self._due:
+                if is_done or self._clock() >= self._due or self._may_begin(ends):
                     self.flush()
                 self._show_commits()
                 if is_done:
@@ -284,6 +286,13 @@ class Follower:
         if not self._paused:
             self._finish()
         self._tell_status("ended")
+
+    def _may_begin(self, ends: Mapping[int, int]) -> bool:
+        """Whether the first commit needs not wait: all is read that the topic had, and it tells the columns."""
+        positions, read = self._source.positions, self._row_count + self._raw_records
+        if not read or self.progress.commits or any(positions.get(each, end) < end for each, end in ends.items()):
+            return False
+        return read >= _SAMPLE or bool(self._values.fields())
 
     def _refuse(self) -> Refused:
         return Refused(f"{self._target.where} is paused: kbroker table resume lets rows in again")
@@ -362,7 +371,7 @@ class Follower:
         if not self._way or not self._rows:
             return False
         self._bytes -= sum(each.nbytes for each in self._rows)
-        self._rows = latest(self._rows).combine_chunks().to_batches()
+        self._rows = latest(self._rows).to_batches()
         self._bytes += sum(each.nbytes for each in self._rows)
         return self._bytes < self._settings.max_bytes // 2
 

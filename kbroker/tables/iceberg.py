@@ -60,6 +60,7 @@ from kbroker.tables.target import (
     DEAD_LETTERS,
     NOTES,
     PAUSED,
+    ROW_GROUP,
     Conflict,
     Merging,
     TableCommit,
@@ -68,7 +69,7 @@ from kbroker.tables.target import (
     furthest,
     size_to_merge,
 )
-from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
+from kbroker.tables.upserts import chosen, latest, losing, of_keys, truncations, without_truncated
 
 _TRIES: Final = "commit.retry.num-retries"
 _MAY_CLEAN: Final = "gc.enabled"
@@ -76,8 +77,12 @@ _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
 _CATALOG_TRIES: Final = 2
 """A catalog has two tables of its own, either of which may come meanwhile."""
-_OF_NEW_TABLES: Final = {"write.target-file-size-bytes": str(256 << 20), _TRIES: "10"}
-"""The size is that of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other.
+_OF_NEW_TABLES: Final = {
+    "write.target-file-size-bytes": str(256 << 20),
+    "write.parquet.row-group-limit": str(ROW_GROUP),
+    _TRIES: "10",
+}
+"""The sizes are those of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other.
 The tries are for other writers, such as Spark's maintenance, between whose tries a follower may commit again."""
 _SMALLER: Final = 8
 """By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
@@ -299,7 +304,7 @@ class IcebergTarget:
                     if len(lost):
                         changes = changes.filter(pc.invert(pc.is_in(changes["_key"], lost)))
             with commit.update_snapshot(snapshot_properties=told).overwrite() as snapshot:
-                written = changes.filter(pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
+                written = chosen(changes, pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
                 for each in write_rows(commit, table, written):
                     snapshot.append_data_file(each)
                 for task in found:

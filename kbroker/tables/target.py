@@ -28,6 +28,10 @@ def checked_file(path: str) -> str:
     return re.sub(r"(^|/)\.([^/]+)\.crc$", r"\1\2", path)
 
 
+ROW_GROUP: Final = 32_768
+"""Rows that a file has together: they are in memory once more while they are written."""
+
+
 class Conflict(Exception):
     """Somebody else has committed what this commit depends on: read the table again, and go on from there."""
 

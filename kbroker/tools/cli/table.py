@@ -100,12 +100,13 @@ def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str |
 
 def _follow(arguments: argparse.Namespace) -> int:
     """Follow a topic of a cluster, or of a log directory; `backfill` is the latter for once."""
-    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, stopping
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, sparing, stopping
 
     for option in ("bootstrap_server", "profile", "quota"):
         if arguments.log_dir is not None and getattr(arguments, option, None) is not None:
             raise UsageError(f"--from asks no broker: leave out --{option.replace('_', '-')}")
-    target, settings = target_of(arguments), settings_of(arguments)
+    with sparing():
+        target, settings = target_of(arguments), settings_of(arguments)
     begin = time.monotonic()
     way = Way(arguments.once, arguments.quiet, _quota(arguments.quota))
     with stopping() as stop:
@@ -220,9 +221,10 @@ def followed_tables(path: Path) -> FollowedTables:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Follow all of a file."""
-    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep_many, stopping
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep_many, sparing, stopping
 
-    file = _file(arguments)
+    with sparing():
+        file = _file(arguments)
     way = Way(
         arguments.once, arguments.quiet, _quota(file.quota), _tell_state if arguments.tell_state else lambda _: None
     )
