@@ -2,7 +2,8 @@
  *
  * Beside load.c, as it needs OpenSSL's headers. The salted password is computed once: it is the client's work alone.
  *
- *   load_tls requests   PORT CA CERT USER PASSWORD FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET  as in load.c
+ *   load_tls requests   PORT CA CERT USER PASSWORD FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET
+ *       as in load.c, but it says "connected" when all are, and begins at a line, or the end, of standard input
  *   load_tls handshakes PORT CA CERT USER PASSWORD THREADS SECONDS RATE   connect, authenticate, close: so many a second
  *                                                                         (0: as many as go)
  *
@@ -216,6 +217,9 @@ static void requests(char **a) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, SSL_get_fd(c->tls), &event)) fail("epoll_ctl: %s", strerror(errno));
     }
+    puts("connected");
+    fflush(stdout);
+    getchar(); /* what follows is measured by itself */
     long done = 0;
     double start = now(), end = start + seconds;
     for (int i = 0; i < connections; i++) write_all(states[i].tls, states[i].frame, (int)size);

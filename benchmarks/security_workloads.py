@@ -56,7 +56,8 @@ def _load_tls(bench: Bench, server: Server, mode: str, *arguments: object, nicen
     command = [str(_compiled(bench.scratch)), *map(str, fixed), *map(str, arguments)]
     if niceness:
         command = ["nice", "-n", str(niceness), *command]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def _figures(load: subprocess.Popen[str]) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def _figures(load: subprocess.Popen[str]) -> dict[str, Any]:
         raise LoadError(f"load_tls did not end within {SECONDS_LIMIT} s") from None
     if load.returncode:
         raise LoadError(f"load_tls failed: {errors[-500:]}")
-    return dict(json.loads(output))
+    return dict(json.loads(output.splitlines()[-1]))
 
 
 def produce(bench: Bench, server: Server) -> Figures:
@@ -102,8 +103,11 @@ def small_requests(bench: Bench, server: Server) -> Figures:
     frames = bench.scratch / "frames"
     frames.write_bytes(b"".join(raw.produce_frame(topic, index, b"x" * 100) for index in range(PARTITIONS)))
     offset, seconds = raw.produce_error_offset(topic), bench.amount(8, 4)
+    load = _load_tls(bench, server, "requests", frames, PARTITIONS, 100, seconds, offset)
+    assert load.stdout is not None
+    load.stdout.readline()  # all are connected: `handshakes` measures what that takes
     before = server.cpu_seconds()
-    result = _figures(_load_tls(bench, server, "requests", frames, PARTITIONS, 100, seconds, offset))
+    result = _figures(load)  # which closes its standard input: it begins
     cpu = server.cpu_seconds() - before
     stored = stored_records(server, topic, PARTITIONS)
     if stored < result["requests"]:
