@@ -220,11 +220,14 @@ def _targets() -> Iterator[Target]:
     yield Target("tls-produce", "MB_per_s", 1.3, None)
     yield Target("tls-produce", "cpu_s_per_GB", 0.6, None)
     yield Target("tls-consume", "MB_per_s", 1.3, None)
-    yield Target("tls-requests", "requests_per_s", 1.0, None)
+    yield Target("tls-requests", "requests_per_s", 0.7, 1.0)
+    yield Target("tls-requests", "cpu_us_per_request", 0.8, None)
+    yield Target("tls-requests-cores", "requests_per_s", 1.0, None)
     yield Target("tls-handshakes", "connections_per_cpu_s", 1.0, None)
     yield Target("acls", "decision_us", 3.0, None, is_ratio=False)
     yield Target("acls", "loaded_s", 0.3, None, is_ratio=False)
-    yield Target("tls-storm", "p99_growth", 2.0, None, is_ratio=False)
+    for situation in ("tls-storm", "tls-storm-handshakes"):
+        yield Target(situation, "p99_growth", 2.0, None, is_ratio=False)
 
 
 TARGETS = tuple(_targets())
