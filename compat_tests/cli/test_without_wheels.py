@@ -1,4 +1,4 @@
-"""A node in an environment without lz4, zstandard and google-re2, as where these have no wheel, serves stock clients."""
+"""A node without the packages lz4, zstandard and google-re2, which have no wheel for 3.15, serves stock clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.gate.steps import ROOT
 PACKAGES = (
     "trio", "crc32c", "cramjam", "backports.zstd", "construct", "pyre2", "xxhash", "rich", "argcomplete",
 )  # fmt: skip
-WITHOUT = "import importlib.util as u, re2; assert not u.find_spec('lz4') and not u.find_spec('zstandard'); re2.contains"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+WITHOUT = (
+    "import importlib.util as u, re2; assert not u.find_spec('lz4') and not u.find_spec('zstandard'); re2.contains"
+)
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["PYTHONPATH"] = str(ROOT)
     subprocess.run([python, "-c", WITHOUT], check=True, env=environment, cwd=tmp_path)
-    command = [python, "-m", "kbroker", "start", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    command = [str(python), "-m", "kbroker", "start", "--port", "0", "--data-dir", str(tmp_path / "data")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=tmp_path) as node:
         assert node.stdout is not None
         try:
@@ -53,7 +56,7 @@ def test_all_codecs_and_a_subscription_by_pattern(port: int) -> None:
         **servers, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest",
     })  # fmt: skip
     consumer.subscribe(["^packed-[a-z0-9]+$"])
-    found = set()
+    found: set[bytes | None] = set()
     deadline = time.monotonic() + 90
     while found != values and time.monotonic() < deadline:
         message = consumer.poll(1)
@@ -61,6 +64,3 @@ def test_all_codecs_and_a_subscription_by_pattern(port: int) -> None:
             found.add(message.value())
     consumer.close()
     assert found == values
-
-
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -377,8 +377,9 @@ def _unpack_lz4_frame(view: memoryview, position: int, most: int) -> Generator[b
                 raise CorruptCompression(f"lz4 data is damaged: {error}") from None
         if whole is not None:
             whole.update(out)
-        for start in range(0, len(out), most):
+        for start in range(0, len(out) or 1, most):
             yield out[start : start + most]
+    yield b""  # also a frame without blocks has taken time
     position += 4
     if whole is not None:
         if _UINT32.unpack_from(view, position)[0] != whole.intdigest():

@@ -1,4 +1,4 @@
-"""What a coordinator loads: batches at once and records one by one make the same state, and how much work it is."""
+"""Loading of a coordinator: batches at once and records one by one make the same state, and how much work it is."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def state(core: GroupCoordinator) -> Any:
 @given(st.lists(steps, max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_batches_at_once_and_records_one_by_one_are_the_same(parts: list[tuple[Any, int, bool]]) -> None:
-    """What is compressed is replayed one by one."""
+    """The records of compressed batches are replayed one by one."""
     for ended in (parts, [*parts, (True, 7, False), (True, 8, False)]):
         expected = state(loaded(log_of(ended, CompressionType.GZIP)))
         assert state(loaded(log_of(ended, CompressionType.NONE))) == expected
