@@ -64,7 +64,9 @@ def test_groups_of_rows_are_small(tmp_path: Path, kind: str, upsert: bool) -> No
     """Each is in memory once more while it is written; it is compressed as without that."""
     topic = ModelTopic()
     topic.append(0, *([b"x" * 100] * 2 * ROW_GROUP))
-    Follower(ModelSource(topic, 2 * ROW_GROUP), target_of(tmp_path / kind), Settings("text", upsert=upsert)).run(once=True)
+    Follower(ModelSource(topic, 2 * ROW_GROUP), target_of(tmp_path / kind), Settings("text", upsert=upsert)).run(
+        once=True
+    )
     paths = [each for each in tmp_path.rglob("*.parquet") if DEAD_LETTERS not in str(each)]  # which has no key
     [file] = [pyarrow.parquet.read_metadata(each) for each in paths]
     assert file.num_rows > ROW_GROUP and file.num_row_groups == 2
