@@ -126,7 +126,7 @@ class Reader:
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """The records that come within ``timeout`` seconds, as soon as some do; none if the reader is finished.
 
-        Decompressed they are about a megabyte, or less where the reader fetches less; the others come with the next call.
+        Decompressed they are about a megabyte, or less where the reader fetches less; the others come with later calls.
         ``ClientError`` when a partition cannot be read for as long as the client's timeout.
         """
         deadline = time.monotonic() + timeout

@@ -54,10 +54,8 @@ def test_the_first_rows_come_before_their_time(tmp_path: Path, values: int) -> N
 
 def test_pandas_is_left_alone() -> None:
     """``pyarrow`` would import pandas, which takes 45 MB."""
-    code = (
-        "from kbroker.tools.cli.table_following import sparing\nwith sparing():\n    import kbroker.tables.follower\n"
-    )
-    code += "import pyarrow.dataset, sys\nassert 'pandas' not in sys.modules\n"
+    code = "from kbroker.tools.cli.table_following import sparing\nimport sys\nwith sparing():\n"
+    code += "    import kbroker.tables.follower, pyarrow.dataset\nassert 'pandas' not in sys.modules\n"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
