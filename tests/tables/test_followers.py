@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +37,26 @@ def run_until(follower: Follower, moments: list[Callable[[], None]]) -> None:
         return moment is None
 
     follower.run(once=False, stop=stop, wait=0)
+
+
+@pytest.mark.parametrize("values", [1000, 999])
+def test_the_first_rows_come_before_their_time(tmp_path: Path, values: int) -> None:
+    """As soon as all is read that the topic had, if it is enough to tell the columns; later ones wait."""
+    topic, path = ModelTopic(), tmp_path / "delta"
+    topic.append(0, *(b'{"id": %d}' % number for number in range(values)))
+    follower = Follower(ModelSource(topic), target_of(path), Settings("json", interval=LONG))
+    seen: list[int] = []
+    steps: list[Callable[[], None]] = [lambda: seen.append(follower.progress.rows)] * 200
+    run_until(follower, [*steps, lambda: topic.append(0, b'{"id": 1}'), *steps])
+    assert seen[199] == (1000 if values == 1000 else 0), "the sample is too small"
+    assert seen[-1] == 1000 and follower.progress.rows == values + 1
+
+
+def test_pandas_is_left_alone() -> None:
+    """``pyarrow`` would import pandas, which takes 45 MB."""
+    code = "from kbroker.tools.cli.table_following import sparing\nimport sys\nwith sparing():\n"
+    code += "    import kbroker.tables.follower, pyarrow.dataset\nassert 'pandas' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

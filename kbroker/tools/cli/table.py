@@ -225,6 +225,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with sparing():
         file = _file(arguments)
+        if any(each.catalog for each in file.tables):
+            import kbroker.tables.iceberg  # noqa: F401 - the followers' threads would, too late to be spared
     way = Way(
         arguments.once, arguments.quiet, _quota(file.quota), _tell_state if arguments.tell_state else lambda _: None
     )
