@@ -444,7 +444,7 @@ class Follower:
         values = [value for each in self._dead for value in each.column("value").to_pylist() if value is not None]
         if values and all(value[:1] == b"\0" for value in values):
             self._tell(
-                f"all values begin with the byte 0, as those of a schema registry do: follow {self._source.topic} into"
+                "all values so far begin with the byte 0, as those of a schema registry do: follow the topic into"
                 f" another table with --value {', '.join(REGISTERED[:-1])} or {REGISTERED[-1]}, and --registry URL"
             )
 

@@ -240,8 +240,9 @@ def test_a_quota_is_shared() -> None:
 
 
 def test_values_of_a_registry_are_known_for_what_they_are(tmp_path: Path) -> None:
-    """All of them, from the first on: a single other value may be anything."""
-    for values, hinted in (([b"\0\0\0\0\1abc"] * 20, True), ([b"\0\0\0\0\1abc"] * 20 + [b"{}"], False)):
+    """All of them, from the first on."""
+    framed = b"\0\0\0\0\1abc"
+    for values, hinted in (([framed] * 9, True), ([b"{}", *[framed] * 9], False)):
         topic, told = ModelTopic(), list[str]()
         topic.append(0, *values)
         Follower(ModelSource(topic), target_of(tmp_path / str(hinted)), JSON, told.append).run(once=True)

@@ -349,7 +349,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
     from kbroker.tables.status import counted, topic_of
 
     if not arguments.any_table:
-        topic_of(target, ": --any-table maintains that of somebody else")
+        topic_of(target, ": --any-table maintains any table")
     done: Mapping[str, int] = target.maintain(arguments.keep)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
