@@ -170,7 +170,7 @@ def test_iceberg_is_maintained_by_spark(bootstrap: str, new_name: Callable[[], s
             threads.submit(follow, bootstrap, busy, tmp_path, done.is_set, interval=3.0, **many),
         ]
         try:
-            words = [iceberg_environment(), "-c", TWICE, quiet, busy]
+            words = [str(iceberg_environment()), "-c", TWICE, quiet, busy]
             told = subprocess.run(words, env=variables(tmp_path), capture_output=True, text=True, timeout=12 * LONG)
         finally:
             done.set()

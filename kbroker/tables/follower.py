@@ -280,8 +280,10 @@ class Follower:
                 if self._paused:
                     self._tell(f"{self._target.where} is paused")
                 elif not told and not isinstance(error, _Paused):
-                    where = f"{self._source.topic} into {self._target.where}"
-                    self._tell(f"somebody else follows {where}, too, or its store did a commit and did not say so")
+                    others = (
+                        "another follower or maintenance commits, too, or its store did a commit and did not say so"
+                    )
+                    self._tell(f"{self._target.where}: {others}")
                     told = True
         if not self._paused:
             self._finish()

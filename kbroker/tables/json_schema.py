@@ -52,7 +52,7 @@ class JsonSchemaValues(JsonValues):
         """There is nothing to learn before the schemas are known."""
 
     def columns(
-        self, values: Sequence[bytes | None], headers: Sequence[Headers]
+        self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
     ) -> tuple[list[pyarrow.Array], dict[int, str]]:
         """Returns the columns. ``RegistryError`` if a schema cannot be had, and the values have to wait."""
         bad: dict[int, str] = {}
