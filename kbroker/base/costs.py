@@ -52,7 +52,10 @@ REPLICA: Final = Cost(
 )
 CONNECTION: Final = Cost("a connection", 13.5e3, "bytes of memory", "1,000 idle connections")
 KNOWN_PARTITION: Final = Cost(
-    "a partition of the cluster, on each node", 0.27e3, "bytes of memory", "metadata of 1,000,000 partitions, 100 brokers"
+    "a partition of the cluster, on each node",
+    0.27e3,
+    "bytes of memory",
+    "metadata of 1,000,000 partitions, 100 brokers",
 )
 START: Final = Cost("the start of a node", 0.22, "s", "launch to first accepted record")
 REPLICA_START: Final = Cost(
