@@ -1,4 +1,4 @@
-"""What work costs a node, as measured: for `kbroker balance` and `kbroker capacity` alike."""
+"""The cost of work for a node, as measured: for `kbroker balance` and `kbroker capacity` alike."""
 
 from __future__ import annotations
 
