@@ -1,4 +1,4 @@
-"""What `kbroker capacity` reckons, beside what is measured: three loads, of which each is told to it as it came."""
+"""Three loads: what `kbroker capacity` reckons when it is told what came, beside what is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kbroker.tools.cli.capacity_plan import Load, plan_capacity
 PARTITIONS = 6
 SIZE = 1_000
 OFF_BY = 2.5
-"""What was reckoned is no further from what was measured (docs/capacity.md)."""
+"""The factor by which what was reckoned may differ from what was measured (docs/capacity.md)."""
 
 
 def _beside(
@@ -91,7 +91,7 @@ class _Paced:
 
 @contextmanager
 def _reading(bootstrap: str, topic: str, readers: int) -> Iterator[None]:
-    """So many consumers at the end of the topic, each of which reads all."""
+    """Consumers at the end of the topic, each of which reads all."""
     ended = threading.Event()
 
     def read(number: int) -> None:

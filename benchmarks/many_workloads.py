@@ -16,7 +16,7 @@ from kbroker.client.nodes import describe_quorum
 
 OF_A_TOPIC = 1_000
 REPLICAS = 2
-"""So that a node's partitions have other leaders, and not every node has all."""
+"""A node's partitions have other leaders, and not every node has all."""
 SNAPSHOT_BYTES = 2 << 20
 """Records between two snapshots: a node that starts has one to load."""
 

@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from benchmarks.workloads import Figures, Workload
@@ -94,8 +95,8 @@ class _Cluster:
                 [Uuid((1000 + number).to_bytes(16, "big"))],
                 rack=f"rack-{number % 10}",
             )
-            epoch = self.apply(lambda view, each=registration: register_broker(view, each))
-            self.apply(lambda view, each=number, its=epoch: unfence_broker(view, each, its))
+            epoch = self.apply(partial(register_broker, registration=registration))
+            self.apply(partial(unfence_broker, broker_id=number, broker_epoch=epoch))
 
     def apply(self, operation: Callable[[ControllerView], ControllerResult[T]]) -> T:
         """Decide, replay and write down, as ``ControllerLog`` does."""
@@ -113,8 +114,9 @@ class _Cluster:
         return result.response
 
     def create(self, topics: list[NewTopic]) -> None:
-        """Create topics."""
-        self.apply(lambda view: create_topics(view, topics))
+        """Create topics, as many in a request as it may have."""
+        for first in range(0, len(topics), 90):
+            self.apply(partial(create_topics, topics=topics[first : first + 90]))
 
     def read(self, loader: ImageLoader) -> MetadataDelta:
         """Have a follower of the log read what was written last."""
@@ -161,7 +163,7 @@ def at(partitions: int) -> Figures:
     """Take the times of what happens to a controller and to broker 2, and the memory that both have."""
     cluster, clock = _Cluster(), _Clock()
     topics = [NewTopic(f"topic-{number}", OF_A_TOPIC, REPLICAS) for number in range(partitions // OF_A_TOPIC)]
-    clock.time("create", lambda: [cluster.create(topics[first : first + 90]) for first in range(0, len(topics), 90)])
+    clock.time("create", lambda: cluster.create(topics))
     image = cluster.controller.image
     snapshot = clock.time(
         "snapshot", lambda: encode_snapshot(image.records(), now_ms=0, last_contained_log_timestamp=0)

@@ -1,4 +1,4 @@
-"""What work costs a node, as measured: for `kbroker balance` and `kbroker capacity` alike."""
+"""The cost of work for a node, as measured: for `kbroker balance` and `kbroker capacity` alike."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ REPLICA: Final = Cost(
 )
 CONNECTION: Final = Cost("a connection", 13.5e3, "bytes of memory", "1,000 idle connections")
 KNOWN_PARTITION: Final = Cost(
-    "a partition of the cluster, on each node", 0.55e3, "bytes of memory", "metadata of 1,000,000 partitions"
+    "a partition of the cluster, on each node",
+    0.27e3,
+    "bytes of memory",
+    "metadata of 1,000,000 partitions, 100 brokers",
 )
 START: Final = Cost("the start of a node", 0.22, "s", "launch to first accepted record")
 REPLICA_START: Final = Cost(

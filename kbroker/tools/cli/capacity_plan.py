@@ -40,7 +40,7 @@ CACHED_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of a cluster, and what its machines have."""
+    """The work that a cluster is to do, and the machines for it."""
 
     messages: float
     """A second, all topics together."""
@@ -52,7 +52,7 @@ class Load:
     """Bytes of a Produce request, as they are sent."""
     retention_s: float = 7 * 86_400
     readers: int = 1
-    """How often everything is read, by groups that are near the end."""
+    """The times that everything is read, by groups that are near the end."""
     replicas: int = 3
     partitions: int = 12
     connections: int = 100
@@ -122,7 +122,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a load takes. Bytes and rates are of each machine."""
+    """The machines and nodes for a load. Bytes and rates are of each machine."""
 
     machines: int
     nodes: int
@@ -144,7 +144,7 @@ class Plan:
     """The assumption that costs most if it is wrong: what readers, partitions or bytes after compression are twice of,
     or a batch half; the retention, where none of these asks for another machine."""
     growth: float
-    """What the load grows by then, or the disks."""
+    """The factor by which the load grows then, or the disks."""
     notes: tuple[str, ...]
 
 
