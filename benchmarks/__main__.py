@@ -144,7 +144,7 @@ class Run:
         self._save = save
         self.results: dict[str, dict[str, list[Figures]]] = {}
         self.seconds: dict[str, float] = {}
-        """What a workload has taken so far, with its servers' start where it has its own."""
+        """The time that a workload has taken so far, with the start of its own servers."""
         self.failures: list[str] = []
         self._servers: dict[str, Server] = {}
         self._peaks: dict[str, PeakMemory] = {}

@@ -56,7 +56,7 @@ def figures_of(bench: Bench, server: Server) -> Figures:
 
 
 def cores(nodes: int) -> Workload:
-    """So many nodes, by one of the same machine."""
+    """Compare several nodes with one of the same machine."""
 
     def run(bench: Bench, _: Server) -> Figures:
         several = type("Several", (Kbroker,), {"options": ("--cores", str(nodes))})

@@ -35,7 +35,7 @@ def test_a_transaction_without_its_id_is_refused_with_all_else_after_the_earlier
         env=SimpleNamespace(now=lambda: 0.0, wall_clock_ms=lambda: 0),
         produce_queue=queue,
         produce_writer=lambda: write_produce,
-        replica_manager=SimpleNamespace(partitions={}),
+        replica_manager=SimpleNamespace(partitions={}, find=lambda *key: None),
         transactions=transactions,
     )
     ctx: Any = SimpleNamespace(

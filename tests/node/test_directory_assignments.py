@@ -45,6 +45,8 @@ class Node:
         self.manager: Any = SimpleNamespace(
             node_id=1,
             partitions=partitions,
+            behind={},
+            metadata=SimpleNamespace(until_in_step=trio.lowlevel.checkpoint),
             log_dirs=SimpleNamespace(
                 directory_of=lambda partition, isr: self.where[partition.topic_partition.partition]
             ),
