@@ -43,8 +43,7 @@ def test_a_gathered_batch_waits_for_its_replication_in_the_epoch_of_its_write(gi
         env=SimpleNamespace(now=lambda: 0.0, wall_clock_ms=lambda: 0),
         produce_queue=SimpleNamespace(waiting={}, add=add, slice_seconds=0.0 if gives_way else 1.0),
         replica_manager=SimpleNamespace(
-            find=lambda *key: partition,
-            watch_produce=lambda appends, on_complete, timeout_ms: watched.extend(appends),
+            find=lambda *key: partition, watch_produce=lambda appends, on_complete, timeout_ms: watched.extend(appends)
         ),
     )
     connection = SimpleNamespace(peer="127.0.0.1:1", refused_batches=None)
