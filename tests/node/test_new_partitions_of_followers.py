@@ -119,7 +119,7 @@ async def test_what_the_leader_hears_of_last_waits_for_no_held_fetch(
         env=SimpleNamespace(now=trio.current_time),
         network=None,
         config=config,
-        table=SimpleNamespace(node_id=1, topic_name=NAMES.get),
+        table=SimpleNamespace(node_id=1, topic_name=NAMES.get, behind={}, partitions={}),
         throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
         **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
         broker_epoch=lambda: 1,
