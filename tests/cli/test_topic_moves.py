@@ -96,6 +96,7 @@ def test_a_partition_gets_more_replicas(cluster: RunningCluster, kb: Run) -> Non
 def test_what_cannot_be_moved_is_said(cluster: RunningCluster, kb: Run, arguments: list[str], said: str) -> None:
     with cluster.client() as client:
         create_topics(client, [NewTopic("stays", assignment=[[1]])])
+    await_topics(cluster, "stays")
     done = kb("topic", "move", "stays", *arguments, code=None)
     assert done.code and said in done.err
     assert [list(each.replicas) for each in described(cluster, "stays").partitions] == [[1]]
