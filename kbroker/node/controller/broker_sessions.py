@@ -174,7 +174,7 @@ class SessionKeeper:
         if is_news and not records:
             records += records_to_elect_most_complete(view)
         records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
-        offset = view.image.offset
+        offset = view.next_offset - 1
         if not state.fenced:
             sessions.touch(broker_id, self._now_ms())
         elif state is BrokerState.FENCED:
