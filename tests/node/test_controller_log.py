@@ -375,8 +375,8 @@ async def test_a_broker_with_more_partitions_than_a_batch_has_records_is_fenced(
         }
         assert leaders == {-1}
         batches = list(metadata.quorum.log.read(first, metadata.image.offset + 1))
-        assert sum(len(batch.records) for batch in batches) == 12_001
-        assert max(len(batch.records) for batch in batches) <= 10_000
+        sizes = [len(list(batch.records)) for batch in batches]
+        assert sum(sizes) == 12_001 and max(sizes) <= 10_000
 
 
 async def test_the_next_controller_makes_the_elections_that_the_last_has_left(tmp_path: Path) -> None:
@@ -410,4 +410,4 @@ async def test_the_epoch_of_a_broker_is_where_its_registration_stands(tmp_path: 
         again = BrokerRegistration(1, Uuid(bytes([9]) * 16), endpoints, metadata.features(), [own])
         epoch = await metadata.submit(lambda view: register_broker_again(view, again))
         [batch] = metadata.quorum.log.read(epoch, epoch + 1)
-        assert batch.base_offset < epoch and isinstance(batch.records[epoch - batch.base_offset], RegisterBrokerRecord)
+        assert batch.base_offset < epoch and isinstance([*batch.records][epoch - batch.base_offset], RegisterBrokerRecord)
