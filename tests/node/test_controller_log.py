@@ -410,4 +410,5 @@ async def test_the_epoch_of_a_broker_is_where_its_registration_stands(tmp_path: 
         again = BrokerRegistration(1, Uuid(bytes([9]) * 16), endpoints, metadata.features(), [own])
         epoch = await metadata.submit(lambda view: register_broker_again(view, again))
         [batch] = metadata.quorum.log.read(epoch, epoch + 1)
-        assert batch.base_offset < epoch and isinstance([*batch.records][epoch - batch.base_offset], RegisterBrokerRecord)
+        records = list(batch.records)
+        assert batch.base_offset < epoch and isinstance(records[epoch - batch.base_offset], RegisterBrokerRecord)
