@@ -203,6 +203,34 @@ def test_leaders_go_to_other_nodes_while_their_topic_is_half_made(tmp_path: Path
     run(main)
 
 
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_log_goes_with_its_topic_before_its_partition_is_made(tmp_path: Path, returns: bool) -> None:
+    """A node that was away starts with images of long ago, and reads at once what has become of their topics."""
+    disk = FakeDisk()
+    before = Follower(tmp_path, 100, disk)
+    before.publish()
+    before.publish(*topic(FIRST, 9), *topic(SECOND, 1, "other"))
+    for index in range(9):
+        before.append(index)
+    before.logs.close()
+    after = Follower(tmp_path, 1, disk)
+    manager = after.manager
+    after.publish(*topic(FIRST, 9), *topic(SECOND, 1, "other"))
+    assert manager.behind
+    after.publish(changed(FIRST, 8, replicas=[OTHER], isr=[OTHER], leader=OTHER))
+    third = Uuid(bytes(15) + b"\x03")
+    after.publish(rec.RemoveTopicRecord(topic_id=FIRST), *(topic(third, 8) if returns else ()))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(manager.run)
+        await manager.metadata.until_in_step()
+        nursery.cancel_scope.cancel()
+    left = {index: each[0] for (name, index), each in after.state().items() if name == "t"}
+    assert left == (dict.fromkeys(range(8), third) if returns else {})
+    for index in left:
+        log = manager.get_leader("t", index).log
+        assert log.topic_id == third and log.log_end_offset == 0
+
+
 async def test_what_a_log_has_of_epochs_to_come_is_put_right_before_it_leads(tmp_path: Path) -> None:
     """That is in steps, as it may be a gigabyte: until then nobody is served, and others are."""
     disk = FakeDisk()

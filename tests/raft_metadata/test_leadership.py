@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.raft_metadata.controller import ControllerResult
+from kbroker.raft_metadata.controller.broker_changes import leads_any
+from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown, unfence_broker
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
-from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_leaders, elect_unclean_leaders
+from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_leaders, elect_missing_leaders
+from kbroker.raft_metadata.controller.sessions import BrokerState, current_state
 from kbroker.raft_metadata.image import DIR_LOST, DIR_MIGRATING, DIR_UNASSIGNED, NO_LEADER
 from kbroker.types import TopicPartition, Uuid
 from tests.raft_metadata.controller_harness import Harness
@@ -79,11 +83,30 @@ def test_a_leaderless_partition_is_elected_when_its_topic_comes_to_allow_it() ->
     h.assign("t", 1, 2)
     h.fence(2, 1)
     h.unfence(2)
-    assert h.apply(elect_unclean_leaders(h.view)) is False
+    assert h.apply(elect_missing_leaders(h.view)) is False
     assert h.partition().leader == NO_LEADER
     h.configure("t", "unclean.leader.election.enable", "true")
-    h.apply(elect_unclean_leaders(h.view))
+    h.apply(elect_missing_leaders(h.view))
     assert h.partition().leader == 2
+
+
+def test_what_a_controller_leaves_half_done_is_ended() -> None:
+    """The records of ten thousand partitions are a batch, and it may end after the first of several."""
+    h = brokers(count=2)
+    h.assign("t", 1, 2)
+    h.fence(1)
+    h.fence(2)
+    h.apply(ControllerResult(None, unfence_broker(h.view, 2, h.epochs[2]).records[:1]))
+    assert (h.partition().leader, h.controller.image.brokers[2].fenced) == (NO_LEADER, False)
+    h.apply(elect_missing_leaders(h.view))
+    assert h.partition().leader == 2
+    h.unfence(1)
+    h.create("u", 4, 2)
+    h.apply(ControllerResult(None, begin_controlled_shutdown(h.view, 1, h.epochs[1]).records[:1]))
+    assert current_state(h.controller.image.brokers[1]) is BrokerState.UNFENCED and leads_any(h.view, 1)
+    h.apply(begin_controlled_shutdown(h.view, 1, h.epochs[1]))
+    assert current_state(h.controller.image.brokers[1]) is BrokerState.CONTROLLED_SHUTDOWN
+    assert not leads_any(h.view, 1)
 
 
 def test_a_replica_that_leaves_an_isr_too_small_to_acknowledge_stays_eligible() -> None:

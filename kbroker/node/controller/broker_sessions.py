@@ -162,32 +162,30 @@ class SessionKeeper:
             broker_id, beat.broker_epoch, beat.log_ends, self._now_ms(), recovers=beat.want_fence
         )
 
-        def decide(view: ControllerView) -> ControllerResult[tuple[BrokerState, int]]:
-            broker = check_broker_epoch(view, broker_id, beat.broker_epoch)
-            next_state = sessions.next_state(
-                broker,
-                beat,
-                lambda: leads_any(view, broker_id),
-                lambda: bool(newly_failed(view, broker_id, beat.offline_log_dirs)),
-                view.image.brokers.values(),
-            )
-            records = list(_records(view, broker, current_state(broker), next_state))
-            if is_news and not records:
-                records += records_to_elect_most_complete(view)
-            records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
-            return ControllerResult((next_state, view.next_offset + len(records) - 1), records)
-
-        result = decide(log.controller.view())
-        if not result.response[0].fenced:
+        view = log.controller.view()
+        state = sessions.next_state(
+            broker,
+            beat,
+            lambda: leads_any(view, broker_id),
+            lambda: bool(newly_failed(view, broker_id, beat.offline_log_dirs)),
+            view.image.brokers.values(),
+        )
+        records = list(_records(view, broker, current_state(broker), state))
+        if is_news and not records:
+            records += records_to_elect_most_complete(view)
+        records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
+        offset = view.next_offset - 1
+        if not state.fenced:
             sessions.touch(broker_id, self._now_ms())
-        elif result.response[0] is BrokerState.FENCED:
+        elif state is BrokerState.FENCED:
             sessions.touch_fenced(broker_id, beat.broker_epoch, self._now_ms())
         else:
             sessions.forget_fenced(broker_id)
         if self._next_deadline() < self._sleeps_until:
             self._alarm.ring()
-        # Nothing has changed since, and it may be about thousands of partitions: it is not decided twice.
-        state, offset = await log.submit(lambda view: result) if result.records else result.response
+        if records:
+            # Nothing has changed since, and it may be about thousands of partitions: it is not decided twice.
+            offset = await log.submit(lambda now: ControllerResult(now.next_offset + len(records) - 1, records))
         now = log.controller.image.brokers.get(broker_id)
         if now is None or now.fenced:
             sessions.end(broker_id)

@@ -35,8 +35,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 MAX_RECORDS_PER_BATCH = MAX_RECORDS_PER_USER_OP
-"""A request's records are one batch, so all of them or none are there. More come of a broker that goes or of elections
-alone, each record of which is right without the others (``QuorumController.DEFAULT_MAX_RECORDS_PER_BATCH``)."""
+"""The records of a request are one batch, so all of them or none are there. More come of a broker that comes or goes
+alone: what comes of the first batches alone is right, and is ended by the next controller
+(``QuorumController.DEFAULT_MAX_RECORDS_PER_BATCH``)."""
 
 
 class _Pending(NamedTuple):

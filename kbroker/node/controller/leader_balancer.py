@@ -16,17 +16,17 @@ from kbroker.errors import ApiError
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.config_schema import UNCLEAN_LEADER_ELECTION
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
-from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_unclean_leaders
-from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_missing_leaders
+from kbroker.raft_metadata.image import NO_LEADER, MetadataDelta, MetadataImage
 
 if TYPE_CHECKING:
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 
-UNCLEAN_ELECTION_INTERVAL = 300.0
+ELECTION_INTERVAL = 300.0
 """Seconds between two looks for partitions that may be led by whoever lives (Kafka's
-``unclean.leader.election.interval.ms``); a change of the property is acted on at once."""
+``unclean.leader.election.interval.ms``); a new controller, and a change of the property, look at once."""
 
 BETWEEN_BATCHES = 0.01
 """Seconds, if there is more to do than is done at a time."""
@@ -38,31 +38,35 @@ class LeaderBalancer:
     def __init__(self, metadata: MetadataPlane, config: BrokerConfig) -> None:
         self._metadata = metadata
         self._config = config
-        self._unclean_allowed = trio.Event()
+        self._may_elect = trio.Event()
+        self._controller_id = NO_LEADER
 
     async def run(self) -> None:
         """Until cancelled."""
         self._metadata.subscribe(self._on_image)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._elect_unclean)
+            nursery.start_soon(self._elect_missing)
             if self._config.auto_leader_rebalance_enable:
                 nursery.start_soon(self._balance)
 
     def _on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if image.controller_id != self._controller_id:
+            self._controller_id = image.controller_id
+            self._may_elect.set()
         if any(UNCLEAN_LEADER_ELECTION in image.configs.get(resource) for resource in delta.changed_configs):
-            self._unclean_allowed.set()
+            self._may_elect.set()
 
     async def _balance(self) -> None:
         while True:
             await trio.sleep(self._config.leader_imbalance_check_interval_seconds)
             await self._submit(lambda view: balance_leaders(view))
 
-    async def _elect_unclean(self) -> None:
+    async def _elect_missing(self) -> None:
         while True:
-            with trio.move_on_after(UNCLEAN_ELECTION_INTERVAL):
-                await self._unclean_allowed.wait()
-            self._unclean_allowed = trio.Event()
-            await self._submit(lambda view: elect_unclean_leaders(view))
+            with trio.move_on_after(ELECTION_INTERVAL):
+                await self._may_elect.wait()
+            self._may_elect = trio.Event()
+            await self._submit(lambda view: elect_missing_leaders(view))
 
     async def _submit(self, operation: Callable[[ControllerView], ControllerResult[bool]]) -> None:
         while self._metadata.is_leader:

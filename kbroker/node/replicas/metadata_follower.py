@@ -172,6 +172,9 @@ class MetadataFollower:
         if partition is not None and (not is_here or topic is None or partition.topic_id != topic.id):
             self._drop(partition)
             partition = None
+        elif partition is None and (is_new or not is_here):
+            # A log that the start has found, of which a later image had no use before its partition was made.
+            self._log_dirs.delete_log(TopicPartition(*key))
         if topic is None or assigned is None or not is_here:
             return
         if partition is None:

@@ -173,12 +173,11 @@ def fence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> Con
 def begin_controlled_shutdown(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Prepare the broker's stop: it leaves the ISRs, and others lead its partitions."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[object] = []
-    if not broker.in_controlled_shutdown:
+    records: list[object] = [*records_to_leave_isrs(view, broker_id)]
+    if not broker.in_controlled_shutdown:  # the last: should the rest be all that is committed, it is begun again
         records.append(
             BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1)
         )
-    records.extend(records_to_leave_isrs(view, broker_id))
     return ControllerResult(None, records)
 
 

@@ -13,7 +13,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
 MAX_ELECTIONS_PER_IMBALANCE = 1_000
-"""The most elections in one batch of ``balance_leaders`` or ``elect_unclean_leaders``
+"""The most elections in one batch of ``balance_leaders`` or ``elect_missing_leaders``
 (``QuorumController.DEFAULT_MAX_ELECTIONS_PER_IMBALANCE``)."""
 
 
@@ -59,33 +59,33 @@ def balance_leaders(view: ControllerView) -> ControllerResult[bool]:
     (``maybeBalancePartitionLeaders``)."""
     return _elect_some(
         view,
-        Election.PREFERRED,
         # The second is for the time while a node is away: of thousands of partitions nothing has to be decided.
-        lambda topic, partition: (
-            partition.leader != partition.preferred_leader and view.is_active(partition.preferred_leader)
-        ),
+        lambda partition: partition.leader != partition.preferred_leader and view.is_active(partition.preferred_leader),
+        lambda topic: Election.PREFERRED,
     )
 
 
-def elect_unclean_leaders(view: ControllerView) -> ControllerResult[bool]:
-    """Elect leaders of leaderless partitions whose topic allows unclean ones, one batch at a time; whether there may
-    be more to do (``maybeElectUncleanLeaders``)."""
+def elect_missing_leaders(view: ControllerView) -> ControllerResult[bool]:
+    """Elect leaders of leaderless partitions that may have one by now, one batch at a time; whether there may be more
+    to do (``maybeElectUncleanLeaders``).
+
+    Their topic allows unclean ones, or a controller has ended before all elections with a broker were committed.
+    """
     return _elect_some(
         view,
-        Election.UNCLEAN,
-        lambda topic, partition: (
-            partition.leader == NO_LEADER and automatic_election(view, topic.name) is Election.UNCLEAN
-        ),
+        lambda partition: partition.leader == NO_LEADER and any(map(view.is_active, partition.replicas)),
+        lambda topic: automatic_election(view, topic.name),
     )
 
 
 def _elect_some(
-    view: ControllerView, election: Election, wanted: Callable[[TopicImage, PartitionImage], bool]
+    view: ControllerView, wanted: Callable[[PartitionImage], bool], election_of: Callable[[TopicImage], Election]
 ) -> ControllerResult[bool]:
     records: list[PartitionChangeRecord] = []
     for topic, partition_id, partition in every_partition(view):
-        if not wanted(topic, partition):
+        if not wanted(partition):
             continue
+        election = election_of(topic)
         record = partition_change(topic.id, partition_id, partition, change_rules(view, topic), election=election)
         if record is not None:
             records.append(record)
