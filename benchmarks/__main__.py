@@ -1,7 +1,8 @@
 """`python -m benchmarks`: kbroker and Apache Kafka 4.4.0 in turn, the same clients, one table of ratios.
 
     python -m benchmarks --quick             a few minutes, the figures that have a target
-    python -m benchmarks                     everything, two rounds: about an hour
+    python -m benchmarks --all               all that there is, five rounds, and docs/benchmarks.md of it: hours
+    python -m benchmarks                     everything that one broker serves, two rounds: about an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
     python -m benchmarks --only 'tls-*' --only acls
@@ -16,6 +17,13 @@
                              Spark asks a topic, and the table of the topic: five minutes
     python -m benchmarks --rounds 1 --only 'tables-*'
                              a table that follows a topic, one that is filled, the producer beside one: fifteen minutes
+    python -m benchmarks --rounds 1 --only 'capacity-*'
+                             what `kbroker capacity` reckons beside what is measured: two minutes
+    python -m benchmarks --rounds 1 --only 'metadata-*'
+                             the metadata of 10,000, 100,000 and 1,000,000 partitions on 100 brokers, in this process:
+                             three minutes
+    python -m benchmarks --rounds 1 --only cluster-many-partitions
+                             100,000 partitions on three nodes of either broker; with --quick 6,000 and two minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests
@@ -52,12 +60,15 @@ import psutil
 from benchmarks import report
 from benchmarks.acl_workloads import ACL_WORKLOADS
 from benchmarks.beside_workloads import BESIDE_WORKLOADS
+from benchmarks.capacity_workloads import CAPACITY_WORKLOADS
 from benchmarks.clients import JavaPrograms, Load, LoadError
 from benchmarks.cluster_servers import CLUSTERS, earlier_cluster
 from benchmarks.cluster_workloads import CLUSTER_WARM_UP, CLUSTER_WORKLOADS
+from benchmarks.cores_workloads import CORES_WORKLOADS
 from benchmarks.explorer_workloads import EXPLORER_WORKLOADS
 from benchmarks.group_workloads import GROUP_WORKLOADS
 from benchmarks.log_workloads import LOG_WORKLOADS
+from benchmarks.metadata_scale import METADATA_WORKLOADS
 from benchmarks.metrics_workloads import METRICS_WORKLOADS
 from benchmarks.raw import await_record
 from benchmarks.secure_servers import SECURE, earlier_secure
@@ -81,9 +92,12 @@ ALL_WORKLOADS = (
     *CLUSTER_WORKLOADS,
     *SECURITY_WORKLOADS,
     *ACL_WORKLOADS,
+    *CORES_WORKLOADS,
     *EXPLORER_WORKLOADS,
     *METRICS_WORKLOADS,
     *TABLE_WORKLOADS,
+    *CAPACITY_WORKLOADS,
+    *METADATA_WORKLOADS,
 )
 TITLES = {workload.name: workload.title for workload in ALL_WORKLOADS}
 
@@ -129,6 +143,8 @@ class Run:
         self.bench, self.kinds, self.rounds = bench, kinds, rounds
         self._save = save
         self.results: dict[str, dict[str, list[Figures]]] = {}
+        self.seconds: dict[str, float] = {}
+        """What a workload has taken so far, with its servers' start where it has its own."""
         self.failures: list[str] = []
         self._servers: dict[str, Server] = {}
         self._peaks: dict[str, PeakMemory] = {}
@@ -252,6 +268,7 @@ class Run:
         if workload not in (WARM_UP, CLUSTER_WARM_UP, SECURITY_WARM_UP):
             self.results.setdefault(workload.name, {}).setdefault(kind, []).append(figures)
             self._save(self)
+        self.seconds[workload.name] = self.seconds.get(workload.name, 0) + time.monotonic() - started
         said = ", ".join(f"{report.UNITS[name]} {report.shown(value)}" for name, value in figures.items())
         print(f"{time.monotonic() - started:5.1f} s  {said}", file=sys.stderr, flush=True)
 
@@ -306,9 +323,7 @@ def as_json(figures: dict[str, Any]) -> str:
 
 def write_docs(figures: dict[str, Any]) -> None:
     """docs/benchmarks.md, and the figures that it shows."""
-    latest = ROOT / "benchmarks" / "results" / "latest.json"
-    latest.parent.mkdir(exist_ok=True)
-    latest.write_text(as_json(figures))
+    LATEST.write_text(as_json(figures))
     (ROOT / "docs" / "benchmarks.md").write_text(report.document(figures, TITLES))
 
 
@@ -328,15 +343,16 @@ def main() -> None:
             print(f"{workload.name:<36} {workload.title}{note}")
         return
     chosen = _chosen(arguments)
-    rounds = arguments.rounds or (1 if arguments.quick else 2)
+    rounds = arguments.rounds or (1 if arguments.quick else 5 if arguments.all else 2)
     kinds = _kinds(arguments)
     started = datetime.datetime.now(datetime.UTC)
     path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
+    print(how_long(chosen, rounds), file=sys.stderr)
     try:
         figures = measure(chosen, kinds, rounds, path, quick=arguments.quick, compiled=not arguments.python_client)
     except (ApacheKafkaError, LoadError, ServerError) as error:
         sys.exit(f"error: {error}")
-    if arguments.write_docs:
+    if arguments.write_docs or arguments.all:
         write_docs(figures)
     other = arguments.before.name if arguments.before else f"without {arguments.addition}" if arguments.addition else ""
     _show(figures, other)
@@ -345,9 +361,23 @@ def main() -> None:
         sys.exit("failed:\n  " + "\n  ".join(figures["failures"]))
 
 
+LATEST = ROOT / "benchmarks" / "results" / "latest.json"
+
+
+def how_long(chosen: list[Workload], rounds: int) -> str:
+    """Returns a line about the time that workloads will take, by that of the published run."""
+    known: dict[str, float] = json.loads(LATEST.read_text()).get("seconds_of_round", {})
+    timed = [workload.name for workload in chosen if workload.name in known]
+    minutes = sum(known[name] for name in timed) * rounds / 60
+    return (
+        f"{len(chosen)} workloads, {rounds} rounds: {minutes:.0f} minutes for the {len(timed)} that were timed before"
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks", description="kbroker and Apache Kafka side by side.")
     parser.add_argument("--quick", action="store_true", help="less work, one round, figures with a target only")
+    parser.add_argument("--all", action="store_true", help="all workloads, five rounds, --write-docs")
     parser.add_argument("--only", action="append", metavar="NAME", help="workloads by name or pattern; repeatable")
     parser.add_argument("--list", action="store_true", help="name the workloads and end")
     parser.add_argument("--rounds", type=int, help="how often each is run on each broker (2; quick: 1)")
@@ -380,7 +410,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Workload]:
             sys.exit(f"error: no workload is named {', '.join(arguments.only)}; --list names them")
     else:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
-    if arguments.addition or not arguments.only:
+    if arguments.addition or not (arguments.only or arguments.all):
         chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
     return chosen
 
@@ -441,6 +471,11 @@ def measure(
 
         def save(run: Run, *, cut_short: bool = True) -> None:
             figures.update(cut_short=cut_short, failures=run.failures, results=run.results)
+            figures["seconds_of_round"] = {
+                name: round(seconds / len(run.results[name]["kbroker"]), 1)
+                for name, seconds in run.seconds.items()
+                if run.results.get(name, {}).get("kbroker")
+            }
             write_atomically(path, as_json(figures))
 
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ class ClusterServer(Server):
 
     def start(self) -> None:
         if not self.plans:
-            self.plans = plan_cluster(NODES, self.directory, port=0, properties=COMMON)
+            self.plans = plan_cluster(NODES, self.directory, port=0, properties=COMMON | self.more_properties)
             self.port = self.plans[0].port
             began = time.monotonic()
             self.format()

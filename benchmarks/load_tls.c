@@ -2,11 +2,14 @@
  *
  * Beside load.c, as it needs OpenSSL's headers. The salted password is computed once: it is the client's work alone.
  *
- *   load_tls requests   PORT CA CERT USER PASSWORD FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET  as in load.c
+ *   load_tls requests   PORTS CA CERT USER PASSWORD FRAMES COUNT CONNECTIONS SECONDS ERROR_OFFSET
+ *       as in load.c, but it says "connected" when all are, and begins at a line, or the end, of standard input; PORTS
+ *       may be one port, or one for each frame with a comma between them
  *   load_tls handshakes PORT CA CERT USER PASSWORD THREADS SECONDS RATE   connect, authenticate, close: so many a second
  *                                                                         (0: as many as go)
  *
- * CERT is a PEM file with key and certificates. One JSON object on standard output; exit code 1 and a line on standard
+ * CERT is a PEM file with key and certificates. If USER is empty, a connection has neither SCRAM nor a certificate of
+ * the client: it asks for the API versions, so that the broker has let it in. One JSON object on standard output; exit code 1 and a line on standard
  * error when anything failed. Build: cc -O2 load_tls.c -lssl -lcrypto -lpthread
  */
 #define _GNU_SOURCE
@@ -33,15 +36,14 @@
 #include "common.h"
 
 enum { DIGEST = 32, TEXT = 512, RESPONSE_MAX = 4096 };
-static int port;
 static const char *user, *password;
 static SSL_CTX *context;
 
 static void open_context(const char *ca, const char *certificate) {
     context = SSL_CTX_new(TLS_client_method());
     if (SSL_CTX_load_verify_locations(context, ca, NULL) != 1) fail("%s: no certificates", ca);
-    if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1 ||
-        SSL_CTX_use_PrivateKey_file(context, certificate, SSL_FILETYPE_PEM) != 1)
+    if (*user && (SSL_CTX_use_certificate_chain_file(context, certificate) != 1 ||
+                  SSL_CTX_use_PrivateKey_file(context, certificate, SSL_FILETYPE_PEM) != 1))
         fail("%s: no key and certificate", certificate);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -139,7 +141,8 @@ static void authenticate(SSL *tls) {
     if (strncmp(server, "v=", 2)) fail("the broker says %s", server);
 }
 
-static SSL *connected(void) {
+static SSL *connected(int port) {
+    unsigned char response[RESPONSE_MAX];
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
     int on = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -148,7 +151,8 @@ static SSL *connected(void) {
     SSL *tls = SSL_new(context);
     SSL_set_fd(tls, fd);
     if (SSL_connect(tls) != 1) fail("the handshake failed");
-    authenticate(tls);
+    if (*user) authenticate(tls);
+    else ask(tls, 18, "", 0, 0, response);
     return tls;
 }
 
@@ -157,8 +161,7 @@ static SSL *connected(void) {
 static atomic_long begun, ended;
 static double started, until, rate;
 
-static void *shake_hands(void *unused) {
-    (void)unused;
+static void *shake_hands(void *port) {
     for (;;) {
         long number = atomic_fetch_add(&begun, 1);
         if (rate > 0) {
@@ -166,7 +169,7 @@ static void *shake_hands(void *unused) {
             if (wait > 0) usleep((useconds_t)(wait * 1e6));
         }
         if (now() >= until) return NULL;
-        SSL *tls = connected();
+        SSL *tls = connected(*(int *)port);
         int fd = SSL_get_fd(tls);
         SSL_shutdown(tls);
         SSL_free(tls);
@@ -175,13 +178,13 @@ static void *shake_hands(void *unused) {
     }
 }
 
-static void handshakes(char **a) {
-    int count = atoi(a[0]);
+static void handshakes(char *ports, char **a) {
+    int count = atoi(a[0]), port = atoi(ports);
     rate = atof(a[2]);
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     started = now();
     until = started + atof(a[1]);
-    for (int i = 0; i < count; i++) pthread_create(&threads[i], NULL, shake_hands, NULL);
+    for (int i = 0; i < count; i++) pthread_create(&threads[i], NULL, shake_hands, &port);
     for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
     printf("{\"connections\": %ld, \"seconds\": %.6f}\n", atomic_load(&ended), now() - started);
 }
@@ -195,7 +198,7 @@ struct connection {
     unsigned char response[RESPONSE_MAX];
 };
 
-static void requests(char **a) {
+static void requests(char *ports, char **a) {
     int count = atoi(a[1]), connections = atoi(a[2]), error_offset = atoi(a[4]);
     double seconds = atof(a[3]);
     FILE *file = fopen(a[0], "rb");
@@ -205,17 +208,22 @@ static void requests(char **a) {
     rewind(file);
     char *frames = malloc(total);
     if (fread(frames, 1, total, file) != total) fail("%s: short read", a[0]);
+    char *port = ports;
     struct connection *states = calloc((size_t)connections, sizeof *states);
     int epoll = epoll_create1(0);
     for (int i = 0; i < connections; i++) {
         struct connection *c = &states[i];
-        c->tls = connected();
+        c->tls = connected((int)strtol(port, &port, 10));
+        port = *port ? port + 1 : ports;
         c->frame = malloc(size);
         memcpy(c->frame, frames + (size_t)(i % count) * size, size);
         fcntl(SSL_get_fd(c->tls), F_SETFL, O_NONBLOCK);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, SSL_get_fd(c->tls), &event)) fail("epoll_ctl: %s", strerror(errno));
     }
+    puts("connected");
+    fflush(stdout);
+    getchar(); /* what follows is measured by itself */
     long done = 0;
     double start = now(), end = start + seconds;
     for (int i = 0; i < connections; i++) write_all(states[i].tls, states[i].frame, (int)size);
@@ -249,12 +257,11 @@ static void requests(char **a) {
 
 int main(int argc, char **argv) {
     if (argc < 7) fail("usage: see the head of load_tls.c");
-    port = atoi(argv[2]);
     user = argv[5];
     password = argv[6];
     open_context(argv[3], argv[4]);
-    if (!strcmp(argv[1], "requests") && argc == 12) requests(argv + 7);
-    else if (!strcmp(argv[1], "handshakes") && argc == 10) handshakes(argv + 7);
+    if (!strcmp(argv[1], "requests") && argc == 12) requests(argv[2], argv + 7);
+    else if (!strcmp(argv[1], "handshakes") && argc == 10) handshakes(argv[2], argv + 7);
     else fail("usage: see the head of load_tls.c");
     fflush(stdout);
     _exit(0);

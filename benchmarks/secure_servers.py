@@ -32,7 +32,8 @@ class Secure(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        self.port, self.ssl_port, self.sasl_port, self.controller_port = free_ports(4)
+        self.port, self.ssl_port, self.sasl_port, self.controller_port = free_ports(8, in_row=True)[::2]
+        # A second node of kbroker has the ports between them.
         self.password = uuid.uuid4().hex
         authority = Authority(self.directory / "ca", "authority")
         self._node = authority.identity("node", "nodes")
@@ -69,6 +70,23 @@ class Secure(Server):
         change = UserScramCredentialUpsertion(USER, credential, self.password.encode())
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         admin.alter_user_scram_credentials([change])[USER].result(30)
+
+    def await_nodes(self, count: int) -> None:
+        """Wait until so many nodes are there. ServerError if they are not after 30 s."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        until = time.monotonic() + 30
+        while len(admin.list_topics(timeout=30).brokers) < count:
+            if time.monotonic() > until:
+                raise ServerError(f"there are no {count} nodes:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def ports_of_leaders(self, topic: str) -> list[int]:
+        """Returns the port of SASL_SSL of the node that leads each partition of a topic."""
+        known = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3}).list_topics(topic, timeout=10)
+        partitions = known.topics[topic].partitions
+        return [
+            self.sasl_port + known.brokers[partitions[index].leader].port - self.port for index in sorted(partitions)
+        ]
 
     @property
     def tls(self) -> Security:
@@ -109,7 +127,7 @@ class SecureKbroker(Secure, Kbroker):
         self.launched_at = time.monotonic()
         with (self.directory / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [*kbroker, "start", "-c", str(file)],
+                [*kbroker, "start", "-c", str(file), *self.options],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

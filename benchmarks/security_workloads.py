@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import raw
 from benchmarks.clients import HERE, SECONDS_LIMIT, LoadError
-from benchmarks.secure_servers import USER, Secure
+from benchmarks.secure_servers import USER, Secure, SecureKbroker
 from benchmarks.servers import Server
 from benchmarks.workloads import Bench, Figures, Workload, stored_records
 
@@ -49,14 +49,17 @@ def _compiled(scratch: Path) -> Path:
     return program
 
 
-def _load_tls(bench: Bench, server: Server, mode: str, *arguments: object, niceness: int = 0) -> subprocess.Popen[str]:
-    """Start load_tls on the listener SASL_SSL. With ``niceness`` others have the processors first."""
+def _load_tls(
+    bench: Bench, server: Server, mode: str, ports: object, *arguments: object, user: str = USER, niceness: int = 0
+) -> subprocess.Popen[str]:
+    """Start load_tls, without a ``user`` for the listener SSL. ``niceness``: others have the processors first."""
     secure = _secure(server)
-    fixed = [mode, secure.sasl_port, secure.ca, secure.identity, USER, secure.password]
+    fixed = [mode, ports, secure.ca, secure.identity, user, secure.password]
     command = [str(_compiled(bench.scratch)), *map(str, fixed), *map(str, arguments)]
     if niceness:
         command = ["nice", "-n", str(niceness), *command]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def _figures(load: subprocess.Popen[str]) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def _figures(load: subprocess.Popen[str]) -> dict[str, Any]:
         raise LoadError(f"load_tls did not end within {SECONDS_LIMIT} s") from None
     if load.returncode:
         raise LoadError(f"load_tls failed: {errors[-500:]}")
-    return dict(json.loads(output))
+    return dict(json.loads(output.splitlines()[-1]))
 
 
 def produce(bench: Bench, server: Server) -> Figures:
@@ -97,13 +100,18 @@ def consume(bench: Bench, server: Server) -> Figures:
 def small_requests(bench: Bench, server: Server) -> Figures:
     """100 connections over SASL_SSL, each with one Produce request of one record under way."""
     topic = bench.new_topic(server, PARTITIONS)
-    for partition in range(PARTITIONS):
-        raw.await_record(server.host, server.port, topic, partition)
+    ports = _secure(server).ports_of_leaders(topic)
+    for partition, port in enumerate(ports):
+        raw.await_record(server.host, server.port + port - _secure(server).sasl_port, topic, partition)
     frames = bench.scratch / "frames"
     frames.write_bytes(b"".join(raw.produce_frame(topic, index, b"x" * 100) for index in range(PARTITIONS)))
     offset, seconds = raw.produce_error_offset(topic), bench.amount(8, 4)
+    joined = ",".join(map(str, ports))
+    load = _load_tls(bench, server, "requests", joined, frames, PARTITIONS, 100, seconds, offset)
+    assert load.stdout is not None
+    load.stdout.readline()  # all are connected: `handshakes` measures what that takes
     before = server.cpu_seconds()
-    result = _figures(_load_tls(bench, server, "requests", frames, PARTITIONS, 100, seconds, offset))
+    result = _figures(load)  # which closes its standard input: it begins
     cpu = server.cpu_seconds() - before
     stored = stored_records(server, topic, PARTITIONS)
     if stored < result["requests"]:
@@ -115,10 +123,26 @@ def small_requests(bench: Bench, server: Server) -> Figures:
     }
 
 
+def requests_to_two_nodes(bench: Bench, server: Server) -> Figures:
+    """The same with a kbroker node for each of two cores, where the server is kbroker: another one is started."""
+    if not isinstance(server, SecureKbroker):
+        return small_requests(bench, server)
+    two = type(server)()
+    two.options = ("--cores", "2")
+    try:
+        two.start()
+        two.await_port()
+        two.await_nodes(2)
+        two.create_user()
+        return small_requests(bench, two)
+    finally:
+        two.stop()
+
+
 def handshakes(bench: Bench, server: Server) -> Figures:
     """Connect with a certificate, authenticate with SCRAM, close: as many as the server takes."""
     before = server.cpu_seconds()
-    result = _figures(_load_tls(bench, server, "handshakes", THREADS, bench.amount(8, 4), 0))
+    result = _figures(_load_tls(bench, server, "handshakes", _secure(server).sasl_port, THREADS, bench.amount(8, 4), 0))
     cpu = server.cpu_seconds() - before
     return {
         "connections_per_s": result["connections"] / result["seconds"],
@@ -127,16 +151,25 @@ def handshakes(bench: Bench, server: Server) -> Figures:
 
 
 def storm(bench: Bench, server: Server) -> Figures:
-    """Measure the latency of one message at a time over TLS, undisturbed and while other clients shake hands.
+    """Measure the latency of one message at a time over TLS, undisturbed and while other clients come and log in.
 
-    On two processors neither broker comes to so many handshakes: the figures say how many there were.
+    On two processors neither broker comes to so many logins: the figures say how many there were.
     """
+    return _beside(bench, server, _secure(server).sasl_port, USER)
+
+
+def storm_of_tls(bench: Bench, server: Server) -> Figures:
+    """The same while others come with TLS alone, which takes a third of the time: their number can be had."""
+    return _beside(bench, server, _secure(server).ssl_port, "")
+
+
+def _beside(bench: Bench, server: Server, port: int, user: str) -> Figures:
     topic = bench.new_topic(server, 1)
     address, seconds = _secure(server).tls_bootstrap, bench.amount(8, 4)
     options = ["acks=all", "linger.ms=0", *_settings(server)]
     count = bench.amount(4_000, 2_000)
     idle = bench.load.run("latency", address, topic, count, 100, *options)["p99_ms"]
-    load = _load_tls(bench, server, "handshakes", THREADS, seconds, STORM, niceness=NICENESS)
+    load = _load_tls(bench, server, "handshakes", port, THREADS, seconds, STORM, user=user, niceness=NICENESS)
     try:
         time.sleep(1)  # the storm is there before it is measured
         slowed: list[float] = []
@@ -175,7 +208,16 @@ SECURITY_WORKLOADS: tuple[Workload, ...] = (
     Workload("tls-produce", "TLS: produce 1 KB, librdkafka, acks=all, 6 partitions", produce, "secure"),
     Workload("tls-consume", "TLS: consume 1 KB, librdkafka, 6 partitions", consume, "secure"),
     Workload("tls-requests", "100 connections over SASL_SSL, small synchronous produce", small_requests, "secure"),
+    Workload(
+        "tls-requests-cores",
+        "100 connections over SASL_SSL, small synchronous produce, kbroker with --cores 2",
+        requests_to_two_nodes,
+        "secure",
+    ),
     Workload("tls-handshakes", "mutual TLS and SCRAM", handshakes, "secure"),
-    Workload("tls-storm", f"one message at a time beside {STORM} handshakes a second", storm, "secure"),
+    Workload("tls-storm", f"one message at a time beside {STORM} logins a second: mutual TLS, SCRAM", storm, "secure"),
+    Workload(
+        "tls-storm-handshakes", f"one message at a time beside {STORM} handshakes a second", storm_of_tls, "secure"
+    ),
 )
 """Run on secure servers, once asked for; the first is not reported."""

@@ -181,7 +181,7 @@ class Kbroker(Server):
     name = "kbroker"
     root: ClassVar[Path] = ROOT
     """The checkout."""
-    options: ClassVar[tuple[str, ...]] = ()
+    options: tuple[str, ...] = ()
     """Of `kbroker start`."""
 
     def start(self) -> None:

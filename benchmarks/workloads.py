@@ -211,13 +211,15 @@ def small_requests(bench: Bench, server: Server) -> Figures:
     return figures
 
 
-def send_small_requests(bench: Bench, server: Server, topic: str, seconds: float) -> tuple[Figures, float]:
-    """The load of ``small_requests`` on a topic of 6 partitions; its figures, and how many requests were answered."""
+def send_small_requests(
+    bench: Bench, server: Server, topic: str, seconds: float, partitions: int = 6
+) -> tuple[Figures, float]:
+    """The load of ``small_requests`` on a topic; its figures, and how many requests were answered."""
     frames = bench.scratch / "frames"
-    frames.write_bytes(b"".join(raw.produce_frame(topic, index, b"x" * 100) for index in range(6)))
+    frames.write_bytes(b"".join(raw.produce_frame(topic, index, b"x" * 100) for index in range(partitions)))
     before = server.cpu_seconds()
     offset = raw.produce_error_offset(topic)
-    result = bench.load.run("requests", server.port, frames, 6, 100, seconds, offset)
+    result = bench.load.run("requests", server.port, frames, partitions, 100, seconds, offset)
     cpu = server.cpu_seconds() - before
     return {
         "requests_per_s": result["requests"] / result["seconds"],

@@ -55,6 +55,7 @@ SECTIONS = {
         "docs/compatibility",
         "docs/works_with",
         "docs/benchmarks",
+        "docs/capacity",
         "spark_examples/README",
         "docs/spark_examples",
         "CHANGELOG",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +60,15 @@ def command_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         return Result(ended, captured.out, captured.err)
 
     return run
+
+
+def kbroker(*words: str, cwd: str | Path = ".") -> subprocess.CompletedProcess[str]:
+    """Runs the command in this process, with streams of its own, as `subprocess.run` does in another."""
+    out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            code = main(list(words))
+        except SystemExit as error:
+            code = int(error.code or 0)
+    told = [stream.buffer.getvalue().decode() for stream in (out, errors)]
+    return subprocess.CompletedProcess(words, code, *told)

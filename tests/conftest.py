@@ -17,15 +17,13 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 from kbroker.testing import RunningBroker, running_broker
+from tests.with_each import examples
 
 ROOT = Path(__file__).parent.parent
 
 # How long an example takes, or the making of it, says something of the machine; what is too slow shows in benchmarks.
 settings.register_profile(
-    "kbroker",
-    deadline=None,
-    max_examples=int(os.environ.get("KBROKER_EXAMPLES", "100")),
-    suppress_health_check=[HealthCheck.too_slow],
+    "kbroker", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kbroker")
 
@@ -82,7 +80,6 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 

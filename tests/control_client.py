@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from kbroker.testing import RunningBroker, RunningCluster
+from kbroker.testing import RunningBroker, RunningCluster, running_broker
 from kbroker.testing.control.openapi import document
+from tests.cli_command import kbroker
 from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
@@ -107,19 +108,19 @@ def conforms(value: Any, schema: dict[str, Any], named: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def command(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """``kbroker`` with a control: the process, the control's URL and where clients connect."""
+def command(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """``kbroker`` until the end of the block: the process, and what it tells before it is ready, by its beginning."""
     process = subprocess.Popen(
         [sys.executable, "-m", "kbroker", *words], cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
-        url = ""
+        told: dict[str, str] = {}
         for line in process.stdout:
             what, _, rest = line.strip().partition(": ")
-            url = rest if what == "kbroker control" else url
-            if what == "kbroker ready":
-                yield process, url, rest
+            told[what.removeprefix("kbroker ")] = rest
+            if "ready" in told:
+                yield process, told
                 break
         else:
             raise AssertionError(f"it ended with {process.wait()}")
@@ -127,6 +128,20 @@ def command(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str
         process.terminate()
         assert process.wait(2 * LONG) == 0
         process.stdout.close()
+
+
+def write_secure_node(directory: Path) -> None:
+    """Format a node whose clients log in: its properties are node.properties, admin.properties those of a client."""
+    with running_broker(security="sasl_plaintext", super_users=["admin"]) as broker:
+        properties = dict(broker.config.raw) | {"log.dirs": str(directory / "data")}
+    properties["listeners"] = "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+    (directory / "node.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required username=admin password=admin-secret;"
+    (directory / "admin.properties").write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
+    )
+    made = kbroker("format", "--standalone", "-t", "x" * 22, "-c", "node.properties", cwd=directory)
+    assert made.returncode == 0, made.stderr
 
 
 class Place:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -12,11 +11,10 @@ from pathlib import Path
 from kbroker.config.listeners import EXPLORER_LISTENER
 from kbroker.tools.cli.parser import Parser
 from kbroker.tools.cli.watch import add_arguments
+from tests.page_node import ENVIRONMENT, FUNCTION, page
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "explorer.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+TEXT, BLOCKS = page("explorer.md")
 COMMAND = [sys.executable, "-m", "kbroker"]
 
 
@@ -32,7 +30,7 @@ def test_the_session_is_as_the_page_shows_it(tmp_path: Path) -> None:
     assert languages == ["console", "console", "sh", "text", "text", "python"]
     start, watch, use, lines, details, python = (text for _, text in BLOCKS)
     assert start.splitlines()[1] == "$ kbroker start --explorer"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = dict(ENVIRONMENT)
     log = tmp_path / "log"
     with log.open("w") as errors:
         node = subprocess.Popen(
@@ -55,8 +53,7 @@ def test_the_session_is_as_the_page_shows_it(tmp_path: Path) -> None:
         ) as watcher:
             assert watcher.stdout is not None
             shown = watcher.stdout.readline()
-            function = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
-            subprocess.run(["bash", "-ec", function + use], env=environment, check=True, capture_output=True)
+            subprocess.run(["bash", "-ec", FUNCTION + use], env=environment, check=True, capture_output=True)
             shown += watcher.stdout.read()
     finally:
         node.send_signal(signal.SIGTERM)

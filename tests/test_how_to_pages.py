@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 import shlex
 import signal
@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.page_node import ROOT, with_command
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs" / "how_to").glob("*.md"))
 TESTED = {
@@ -85,18 +86,28 @@ def test_blocks_of_a_language_are_lines_of_its_tested_files(language: str) -> No
         assert any(lines_of(piece).removeprefix("import ") in text for text in files), piece
 
 
+def test_every_command_is_understood() -> None:
+    blocks = [block for page in PAGES for _, _, block in STEPS.findall(page.read_text("utf-8"))]
+    count = 0
+    for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+        if not line.startswith("kbroker "):
+            continue
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        _, *words = itertools.takewhile(lambda word: word.strip("|&;<>()"), lexer)
+        parser, rest = build_parser(words)
+        parser.parse_args(rest)  # exits with what is wrong
+        count += 1
+    assert count > 50
+
+
+@pytest.mark.everything
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if STEPS.search(page.read_text("utf-8"))], ids=lambda page: page.stem
 )
 def test_the_blocks_in_their_order(page: Path, tmp_path: Path) -> None:
-    command = tmp_path / "bin" / "kbroker"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
-    command.chmod(0o755)
     port, *_, door, explorer, control = free_ports(10, in_row=True)  # of three nodes and their controllers
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "PATH": os.pathsep.join([str(command.parent), os.environ["PATH"]]),
+    environment = with_command(tmp_path / "bin") | {
         "KBROKER_BOOTSTRAP": f"127.0.0.1:{port}",
         "EXPLORER": str(explorer),
         "CONTROL": str(control),

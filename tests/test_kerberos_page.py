@@ -15,11 +15,9 @@ from kbroker.config.properties_file import parse_properties
 from kbroker.security.sasl.kerberos.names import Principal, ShortNamer
 from kbroker.testing.kdc import missing_program, running_kdc
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.page_node import started_node
+from tests.page_node import ROOT, page, started_node
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "security" / "kerberos.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("security/kerberos.md")
 
 
 def test_the_blocks_are_these() -> None:

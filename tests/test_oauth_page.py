@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -21,12 +20,10 @@ from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.oauthbearer.messages import parse_initial_response
 from kbroker.testing.token_provider import TokenProvider
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.page_node import started_node
+from tests.page_node import ENVIRONMENT, FUNCTION, page, started_node
 from tests.secret_forms import tokens_in
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "security" / "oauth.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("security/oauth.md")
 
 
 def test_the_page_leads_to_a_node_that_takes_tokens(tmp_path: Path) -> None:
@@ -37,18 +34,16 @@ def test_the_page_leads_to_a_node_that_takes_tokens(tmp_path: Path) -> None:
     assert languages == ["properties", "python", "sh", "python", "properties", "sh", "properties", "properties"]
     (tmp_path / "server.properties").write_text(texts[0])
     (tmp_path / "alice.properties").write_text(texts[4])
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
     made, start = texts[2].splitlines()
     assert start == "kbroker start -c server.properties"
-    provider = subprocess.Popen([sys.executable, "-c", texts[1]], env=environment)
+    provider = subprocess.Popen([sys.executable, "-c", texts[1]], env=ENVIRONMENT)
     try:
-        subprocess.run(["bash", "-ec", command + made], cwd=tmp_path, env=environment, check=True)
+        subprocess.run(["bash", "-ec", FUNCTION + made], cwd=tmp_path, env=ENVIRONMENT, check=True)
         _await_port(int(ports["9094"]), provider)
-        with started_node(tmp_path, environment) as path:
-            subprocess.run([sys.executable, "-c", texts[3]], cwd=tmp_path, env=environment, check=True)
-            script = command + texts[5]
-            done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+        with started_node(tmp_path, ENVIRONMENT) as path:
+            subprocess.run([sys.executable, "-c", texts[3]], cwd=tmp_path, env=ENVIRONMENT, check=True)
+            script = FUNCTION + texts[5]
+            done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE)
             assert done.returncode == 0 and b"greetings" in done.stdout
     finally:
         provider.kill()

@@ -35,7 +35,7 @@ def test_the_changelog_has_the_version_of_the_package() -> None:
 
 def test_every_dependency_and_extra_has_its_reason() -> None:
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "dependencies.md").read_text("utf-8"), re.MULTILINE)
-    named = re.findall(r"`([\w-]+)`", " ".join(rows))
+    named = re.findall(r"`([\w.-]+)`", " ".join(rows))
     packages = [re.split(r"[\[<>=~! ]", requirement)[0] for requirement in PROJECT["dependencies"]]
     assert sorted(named) == sorted([*packages, *PROJECT["optional-dependencies"]])
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import FAST_START, find_kafka_home
+from tests.page_node import ROOT, with_command
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
 INSTALLED = os.environ.get("KBROKER_RECIPES_PYTHON")
 """A Python with kbroker installed, for `make dist`: the recipes run there."""
 PYTHON = INSTALLED or sys.executable
@@ -30,7 +30,8 @@ RECIPES = re.findall(r"^### ([^\n]+)\n|^```(python|sh)\n(.*?)^```$", TEXT, re.MU
 def cases() -> Iterator[Any]:
     """The recipes, those that start a JVM marked so."""
     for title, language, text in recipes():
-        yield pytest.param(title, language, text, marks=[pytest.mark.spark] if needs_spark(text) else [])
+        marks = [pytest.mark.spark] if needs_spark(text) else [pytest.mark.kafka] if "kafka-topics.sh" in text else []
+        yield pytest.param(title, language, text, marks=marks)
 
 
 def needs_spark(text: str) -> bool:
@@ -52,20 +53,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, 
     """Directory of a node that was started in it, its address, and the environment of a user."""
     directory = tmp_path_factory.mktemp("readme")
     commands = directory / "bin"
-    commands.mkdir()
-    # The command as pip would install it, for a clone whose package is not installed.
-    (commands / "kbroker").write_text(f'#!/bin/sh\nexec "{PYTHON}" -m kbroker "$@"\n')
-    (commands / "kbroker").chmod(0o755)
+    environment = with_command(commands, PYTHON) | ({"PYTHONPATH": ""} if INSTALLED else {})
     kafka = find_kafka_home()
     if kafka is not None:
         java = f'java -Xmx128M {" ".join(FAST_START)} -cp "{kafka}/libs/*"'
         topics = f'#!/bin/sh\nexec {java} org.apache.kafka.tools.TopicCommand "$@" 2>&1\n'
         (commands / "kafka-topics.sh").write_text(topics)
         (commands / "kafka-topics.sh").chmod(0o755)
-    environment = os.environ | {
-        "PYTHONPATH": "" if INSTALLED else str(ROOT),
-        "PATH": os.pathsep.join([str(commands), os.environ["PATH"]]),
-    }
     process = subprocess.Popen(
         [str(commands / "kbroker"), "start", "--port", "0"],
         stdout=subprocess.PIPE,

@@ -40,11 +40,10 @@ from kbroker.rules import (
 from kbroker.rules.loading import load
 from kbroker.security.authorizer.standard import StandardAuthorizer
 from tests.node.node_harness import configuration
+from tests.page_node import page
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "security" / "python.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("security/python.md")
 PYTHON = [text for language, text in BLOCKS if language == "python"]
 PROPERTIES = [parse_properties(text) for language, text in BLOCKS if language == "properties"]
 ALICE = KafkaPrincipal("User", "alice")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,11 +13,9 @@ from kbroker.config import BrokerConfig, read_properties_file
 from kbroker.node.security.security import NodeSecurity
 from kbroker.runtime.env import RealEnv
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.page_node import started_node
+from tests.page_node import ENVIRONMENT, FUNCTION, page, started_node
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "security" / "sasl.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("security/sasl.md")
 
 
 def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None:
@@ -31,16 +28,14 @@ def test_the_page_leads_to_a_node_that_clients_log_in_to(tmp_path: Path) -> None
     languages = [language for language, _ in BLOCKS]
     assert languages == ["properties", "sh", "python", "python", "text", "properties"]
     (tmp_path / "server.properties").write_text(with_ports(BLOCKS[0][1]))
-    command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
     *_, start = BLOCKS[1][1].splitlines()
     assert start == "kbroker start -c server.properties"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    script = command + BLOCKS[1][1].removesuffix(f"{start}\n")
-    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, check=True)
-    with started_node(tmp_path, environment) as log:
+    script = FUNCTION + BLOCKS[1][1].removesuffix(f"{start}\n")
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=ENVIRONMENT, check=True)
+    with started_node(tmp_path, ENVIRONMENT) as log:
         for language, text in BLOCKS[2:4]:
             assert language == "python"
-            subprocess.run([sys.executable, "-c", with_ports(text)], cwd=tmp_path, env=environment, check=True)
+            subprocess.run([sys.executable, "-c", with_ports(text)], cwd=tmp_path, env=ENVIRONMENT, check=True)
     assert "-secret" not in log.read_text()
 
 

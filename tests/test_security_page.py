@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -15,9 +14,9 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.config.properties_file import parse_properties
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.page_node import ROOT, with_command
 from tests.patience import LONG
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "security" / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^( *)```(\w+)\n(.*?)^ *```$", TEXT, re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.slow
@@ -27,12 +26,7 @@ pytestmark = pytest.mark.slow
 def environment(tmp_path: Path) -> dict[str, str]:
     """The environment of a user who has the command."""
     pytest.importorskip("cryptography")
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "kbroker"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kbroker "$@"\n')
-    command.chmod(0o755)
-    path = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
-    return os.environ | {"PYTHONPATH": str(ROOT), "PATH": path}
+    return with_command(tmp_path / "bin")
 
 
 @pytest.fixture
@@ -57,6 +51,7 @@ def place(tmp_path: Path, environment: dict[str, str]) -> Iterator[tuple[Path, d
         process.stdout.close()
 
 
+@pytest.mark.everything
 def test_the_blocks_in_their_order(place: tuple[Path, dict[str, str]]) -> None:
     directory, environment = place
     told = []
@@ -117,6 +112,7 @@ def file_of(number: int, text: str, ports: list[int], directory: Path) -> str:
     return text
 
 
+@pytest.mark.everything
 def test_nodes_on_machines_of_their_own_are_one_cluster(tmp_path: Path, environment: dict[str, str]) -> None:
     """The blocks are followed, with a port and a directory for each machine."""
     (certificates,) = (block for _, language, block in BLOCKS if language == "sh" and "kbroker certs" in block)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.page_node import page
 from tests.patience import LONG
 
-TEXT = (Path(__file__).parents[1] / "docs" / "share_groups.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("share_groups.md")
 RECIPES = [text for language, text in BLOCKS if language == "python"]
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("recipe", RECIPES, ids=["competing workers", "a bad job", "dead letters", "priorities"])
 def test_a_recipe(tmp_path: Path, recipe: str) -> None:
     pytest.importorskip("confluent_kafka")

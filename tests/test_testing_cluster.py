@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[RunningCluster]:
-    with running_cluster(3, {"num.partitions": 2}) as cluster:
+    with running_cluster(3, {"num.partitions": 2, "offsets.topic.replication.factor": 1}) as cluster:
         yield cluster
 
 
@@ -96,18 +96,17 @@ def test_all_killed_at_once_come_back_with_what_they_knew(cluster: RunningCluste
         assert describe_cluster(client).cluster_id == before
 
 
-def test_a_node_knows_what_it_coordinates_before_it_serves_clients() -> None:
+def test_a_node_knows_what_it_coordinates_before_it_serves_clients(cluster: RunningCluster) -> None:
     """Those that know it from its last life are there at once. librdkafka does not ask again for committed offsets when
     it is told NOT_COORDINATOR by the node that others call the coordinator."""
-    with running_cluster(3, {"offsets.topic.replication.factor": 1}) as cluster, cluster.client() as client:
+    with cluster.client() as client:
         node = cluster.nodes[0]
         group = next(name for i in range(1000) if client.coordinator(name := f"group-{i}") == node.id)
         await_topics(cluster, "__consumer_offsets")  # the node, too, whoever has told of it
-        for _ in range(3):
-            node.kill()
-            with EarlyClients(node.bootstrap_servers, offset_fetch_v2(group.encode()), error_at=8).asking() as codes:
-                node.start()
-            assert set(codes) <= {ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        node.kill()
+        with EarlyClients(node.bootstrap_servers, offset_fetch_v2(group.encode()), error_at=8).asking() as codes:
+            node.start()
+        assert set(codes) <= {ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 def test_data_outlives_the_cluster_in_a_directory_of_ones_own(tmp_path: Path) -> None:
@@ -129,6 +128,7 @@ def test_what_keeps_a_node_from_starting_is_raised_and_nothing_is_left() -> None
     assert not cluster.data_dir.exists()
 
 
+@pytest.mark.everything
 def test_the_plugins_fixture(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\n"

@@ -153,6 +153,7 @@ def test_a_node_that_starts_again_has_its_faults(cluster: RunningCluster, topic:
     assert errors_at(leader, topic) == (0, 0)
 
 
+@pytest.mark.everything
 def test_no_request_is_served_before_a_node_has_its_faults(cluster: RunningCluster) -> None:
     node = cluster.nodes[1]
     with cluster.faults.error("ListGroups", "GROUP_AUTHORIZATION_FAILED"):

@@ -384,6 +384,7 @@ def test_leaders_and_coordinators_move(three: Place) -> None:
     assert three.ask("POST", "/topics/nowhere/move-leader")[0] == 404
 
 
+@pytest.mark.everything
 def test_nodes_end_and_come_while_clients_write(three: Place) -> None:
     three.do("POST", "/reset")
     three.create("orders")

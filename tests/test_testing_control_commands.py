@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.testing import running_broker
-from tests.control_client import ENVIRONMENT, QUICK, Control, command
+from tests.control_client import ENVIRONMENT, QUICK, Control, command, write_secure_node
 from tests.patience import LONG
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
@@ -22,11 +21,11 @@ def test_kbroker_start(tmp_path: Path) -> None:
     (tmp_path / "faults").write_text("# begins with these\nerror Produce code=POLICY_VIOLATION topic=orders times=1\n")
     (tmp_path / "token").write_text("s3cret\n")
     words = ["start", "--port", "0", "--control", "0.0.0.0:0", "--control-token-file", "token", "--faults", "faults"]
-    with command(*words, cwd=tmp_path) as (process, url, address):
-        control = Control(url.replace("0.0.0.0", "127.0.0.1"), "s3cret")
+    with command(*words, cwd=tmp_path) as (process, at):
+        control = Control(at["control"].replace("0.0.0.0", "127.0.0.1"), "s3cret")
         status = control.do("GET", "/")
-        assert status["bootstrap_servers"] == address and len(status["faults"]) == 1
-        producer = confluent_kafka.Producer({"bootstrap.servers": address, **QUICK})
+        assert status["bootstrap_servers"] == at["ready"] and len(status["faults"]) == 1
+        producer = confluent_kafka.Producer({"bootstrap.servers": at["ready"], **QUICK})
         told: list[Any] = []
         for value in "ab":
             producer.produce("orders", value, on_delivery=lambda error, _: told.append(error and error.name()))
@@ -40,34 +39,22 @@ def test_kbroker_start(tmp_path: Path) -> None:
 
 
 def test_kbroker_start_behind_a_secure_listener(tmp_path: Path) -> None:
-    with running_broker(security="sasl_plaintext", super_users=["admin"]) as broker:
-        properties = dict(broker.config.raw) | {"log.dirs": str(tmp_path / "data"), "listeners": ""}
-    properties["listeners"] = "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
-    (tmp_path / "node.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required username=admin password=admin-secret;"
-    (tmp_path / "admin.properties").write_text(
-        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
-    )
-    base = [sys.executable, "-m", "kbroker"]
-    subprocess.run(
-        [*base, "format", "--standalone", "-t", "x" * 22, "-c", "node.properties"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        check=True,
-    )
+    write_secure_node(tmp_path)
     words = ["start", "-c", "node.properties", "--control", "0"]
-    refused = subprocess.run([*base, *words], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    refused = subprocess.run(
+        [sys.executable, "-m", "kbroker", *words], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
+    )
     assert refused.returncode == 2 and "--control-config FILE" in refused.stderr
-    with command(*words, "--control-config", "admin.properties", cwd=tmp_path) as (_, url, _address):
-        assert Control(url).do("POST", "/wait/group", group="g", state="Dead")["state"] == ""
+    with command(*words, "--control-config", "admin.properties", cwd=tmp_path) as (_, at):
+        assert Control(at["control"]).do("POST", "/wait/group", group="g", state="Dead")["state"] == ""
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+@pytest.mark.parametrize("secure", [False, pytest.param(True, marks=pytest.mark.everything)], ids=["plain", "secure"])
 def test_kbroker_up(tmp_path: Path, secure: bool) -> None:
     words = ["up", "-n", "3", "--port", "0", "--control", "0", *(["--secure"] if secure else [])]
-    with command(*words, cwd=tmp_path) as (process, url, address):
-        control = Control(url)
-        assert control.do("GET", "/")["bootstrap_servers"] == address
+    with command(*words, cwd=tmp_path) as (process, at):
+        control = Control(at["control"])
+        assert control.do("GET", "/")["bootstrap_servers"] == at["ready"]
         control.do("POST", "/nodes/2/kill")
         assert control.do("POST", "/nodes/2/start")["state"] == "running"
         control.do("POST", "/groups/move-coordinator", group="g", to=2)
@@ -79,9 +66,9 @@ def test_kbroker_up(tmp_path: Path, secure: bool) -> None:
 @pytest.mark.parametrize("words", [["start"], ["up", "-n", "1"]], ids=lambda words: words[0])
 def test_faults_from_a_file_alone(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "faults").write_text("error Produce code=POLICY_VIOLATION topic=orders times=1\n")
-    with command(*words, "--port", "0", "--faults", "faults", cwd=tmp_path) as (_, url, address):
-        assert url == ""
-        producer = confluent_kafka.Producer({"bootstrap.servers": address, **QUICK})
+    with command(*words, "--port", "0", "--faults", "faults", cwd=tmp_path) as (_, at):
+        assert "control" not in at
+        producer = confluent_kafka.Producer({"bootstrap.servers": at["ready"], **QUICK})
         told: list[Any] = []
         for value in "ab":
             producer.produce("orders", value, on_delivery=lambda error, _: told.append(error and error.name()))
@@ -90,8 +77,8 @@ def test_faults_from_a_file_alone(tmp_path: Path, words: list[str]) -> None:
 
 
 def test_kbroker_faults_has_it_too(tmp_path: Path) -> None:
-    with command("faults", "--port", "0", "--control", "0", "hold ListGroups", cwd=tmp_path) as (_, url, _address):
-        assert len(Control(url).do("GET", "/faults")["faults"]) == 1
+    with command("faults", "--port", "0", "--control", "0", "hold ListGroups", cwd=tmp_path) as (_, at):
+        assert len(Control(at["control"]).do("GET", "/faults")["faults"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def run(text: str, directory: Path, timeout: float) -> None:
     assert f"{text.count('def test_')} passed" in told
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_without_spark(page: str, tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")

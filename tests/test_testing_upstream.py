@@ -13,7 +13,7 @@ import pytest
 
 from kbroker.client import Client, ClientError
 from kbroker.client.cluster import parse_bootstrap
-from kbroker.testing import RunningBroker, RunningCluster, running_broker
+from kbroker.testing import RunningBroker, RunningCluster, running_broker, running_cluster
 from kbroker.testing.passage import names_a_broker, offered, ways_to_brokers
 from kbroker.testing.seen import CannotNow, NotThere
 from kbroker.testing.upstream import UpstreamCluster
@@ -151,8 +151,8 @@ def test_faults_are_those_of_a_node() -> None:
 
 
 @pytest.mark.slow
-def test_nodes_that_go_come_and_are_new(kafka_cluster: RunningCluster) -> None:
-    with UpstreamCluster(kafka_cluster.bootstrap_servers) as upstream:
+def test_nodes_that_go_come_and_are_new() -> None:
+    with running_cluster(3) as nodes, UpstreamCluster(nodes.bootstrap_servers) as upstream:
         doors = parse_bootstrap(upstream.bootstrap_servers)
         clients = Clients(upstream)
         clients.create("passed", 3)
@@ -163,10 +163,10 @@ def test_nodes_that_go_come_and_are_new(kafka_cluster: RunningCluster) -> None:
         with upstream.faults_of(2).error("Metadata", "BROKER_NOT_AVAILABLE") as fault:
             assert fault.node == 2 and fault.is_of(upstream.faults_of(2))
         upstream.move_leader("passed", 0, to=2)
-        kafka_cluster.node(2).kill()
+        nodes.node(2).kill()
         eventually(lambda: [each.state for each in upstream.nodes_seen] == ["running", "down", "running"])
         assert clients.write("passed", "b", **{"enable.idempotence": True}) == [None]
-        kafka_cluster.heal()
+        nodes.heal()
         eventually(lambda: {each.state for each in upstream.nodes_seen} == {"running"})
         assert parse_bootstrap(upstream.bootstrap_servers) == doors
         upstream.move_leader("passed", 0, to=2)
@@ -275,14 +275,14 @@ def test_the_command(tmp_path: Path) -> None:
             "--faults",
             "faults",
         ]
-        with command(*words, cwd=tmp_path) as (process, url, address):
-            control = Control(url)
+        with command(*words, cwd=tmp_path) as (process, at):
+            control = Control(at["control"])
             status = control.do("GET", "/")
-            assert status["bootstrap_servers"] == address != broker.bootstrap_servers
-            assert [each["address"] for each in status["nodes"]] == [address] and len(status["faults"]) == 1
+            assert status["bootstrap_servers"] == at["ready"] != broker.bootstrap_servers
+            assert [each["address"] for each in status["nodes"]] == [at["ready"]] and len(status["faults"]) == 1
             control.do("POST", "/topics/orders/create")
             control.do("POST", "/requests/record")
-            properties = {"bootstrap.servers": address, **QUICK}
+            properties = {"bootstrap.servers": at["ready"], **QUICK}
             producer = confluent_kafka.Producer(properties)
             told: list[Any] = []
             for value in "ab":

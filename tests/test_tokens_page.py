@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.page_node import started_node
+from tests.page_node import ENVIRONMENT, FUNCTION, page, started_node
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "security" / "tokens.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("security/tokens.md")
 USERS = ("broker", "alice", "bob")
 
 
@@ -27,19 +23,17 @@ def test_the_page_leads_to_a_token_that_works(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(with_ports(BLOCKS[0][1]))
     for user in ("alice", "bob"):
         (tmp_path / f"{user}.properties").write_text(with_ports(BLOCKS[1][1]).replace("alice", user))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     def run(script: str) -> str:
-        command = f'kbroker() {{ "{sys.executable}" -m kbroker "$@"; }}\n'
         done = subprocess.run(
-            ["bash", "-ec", command + script], cwd=tmp_path, env=environment, capture_output=True, text=True
+            ["bash", "-ec", FUNCTION + script], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     users = " ".join(f"--add-scram 'SCRAM-SHA-512=[name={user},password={user}-secret]'" for user in USERS)
     run(f'kbroker format -c server.properties -t "$(kbroker random-uuid)" {users}')
-    with started_node(tmp_path, environment) as log:
+    with started_node(tmp_path, ENVIRONMENT) as log:
         admin = with_ports(BLOCKS[1][1]).replace("alice", "broker")
         (tmp_path / "admin.properties").write_text(admin)
         run("kbroker acl add --allow User:alice --operation all --topic orders --command-config admin.properties")

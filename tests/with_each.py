@@ -1,11 +1,17 @@
-"""One test of many values: ten thousand small tests take longer to be listed and reported than to be run."""
+"""One test of many values, and how many: ten thousand tests take longer to be listed and reported than to be run."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
+
+
+def examples(count: int) -> int:
+    """Returns how many of `count` examples a property has: half, or as many percent as the environment says."""
+    return max(1, count * int(os.environ.get("KBROKER_EXAMPLES", "50")) // 100)
 
 
 def with_each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

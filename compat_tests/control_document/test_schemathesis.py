@@ -30,13 +30,13 @@ def test_the_document_is_what_is_served(words: tuple[str, ...], tmp_path: Path, 
         python = SCHEMATHESIS.python()
     except ProgramError as error:
         pytest.skip(f"Schemathesis cannot be had: {error}")
-    with command(*words, "--port", "0", "--control", "0", cwd=tmp_path) as (_, url, _):
+    with command(*words, "--port", "0", "--control", "0", cwd=tmp_path) as (_, at):
         asked = [str(python.with_name("st")), "--no-color", "--config-file", str(FOLDER / "schemathesis.toml")]
-        asked += ["run", f"{url}/openapi.json", "--phases", "fuzzing", "--request-timeout", "120"]
+        asked += ["run", f"{at['control']}/openapi.json", "--phases", "fuzzing", "--request-timeout", "120"]
         asked += ["--max-examples", str(EXAMPLES)]
         environment = os.environ | {"SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(FOLDER)}
         done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=3000)
         assert done.returncode == 0, done.stdout + done.stderr
-        control = Control(url)
+        control = Control(at["control"])
         control.do("POST", "/reset")
         assert {node["state"] for node in control.do("GET", "/nodes")["nodes"]} == {"running"}

@@ -2,7 +2,7 @@
 
 The load of a broker is the processor time that its partitions cost it, as a share of one core. A partition costs its
 leader by requests and by bytes in and out, and each follower by the bytes that it copies; brokers count these
-(`DescribeLogDirs`, a tagged field of kbroker's), and the constants below make them seconds.
+(`DescribeLogDirs`, a tagged field of kbroker's), and `kbroker.base.costs` makes them seconds.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kbroker.base.costs import BYTE_COPIED, BYTE_IN, BYTE_OUT, REQUEST
 from kbroker.client.cluster import Client, refuse
 from kbroker.client.nodes import brokers_open_to_new, describe_cluster
 from kbroker.client.reassignments import list_reassignments
 from kbroker.client.topics import list_topics
 from kbroker.types import TopicPartition
 from kbroker.wire.messages.log_dirs import DescribeLogDirsRequest
-
-SECONDS_PER_REQUEST: Final = 20e-6
-"""Processor seconds of a small Produce or Fetch (docs/benchmarks.md: 100 connections, small synchronous produce)."""
-SECONDS_PER_BYTE_IN: Final = 0.55e-9
-SECONDS_PER_BYTE_OUT: Final = 0.25e-9
-SECONDS_PER_BYTE_COPIED: Final = 0.3e-9
-"""Of records of 1 KB that librdkafka sends and reads; a follower judges none of them."""
 
 TOLERANCE: Final = 1.2
 """A broker with at most this many times the mean load is left alone."""
@@ -221,13 +215,13 @@ def place(client: Client, before: Counts, after: Counts, seconds: float) -> dict
             if new[2] < old[2]:
                 old = _NOTHING
             bytes_in, bytes_out, requests = ((now - then) / seconds for now, then in zip(new[:3], old[:3], strict=True))
-            leading = bytes_in * SECONDS_PER_BYTE_IN + bytes_out * SECONDS_PER_BYTE_OUT + requests * SECONDS_PER_REQUEST
+            leading = bytes_in * BYTE_IN.value + bytes_out * BYTE_OUT.value + requests * REQUEST.value
             placed[partition] = Placed(
                 each.replicas,
                 leader,
                 frozenset(each.isr),
                 new[3],
-                Load(leading, bytes_in * SECONDS_PER_BYTE_COPIED),
+                Load(leading, bytes_in * BYTE_COPIED.value),
                 partition in moving or leader < 0 or set(each.isr) != set(each.replicas),
             )
     return placed

@@ -25,6 +25,8 @@ from kbroker.wire.record_batch import Record, iter_records, iter_windows
 DEFAULT_PARTITION_BYTES: Final = 1 << 20
 DEFAULT_MAX_BYTES: Final = 16 << 20
 DEFAULT_WAIT_MS: Final = 500
+_TAKEN_BYTES: Final = 1 << 20
+"""Of records that are cut out at once, where a reader fetches more: as objects they are a multiple of it."""
 
 _NAMES_UP_TO: Final = 12
 """Fetch names topics up to this version; later ones have ids only."""
@@ -83,9 +85,12 @@ class Reader:
         partition_bytes: int = DEFAULT_PARTITION_BYTES,
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_wait_ms: int = DEFAULT_WAIT_MS,
+        min_bytes: int = 1,
         wants: Callable[[int, BatchHeader], bool] | None = None,
     ) -> None:
-        """``wants``: whether a batch of a partition is cut into records; one that is not wanted is passed over.
+        """``min_bytes``: for fewer a leader waits as long as it may, but for the first records.
+
+        ``wants``: whether a batch of a partition is cut into records; one that is not wanted is passed over.
 
         It is asked of batches alone that a reader would get all records of.
         """
@@ -96,6 +101,7 @@ class Reader:
         self._partition_bytes = partition_bytes
         self._max_bytes = max_bytes
         self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
         self._wants = wants
         self._in_flight: dict[Connection, dict[int, int]] = {}
         self._failing_since: float | None = None
@@ -120,7 +126,7 @@ class Reader:
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """The records that come within ``timeout`` seconds, as soon as some do; none if the reader is finished.
 
-        Decompressed they are about as many bytes as the reader fetches at once; the others come with the next call.
+        Decompressed they are about a megabyte, or less where the reader fetches less; the others come with later calls.
         ``ClientError`` when a partition cannot be read for as long as the client's timeout.
         """
         deadline = time.monotonic() + timeout
@@ -185,7 +191,7 @@ class Reader:
     def _request(self, offsets: Mapping[int, int]) -> FetchRequest:
         return FetchRequest(
             max_wait_ms=self._max_wait_ms,
-            min_bytes=1,
+            min_bytes=self._min_bytes if self.received_bytes else 1,
             max_bytes=self._max_bytes,
             isolation_level=int(self._read_committed),
             topics=[
@@ -250,7 +256,7 @@ class Reader:
         for chunk, chunk_bytes in self._coming:
             taken.append(chunk)
             size += chunk_bytes
-            if size >= self._max_bytes:
+            if size >= min(self._max_bytes, _TAKEN_BYTES):
                 break
         return taken
 

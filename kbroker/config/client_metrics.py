@@ -7,8 +7,8 @@ of ``match`` are RE2's, though Java's in Kafka: they are matched against what st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
+from kbroker.base.re2_patterns import Re2Error, Re2Pattern, compile_re2
 from kbroker.config.config_key import ConfigDef, InvalidConfig, ListOf
 from kbroker.config.table import INT, LIST, MEDIUM, Table
 from kbroker.errors import ApiError, ErrorCode
@@ -80,21 +80,9 @@ class UnusableExpression(ValueError):
     """RE2 does not know the expression, though Java may: look-around, a reference to a group, possessive counts."""
 
 
-class CompiledExpression(Protocol):
-    """An expression of RE2."""
-
-    def fullmatch(self, text: bytes) -> object | None:
-        """Something if all of the text matches."""
-
-
-def compile_expression(expression: str) -> CompiledExpression:
+def compile_expression(expression: str) -> Re2Pattern:
     """Compile an expression of ``match``; :class:`UnusableExpression`."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled: CompiledExpression = re2.compile(expression.encode(errors="surrogatepass"), options)
-    except re2.error:
+        return compile_re2(expression)
+    except Re2Error:
         raise UnusableExpression(expression) from None
-    return compiled

@@ -70,7 +70,7 @@ async def handle(request: DeleteRecordsRequest, ctx: RequestContext) -> DeleteRe
             topics.append(DeleteRecordsTopicResult(name=name, partitions=answers))
     if waiting:
         for each, failure in (await _followed(required, request.timeout_ms / 1000, ctx)).items():
-            answer, followed = waiting[each], manager.partitions.get(each)
+            answer, followed = waiting[each], manager.find(*each)
             try:
                 if failure or followed is None:  # None: dropped while others were waited for
                     raise ApiError(failure or ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -88,7 +88,7 @@ async def _followed(required: dict[Key, int], seconds: float, ctx: RequestContex
     purgatory = manager.purgatory
     purgatory.watch_delete(operation)
     for key in required:  # what has come to pass since is not told again
-        partition = manager.partitions.get(key)
+        partition = manager.find(*key)
         if partition is None or not partition.state.is_leader or partition.offline:
             operation.fail(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 from kbroker.cores.groups.regex import compile_topic_regex
 from kbroker.cores.transactions.coordinator import TransactionCoordinator
-from kbroker.cores.transactions.records import partitions_by_topic
-from kbroker.cores.transactions.transaction import STATES_BY_NAME
+from kbroker.cores.transactions.transaction import STATES_BY_NAME, partitions_by_topic
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.authorization import may, may_each, require_transactional_id
 from kbroker.handlers.common.context import RequestContext

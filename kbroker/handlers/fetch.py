@@ -162,7 +162,7 @@ def _doubt(request: FetchRequest, ctx: RequestContext) -> None:
         for partition in topic.partitions:
             if partition.is_doubted:
                 name = topic.topic or partitions.topic_name(Uuid(topic.topic_id))
-                found = partitions.partitions.get((name or "", partition.partition))
+                found = partitions.find(name or "", partition.partition)
                 if found is not None:
                     found.doubt(partition.fetch_offset)
 

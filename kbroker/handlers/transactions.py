@@ -26,8 +26,7 @@ from functools import partial
 
 from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch, TransactionCoordinator
-from kbroker.cores.transactions.records import partitions_by_topic
-from kbroker.cores.transactions.transaction import NO_TIMEOUT_MS, TV_0, TV_2
+from kbroker.cores.transactions.transaction import NO_TIMEOUT_MS, TV_0, TV_2, partitions_by_topic
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.authorization import (
     May,

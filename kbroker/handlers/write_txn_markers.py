@@ -10,8 +10,7 @@ from functools import partial
 
 import trio
 
-from kbroker.cores.transactions.records import partitions_by_topic
-from kbroker.cores.transactions.transaction import TransactionMarker
+from kbroker.cores.transactions.transaction import TransactionMarker, partitions_by_topic
 from kbroker.errors import ErrorCode
 from kbroker.handlers.common.authorization import may_on_cluster
 from kbroker.handlers.common.context import RequestContext

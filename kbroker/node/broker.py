@@ -348,7 +348,7 @@ class Broker:
         )
         if config.is_broker:
             yield Part(on_image=replication.on_image)  # before the replicas hear of partitions of others
-        yield Part(on_image=replicas.metadata.on_image)
+        yield Part(on_image=replicas.metadata.on_image, start=lambda _: replicas.metadata.until_in_step())
         if self.coordinators is not None:
             for coordinator in (self.coordinators.groups, self.coordinators.transactions):
                 yield Part(on_image=coordinator.on_image, run=coordinator.run_tasks)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig, InvalidConfig, effective_topic_config
+from kbroker.config.broker import BROKER_CONFIGS
 from kbroker.config.broker_checks import CORDONED
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.log_config import LogConfig
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 
 if TYPE_CHECKING:
+    from kbroker.config.config_key import ConfigKey
     from kbroker.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,10 @@ class DynamicBrokerConfig:
         ``StandardAuthorizer`` is configured once and is not ``Reconfigurable``. Numbers of threads and the like are
         taken, too, where kbroker has no such thing.
         """
-        changed = self._changed()
+        # What the node has anyway, as min.insync.replicas, which formatting writes, needs none of these modules.
+        changed = {
+            name: each for name, each in self._changed().items() if not self._has(BROKER_CONFIGS.get(name), each)
+        }
         if not changed:
             self._told = {}
             return
@@ -51,11 +56,10 @@ class DynamicBrokerConfig:
 
         found = {}
         for name in sorted(changed):
-            key = run_time_key(name)
             if name in OF_AUTHORIZER:
                 reason = "the authorizer takes it from the node's own file, at its start"
-            elif key is not None and key.format(self._config.values.get(name, key.default_value())) == changed[name]:
-                continue  # the value that the node has
+            elif self._has(run_time_key(name), changed[name], name):
+                continue
             else:
                 reason = why_without_effect(name)
             if reason:
@@ -63,6 +67,9 @@ class DynamicBrokerConfig:
                 if self._told.get(name) != changed[name]:
                     logger.warning("%s is set at run time, without effect: %s", name, reason)
         self._told = found
+
+    def _has(self, key: ConfigKey | None, value: str, name: str | None = None) -> bool:
+        return key is not None and key.format(self._config.values.get(name or key.name, key.default_value())) == value
 
     def _changed(self) -> dict[str, str]:
         """Properties that were set at run time, for this node or for all; its own win."""
@@ -98,9 +105,7 @@ class DynamicBrokerConfig:
 
         A controller takes of these what no broker has judged: this node does.
         """
-        from kbroker.config.reconfiguration import check_listeners
-
-        return self._with("listeners", _is_of_listeners, check_listeners)
+        return self._with("listeners", _is_of_listeners, _check_listeners)
 
     def check(self, changes: Mapping[str, tuple[int, str]]) -> BrokerConfig | None:
         """Returns the properties of ``of_listeners`` and ``cordoned.log.dirs`` after changes of them; None without any.
@@ -162,7 +167,15 @@ class DynamicBrokerConfig:
         return config
 
 
+def _check_listeners(own: BrokerConfig, before: BrokerConfig, after: BrokerConfig) -> None:
+    from kbroker.config.reconfiguration import check_listeners
+
+    check_listeners(own, before, after)
+
+
 def _is_of_listeners(name: str) -> bool:
+    if name in BROKER_CONFIGS and not name.startswith("listener"):
+        return False  # none of security's is among these
     from kbroker.config.not_at_run_time import why_refused, why_without_effect
     from kbroker.config.security import security_key
 

@@ -71,6 +71,7 @@ class Replication:
             throttles=replicas.throttles,
             broker_epoch=broker_epoch,
             address=self.address,
+            start_soon=replicas.start_soon,
         )
         alter_partition = AlterPartitionManager(
             table=replicas,

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from kbroker.cores.coordinator.partitioner import partition_for
-from kbroker.cores.transactions.records import partitions_by_topic
+from kbroker.cores.transactions.transaction import partitions_by_topic
 from kbroker.errors import ErrorCode
 from kbroker.sim.clients import ClusterClient
 from kbroker.sim.history import History

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, WriterProperties, write_deltalake
 from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.fs import FileType
@@ -29,8 +29,9 @@ from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
-    NOTE,
+    NOTES,
     PAUSED,
+    ROW_GROUP,
     Conflict,
     Merging,
     TableCommit,
@@ -48,6 +49,7 @@ _DATA_FILE: Final = re.compile(
 )
 """The names that Delta's writers give to files of rows, in directories of partitions, and of rows that are deleted."""
 _LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
+_WRITER: Final = WriterProperties(compression="SNAPPY", max_row_group_size=ROW_GROUP)
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
@@ -66,10 +68,11 @@ class DeltaTarget:
     traits = Traits(has_time=False, promotes=False)
 
     def __init__(self, path: str, store: StoreOptions | None = None) -> None:
-        self.where = path
+        self.where = f"delta:{path}"
         self._is_local = "://" not in path
         self._path = os.path.abspath(path) if self._is_local else path.rstrip("/")
         self._store = store or StoreOptions()
+        self._store.refuse_without_credentials(self.where, path)
         self._options = None if self._is_local else self._store.for_delta()
         self._is_assured = self._is_local
         self._table: DeltaTable | None = None
@@ -126,18 +129,13 @@ class DeltaTarget:
         found: set[tuple[int, int]] = set()
         if self._dead is None:
             return found
-        from pyarrow.dataset import field
-
         with self._readable():
             for partition, end in self._known_dead.items():
-                if end > positions.get(partition, 0):
-                    rows = self._dead.to_pyarrow_table(
-                        columns=["_offset"],
-                        filters=(field("_topic_id") == self._topic_id)
-                        & (field("_partition") == partition)
-                        & (field("_offset") >= positions.get(partition, 0)),
-                    )
-                    found.update((partition, offset) for offset in rows.column(0).to_pylist())
+                first = positions.get(partition, 0)
+                if end > first:
+                    chosen = f"_topic_id = '{self._topic_id}' and _partition = {partition} and _offset >= {first}"
+                    for batch in _read(self._dead, f"select _offset from it where {chosen}"):
+                        found.update((partition, offset) for offset in batch.column(0).to_pylist())
         return found
 
     def facts(self) -> TableFacts:
@@ -205,7 +203,12 @@ class DeltaTarget:
             if rows:
                 table = self._with_parts(pyarrow.Table.from_batches(rows))
                 write_deltalake(
-                    self._table, table, mode="append", schema_mode="merge", commit_properties=self._commit(positions)
+                    self._table,
+                    table,
+                    mode="append",
+                    schema_mode="merge",
+                    writer_properties=_WRITER,
+                    commit_properties=self._commit(positions),
                 )
             else:
                 self._add_nothing(positions)
@@ -249,7 +252,12 @@ class DeltaTarget:
             for each in truncations(changes)
         )
         merge = self._table.merge(
-            of_keys(changes), "t._key = s._key", "s", "t", commit_properties=self._commit(positions)
+            of_keys(changes),
+            "t._key = s._key",
+            "s",
+            "t",
+            writer_properties=_WRITER,
+            commit_properties=self._commit(positions),
         )
         if covered:
             is_later = f"({is_later} or {covered})"
@@ -398,25 +406,30 @@ class DeltaTarget:
         """The columns `DEAD_COLUMNS` of all dead letters."""
         if self._dead is not None:
             with self._readable():
-                yield from self._dead.to_pyarrow_dataset().to_batches(columns=DEAD_COLUMNS)
+                yield from _read(self._dead, f"select {', '.join(DEAD_COLUMNS)} from it")
 
-    def note(self, text: str) -> None:
-        """Write what a follower tells beside the table."""
+    def note(self, name: str, text: str | None) -> None:
+        """Write what a follower tells beside the table, or remove it."""
         with self._readable():
             if self._table is None:
                 return
-            stream: Any = DeltaFileSystemHandler.from_table(self._table._table).open_output_stream(NOTE)
+            handler: Any = DeltaFileSystemHandler.from_table(self._table._table)
+            if text is None:
+                handler.delete_file(f"{NOTES}/{name}")
+                return
+            stream = handler.open_output_stream(f"{NOTES}/{name}")
             stream.write(text.encode())
             stream.close()
 
-    def noted(self) -> str | None:
-        """Returns what the last follower has told; None without that."""
+    def noted(self) -> dict[str, str]:
+        """Returns what followers have told, by the names of their files."""
+        found: dict[str, str] = {}
         with self._readable():
-            try:
-                handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
-                return bytes(handler.open_input_file(NOTE).read()).decode("utf-8", "replace")
-            except FileNotFoundError:
-                return None
+            handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
+            for each in handler.get_file_info_selector(NOTES, True, False):
+                with suppress(FileNotFoundError):
+                    found[each.base_name] = bytes(handler.open_input_file(each.path).read()).decode("utf-8", "replace")
+        return found
 
     def drop(self) -> int:
         """Remove the dead letters and the table: their rows first, then their logs. Files of others, which stay."""
@@ -426,6 +439,12 @@ class DeltaTarget:
             return sum(_remove(each) for each in tables if each is not None)
 
 
+def _read(table: DeltaTable, query: str) -> Iterator[pyarrow.RecordBatch]:
+    """Rows of a table that is named ``it``: where pyarrow reads them itself, a process may abort when it ends."""
+    for batch in pyarrow.RecordBatchReader.from_stream(QueryBuilder().register("it", table).execute(query)):
+        yield batch.cast(plain_schema(batch.schema))
+
+
 def _remove(table: DeltaTable) -> int:
     """Remove what a table has had; how many files are left where it was."""
     table.delete()
@@ -433,7 +452,11 @@ def _remove(table: DeltaTable) -> int:
     handler = DeltaFileSystemHandler.from_table(table._table)
     found = handler.get_file_info_selector("", False, True)
     files = sorted((each.path for each in found if each.type != FileType.Directory), reverse=True)
-    own = [each for each in files if _LOG_FILE.fullmatch(checked_file(each)) or each == NOTE or _is_left_of_rows(each)]
+    own = [
+        each
+        for each in files
+        if _LOG_FILE.fullmatch(checked_file(each)) or each.startswith(f"{NOTES}/") or _is_left_of_rows(each)
+    ]
     for each in own:  # the newest of the log first: what is left by a kill is a table yet
         handler.delete_file(each)
     directory = table.table_uri.removeprefix("file://")

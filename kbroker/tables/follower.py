@@ -18,18 +18,20 @@ from kbroker.base.collector import paused
 from kbroker.client.reader import Chunk, Skipped
 from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.errors import FatalError
-from kbroker.tables.formats import FORMATS, values_of
+from kbroker.tables.formats import FORMATS, REGISTERED, values_of
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Lost, NotYet, OffsetRange, Refused, plan, refused_loss
 from kbroker.tables.rows import RECORD_FIELDS, BytesValues, Values, lost_row, rows_of
 from kbroker.tables.sources import Source
-from kbroker.tables.status import BEAT_SECONDS, Status, now_ms, write_status
+from kbroker.tables.status import BEAT_SECONDS, Status, counted, forget_gone, now_ms, write_status
 from kbroker.tables.target import Conflict, Merging, Target
 from kbroker.tables.upserts import DEBEZIUM, ENVELOPES, UPSERT, latest
 from kbroker.wire.record_batch import Record
 
 _SHOWN_PARTITIONS: Final = 10
 _CLEAN_SECONDS: Final = 3600.0
+_SAMPLE: Final = 1000
+"""Values that tell the columns of a new table well enough not to wait for more."""
 USUAL_SECONDS = {"delta": 10.0, "iceberg": 60.0}
 """Between commits, by the kind of table. Each commit of Iceberg writes all snapshots that are not expired."""
 
@@ -65,9 +67,9 @@ class Settings:
     def __post_init__(self) -> None:
         """``ValueError`` for settings that do not go together."""
         if self.changes not in (None, DEBEZIUM):
-            raise ValueError(f"changes is {DEBEZIUM}, or there is none")
+            raise ValueError(f"--changes is {DEBEZIUM}")
         if self.changes and self.value_format not in (None, *ENVELOPES):
-            raise ValueError(f"changes of {DEBEZIUM} are values that are {', '.join(ENVELOPES)}")
+            raise ValueError(f"--changes {DEBEZIUM} is of values that are {', '.join(ENVELOPES)}")
 
     @property
     def way(self) -> str:
@@ -85,6 +87,10 @@ class Progress:
     conflicts: int = 0
     merged_files: int = 0
     lost: list[Lost] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        dead = f", {counted(self.dead_letters, 'dead letters')}" if self.dead_letters else ""
+        return counted(self.rows, "rows") + dead
 
 
 class _Paused(Conflict):
@@ -226,7 +232,7 @@ class Follower:
                 raise NotYet(f"topic {source.topic} has no value yet that tells what {name} is")
             elif read >= self._settings.batch_records or (not came and source.reached(ends)):
                 raise Refused(
-                    f"none of the first {read:,} values of topic {source.topic} has {name}: name another field"
+                    f"topic {source.topic} has no {name} in its first {counted(read, 'values')}: name another field"
                 )
             read += len(records)
         layout.check_columns(schema)
@@ -245,6 +251,7 @@ class Follower:
         self.begin()
         if self._paused and once:
             raise self._refuse()
+        forget_gone(self._target)
         self._show(self._beginning())
         ends = {partition: each.end for partition, each in self._ranges.items()}
         told = False
@@ -259,7 +266,7 @@ class Follower:
                     for each in came:
                         self._take(each)
                 is_done = once and not came and self._source.reached(ends)
-                if is_done or self._clock() >= self._due:
+                if is_done or self._clock() >= self._due or self._may_begin(ends):
                     self.flush()
                 self._show_commits()
                 if is_done:
@@ -281,6 +288,13 @@ class Follower:
         if not self._paused:
             self._finish()
         self._tell_status("ended")
+
+    def _may_begin(self, ends: Mapping[int, int]) -> bool:
+        """Whether the first commit needs not wait: all is read that the topic had, and it tells the columns."""
+        positions, read = self._source.positions, self._row_count + self._raw_records
+        if not read or self.progress.commits or any(positions.get(each, end) < end for each, end in ends.items()):
+            return False
+        return read >= _SAMPLE or bool(self._values.fields())
 
     def _refuse(self) -> Refused:
         return Refused(f"{self._target.where} is paused: kbroker table resume lets rows in again")
@@ -322,9 +336,8 @@ class Follower:
         progress, now = self.progress, self._clock()
         if progress.commits > self._shown_commits and now >= self._show_due:
             self._shown_commits, self._show_due = progress.commits, now + self._show_seconds
-            dead = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
             where = f"{self._source.topic} to {self._target.where}"
-            self._show(f"{progress.rows:,} rows{dead} of {where}, lag {sum(self.lag.values()):,}")
+            self._show(f"{progress} of {where}, lag {sum(self.lag.values()):,}")
 
     def _finish(self) -> None:
         """Commit what is there; another follower may have done it."""
@@ -360,7 +373,7 @@ class Follower:
         if not self._way or not self._rows:
             return False
         self._bytes -= sum(each.nbytes for each in self._rows)
-        self._rows = latest(self._rows).combine_chunks().to_batches()
+        self._rows = latest(self._rows).to_batches()
         self._bytes += sum(each.nbytes for each in self._rows)
         return self._bytes < self._settings.max_bytes // 2
 
@@ -412,6 +425,7 @@ class Follower:
         self._ranges = self._source.ranges()  # the topic is still the one whose records were read
         if self._dead:
             self._target.add_dead(self._dead, moved)
+            self._hint_at_registry()
             self.progress.dead_letters += sum(each.num_rows for each in self._dead)
             self._dead = []
         put = self._target.upsert if self._way else self._target.add
@@ -424,6 +438,17 @@ class Follower:
             if end >= self._source.positions.get(partition, end):
                 self._waits.pop(partition, None)
         self._tend()
+
+    def _hint_at_registry(self) -> None:
+        """Say what values may be that are dead letters all of them, from the first on."""
+        if self._row_count or self.progress.rows or self.progress.dead_letters or self._values.name in REGISTERED:
+            return
+        values = [value for each in self._dead for value in each.column("value").to_pylist() if value is not None]
+        if values and all(value[:1] == b"\0" for value in values):
+            self._tell(
+                "all values so far begin with the byte 0, as those of a schema registry do: follow the topic into"
+                f" another table with --value {', '.join(REGISTERED[:-1])} or {REGISTERED[-1]}, and --registry URL"
+            )
 
     def _tend(self) -> None:
         """Merge small files and clean, now and then; what cannot be done is told, and done another time."""

@@ -42,7 +42,7 @@ from kbroker.tables.iceberg_files import (
     marks_of,
     named_for,
     next_of,
-    note_of,
+    noted_in,
     outward,
     partition_column,
     positions_in,
@@ -58,7 +58,9 @@ from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
+    NOTES,
     PAUSED,
+    ROW_GROUP,
     Conflict,
     Merging,
     TableCommit,
@@ -67,7 +69,7 @@ from kbroker.tables.target import (
     furthest,
     size_to_merge,
 )
-from kbroker.tables.upserts import latest, losing, of_keys, truncations, without_truncated
+from kbroker.tables.upserts import chosen, latest, losing, of_keys, truncations, without_truncated
 
 _TRIES: Final = "commit.retry.num-retries"
 _MAY_CLEAN: Final = "gc.enabled"
@@ -75,8 +77,12 @@ _WEEK_HOURS: Final = 7 * 24
 _EXPIRE_TRIES: Final = 10
 _CATALOG_TRIES: Final = 2
 """A catalog has two tables of its own, either of which may come meanwhile."""
-_OF_NEW_TABLES: Final = {"write.target-file-size-bytes": str(256 << 20), _TRIES: "10"}
-"""The size is that of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other.
+_OF_NEW_TABLES: Final = {
+    "write.target-file-size-bytes": str(256 << 20),
+    "write.parquet.row-group-limit": str(ROW_GROUP),
+    _TRIES: "10",
+}
+"""The sizes are those of a file's rows in memory, as ``pyiceberg`` counts: to merge by keys reads one after the other.
 The tries are for other writers, such as Spark's maintenance, between whose tries a follower may commit again."""
 _SMALLER: Final = 8
 """By so much the files that are merged are smaller than Delta's: they are rows in memory all at once."""
@@ -95,8 +101,10 @@ class IcebergTarget:
 
     def __init__(self, name: str, catalog: str, store: StoreOptions | None = None) -> None:
         """``catalog`` is ``sqlite:FILE``, ``rest:URL``, or ``catalog:NAME`` of pyiceberg's own configuration."""
-        self.where = name
+        self.where = f"iceberg:{name}"
+        self._name = name
         self._place = catalog
+        self._file = os.path.abspath(catalog.partition(":")[2]) if catalog.startswith("sqlite:") else None
         self._store = store or StoreOptions()
         self._catalog: Catalog | None = None
         self._table: Table | None = None
@@ -109,22 +117,29 @@ class IcebergTarget:
             kind, _, place = self._place.partition(":")
             name = place if kind == "catalog" else "kbroker"
             options = self._store.for_pyiceberg()
-            if kind == "sqlite":
-                file = os.path.abspath(place)
-                os.makedirs(os.path.dirname(file), exist_ok=True)
+            if self._file is not None:
+                directory = os.path.dirname(self._file)
+                os.makedirs(directory, exist_ok=True)
                 told = Config().get_catalog_config(name) or {}
-                usual = {} if "warehouse" in told else {"warehouse": f"file://{os.path.dirname(file)}"}
-                options = {"type": "sql", "uri": f"sqlite:///{file}"} | usual | options
+                usual = {} if "warehouse" in told else {"warehouse": f"file://{directory}"}
+                options = {"type": "sql", "uri": f"sqlite:///{self._file}"} | usual | options
+                self._store.refuse_without_credentials(self.where, str({**told, **options}["warehouse"]), told)
             elif kind == "rest":
                 options = {"type": "rest", "uri": place} | options
             self._catalog = _begun_once(partial(load_catalog, name, **options))
-            if kind != "sqlite":
+            if self._file is None:
                 commit = _keeping_files(self._catalog.commit_table)
                 self._catalog.commit_table = commit  # type: ignore[method-assign]
             self._store.hide(self._catalog.properties)
         return self._catalog
 
+    def _is_nowhere(self) -> bool:
+        """Whether the catalog is a file that is not there: to look into the file would make it."""
+        return self._file is not None and not os.path.exists(self._file)
+
     def _loaded(self, name: str) -> Table | None:
+        if self._is_nowhere():
+            return None
         try:
             table = self._opened().load_table(name)
         except NoSuchTableError:
@@ -137,8 +152,8 @@ class IcebergTarget:
     def load(self, partitions: Iterable[int]) -> Kept | None:
         """Read the newest snapshot; None without a table. ``Refused`` if the table is nobody's of kbroker."""
         with self._readable():
-            self._table = self._loaded(self.where)
-            self._dead = self._loaded(self.where + DEAD_LETTERS)
+            self._table = self._loaded(self._name)
+            self._dead = self._loaded(self._name + DEAD_LETTERS)
         if self._table is None:
             return None
         kept = kept_of(self._table.properties, positions_in(self._table.properties), self.where)
@@ -147,8 +162,10 @@ class IcebergTarget:
 
     def topic(self) -> str | None:
         """The topic of the table; None without a table."""
+        if self._is_nowhere():
+            raise FatalError(f"{self.where}: there is no catalog {self._place}")
         with self._readable():
-            table = self._loaded(self.where)
+            table = self._loaded(self._name)
             return None if table is None else table.properties.get(TOPIC)
 
     def schema(self) -> pyarrow.Schema:
@@ -185,18 +202,18 @@ class IcebergTarget:
         self._topic_id = kept.topic_id
         with self._readable():
             with suppress(NamespaceAlreadyExistsError):
-                _begun_once(partial(self._opened().create_namespace, self.where.rpartition(".")[0]))
+                _begun_once(partial(self._opened().create_namespace, self._name.rpartition(".")[0]))
             properties = {**properties_of(kept), **next_of(kept.positions), **_OF_NEW_TABLES}
             self._create(outward(schema), properties, Layout.of(kept.layout))
-            self._table = self._loaded(self.where)
+            self._table = self._loaded(self._name)
 
     def _create(self, schema: pyarrow.Schema, properties: Mapping[str, str], layout: Layout) -> None:
         if not layout.parts and not layout.cluster:
-            self._opened().create_table(self.where, schema, properties=dict(properties))
+            self._opened().create_table(self._name, schema, properties=dict(properties))
             return
         if any(each.unit for each in layout.parts) and importlib.util.find_spec("pyiceberg_core") is None:
             raise FatalError("days, hours and months of Iceberg need pyiceberg-core: pip install 'kbroker[iceberg]'")
-        with self._opened().create_table_transaction(self.where, schema, properties=dict(properties)) as create:
+        with self._opened().create_table_transaction(self._name, schema, properties=dict(properties)) as create:
             if layout.parts:
                 with create.update_spec() as spec:
                     for part in layout.parts:
@@ -220,8 +237,8 @@ class IcebergTarget:
         gone: list[str] = []
         if self._dead is None:
             with self._readable():
-                self._opened().create_table(self.where + DEAD_LETTERS, outward(table.schema))
-                self._dead = self._loaded(self.where + DEAD_LETTERS)
+                self._opened().create_table(self._name + DEAD_LETTERS, outward(table.schema))
+                self._dead = self._loaded(self._name + DEAD_LETTERS)
         assert self._dead is not None
         known = positions_in(self._dead.properties)
         if self._dead.properties.get(TOPIC_ID, self._topic_id) != self._topic_id:
@@ -287,7 +304,7 @@ class IcebergTarget:
                     if len(lost):
                         changes = changes.filter(pc.invert(pc.is_in(changes["_key"], lost)))
             with commit.update_snapshot(snapshot_properties=told).overwrite() as snapshot:
-                written = changes.filter(pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
+                written = chosen(changes, pc.equal(changes[CHANGE.name], WRITE)).select(columns.names)
                 for each in write_rows(commit, table, written):
                     snapshot.append_data_file(each)
                 for task in found:
@@ -361,7 +378,7 @@ class IcebergTarget:
 
     def _there(self) -> Table:
         with self._readable():
-            table = self._loaded(self.where)
+            table = self._loaded(self._name)
         if table is None:
             raise FatalError(f"there is no table {self.where}")
         return table
@@ -399,36 +416,38 @@ class IcebergTarget:
                 for batch in self._dead.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():
                     yield batch.rename_columns(inward(batch.schema).names)
 
-    def note(self, text: str) -> None:
-        """Write what a follower tells beside the table."""
-        if self._table is not None:
-            with self._readable(), self._table.io.new_output(note_of(self._table)).create(overwrite=True) as stream:
+    def note(self, name: str, text: str | None) -> None:
+        """Write what a follower tells beside the table, or remove it."""
+        if self._table is None:
+            return
+        place = f"{self._table.location()}/{NOTES}/{name}"
+        with self._readable():
+            if text is None:
+                self._table.io.delete(place)
+                return
+            with self._table.io.new_output(place).create(overwrite=True) as stream:
                 stream.write(text.encode())
 
-    def noted(self) -> str | None:
-        """Returns what the last follower has told; None without that."""
+    def noted(self) -> dict[str, str]:
+        """Returns what followers have told, by the names of their files."""
         table = self._there()
         with self._readable():
-            try:
-                with table.io.new_input(note_of(table)).open() as stream:
-                    return stream.read().decode("utf-8", "replace")
-            except FileNotFoundError:
-                return None
+            return noted_in(table)
 
     def drop(self) -> int:
         """Remove the table and its dead letters, with all files that they have had; how many of others stay."""
         self._there()
         others = 0
         with self._readable():
-            for name in (self.where + DEAD_LETTERS, self.where):
+            for name in (self._name + DEAD_LETTERS, self._name):
                 each = self._loaded(name)
                 if each is None:
                     continue
                 if each.properties.get(_MAY_CLEAN) == "false":
                     self._opened().drop_table(name)
                     continue
-                with suppress(FileNotFoundError):
-                    each.io.delete(note_of(each))
+                for note in noted_in(each):
+                    each.io.delete(f"{each.location()}/{NOTES}/{note}")
                 others += remove_orphans(each, datetime.now(UTC)).get("kept_files_of_others", 0)
                 self._opened().purge_table(name)
         return others

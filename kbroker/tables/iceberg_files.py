@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import pyarrow
 import pyarrow.compute as pc
 import pyiceberg.io.pyarrow
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, FileSystem
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
@@ -25,7 +26,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from kbroker.errors import FatalError
 from kbroker.tables.layout import TOPIC_ID, Layout
 from kbroker.tables.rows import plain_schema
-from kbroker.tables.target import NOTE, checked_file
+from kbroker.tables.target import NOTES, checked_file
 
 NEXT: Final = "kbroker.next."
 PARTITION: Final = "_partition"
@@ -42,9 +43,22 @@ _ITS_FILE: Final = re.compile(
 """The names that Iceberg's writers give to files below a table's place."""
 
 
-def note_of(table: Table) -> str:
-    """Returns the place of what a follower tells beside a table."""
-    return f"{table.location()}/{NOTE}"
+def _store_of(table: Table) -> tuple[FileSystem, str]:
+    """The file system of a table, and the table's place there."""
+    if not isinstance(table.io, PyArrowFileIO):
+        raise FatalError(f"{type(table.io).__name__} of the catalog lists no files: leave out py-io-impl")
+    scheme, host, place = PyArrowFileIO.parse_location(table.location())
+    return table.io.fs_by_scheme(scheme, host), place
+
+
+def noted_in(table: Table) -> dict[str, str]:
+    """Returns what followers have told beside a table, by the names of their files."""
+    store, place = _store_of(table)
+    found: dict[str, str] = {}
+    for each in store.get_file_info(FileSelector(f"{place}/{NOTES}", allow_not_found=True)):
+        with suppress(FileNotFoundError):
+            found[each.base_name] = store.open_input_stream(each.path).read().decode("utf-8", "replace")
+    return found
 
 
 def next_of(positions: Mapping[int, int]) -> dict[str, str]:
@@ -157,22 +171,22 @@ def named_for(table: Table, data: Data) -> Data:
 def remove_orphans(table: Table, oldest: datetime) -> dict[str, int]:
     """Remove files at the table's place that none of its metadata names; those whose names nothing explains stay."""
     metadata = table.metadata
-    named = {note_of(table), table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    named = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
     named.update(each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics))
     named.update(each.manifest_list for each in metadata.snapshots)
     manifests = {each.manifest_path: each for snapshot in metadata.snapshots for each in snapshot.manifests(table.io)}
     named.update(manifests)
     for manifest in manifests.values():
         named.update(each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io))
-    if not isinstance(table.io, PyArrowFileIO):
-        raise FatalError(f"{type(table.io).__name__} of the catalog lists no files: leave out py-io-impl")
-    scheme, host, place = PyArrowFileIO.parse_location(table.location())
-    store = table.io.fs_by_scheme(scheme, host)
+    store, place = _store_of(table)
     known = {PyArrowFileIO.parse_location(each)[2] for each in named}
     orphans = [
         each
         for each in store.get_file_info(FileSelector(place, recursive=True))
-        if each.is_file and checked_file(each.path) not in known and each.mtime < oldest
+        if each.is_file
+        and checked_file(each.path) not in known
+        and each.mtime < oldest
+        and not os.path.relpath(each.path, place).startswith(f"{NOTES}/")
     ]
     its_own = [each.path for each in orphans if _ITS_FILE.fullmatch(checked_file(os.path.relpath(each.path, place)))]
     for path in its_own:

@@ -20,6 +20,8 @@ from kbroker.wire.batch_header import TimestampType
 if TYPE_CHECKING:
     from kbroker.client import Client
 
+_FETCH_BYTES: Final = 1 << 20
+"""A leader is asked a few times a second, and not for each batch: its time is its producers'."""
 _CHUNK_RECORDS: Final = 16_384
 _NO_END: Final = 2**63 - 1
 _NO_ID: Final = uuid_to_str(Uuid(bytes(16)))
@@ -109,17 +111,15 @@ class ClusterSource:
         """Read from these offsets on; what is under way is given up."""
         if self._reader is not None:
             self._reader.close()
-        if self._quota is None:
-            self._reader = Reader(self._client, self.topic, starts)
-        else:
-            rate = self._quota.rate
-            self._reader = Reader(
-                self._client,
-                self.topic,
-                starts,
-                partition_bytes=min(rate, DEFAULT_PARTITION_BYTES),
-                max_bytes=min(rate, DEFAULT_MAX_BYTES),
-            )
+        rate = self._quota.rate if self._quota is not None else DEFAULT_MAX_BYTES
+        self._reader = Reader(
+            self._client,
+            self.topic,
+            starts,
+            partition_bytes=min(rate, DEFAULT_PARTITION_BYTES),
+            max_bytes=min(rate, DEFAULT_MAX_BYTES),
+            min_bytes=min(rate, _FETCH_BYTES),
+        )
 
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """Records of some partitions."""

@@ -165,7 +165,11 @@ def main() -> None:
         parser.error(str(error))
     finally:
         spark.stop()
-    print(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in done.items()))
+    print(
+        ", ".join(
+            f"{count:,} {name.replace('_', ' ').rstrip('s' if count == 1 else '')}" for name, count in done.items()
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def _of_delta(path: str, partitions: Mapping[int, OffsetRange]) -> tuple[Kept, s
     target = DeltaTarget(path)
     kept = target.load(partitions)
     if kept is None:
-        raise FatalError(f"there is no table in {path}")
+        raise FatalError(f"there is no table in {target.where}")
     return kept, str(target.facts().version)
 
 

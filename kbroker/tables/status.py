@@ -1,13 +1,15 @@
 """A table's state for people: what its follower tells beside the table, and what table and topic say themselves.
 
-A follower writes a small file beside its table's rows, now and then and where the table is, so that whoever sees the
-table sees the follower, too. After a kill nobody writes on: a follower that has not told for a while is taken for gone.
+Each follower writes a small file beside its table's rows, now and then and where the table is, so that whoever sees
+the table sees its followers, too. After a kill nobody writes on: a follower that has not told for a while is taken
+for gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +29,11 @@ BEAT_SECONDS: Final = 10.0
 """Between two files of a follower. One that has not told for three times as long is gone."""
 _POINTS: Final = 180
 _SHOWN: Final = 20
+
+
+def counted(count: int, what: str) -> str:
+    """Returns a number of what is named in the plural: ``1 row``, ``2 files of others``."""
+    return f"{count:,} " + (re.sub(r"s\b", "", what, count=1) if count == 1 else what)
 
 
 def now_ms() -> int:
@@ -61,8 +68,13 @@ class Status:
     """Of the lag: time, records, seconds."""
 
     def text(self) -> str:
-        """Returns it as JSON, by which `read_status` makes it again."""
+        """Returns it as JSON, by which `read_statuses` makes it again."""
         return json.dumps(asdict(self))
+
+    @property
+    def name(self) -> str:
+        """The name of its file: where two follow a table, neither hides the other."""
+        return f"follower-{self.host}-{self.pid}.json"
 
     def note_lag(self, lag: int, seconds: float | None) -> None:
         """Note how far the table is behind, now."""
@@ -93,17 +105,33 @@ class Status:
 def write_status(target: Target, status: Status) -> None:
     """Write it beside the table, if there is one: nothing depends on it."""
     with suppress(FatalError, Conflict):
-        target.note(status.text())
+        target.note(status.name, status.text())
 
 
-def read_status(target: Target) -> Status | None:
-    """Returns what the last follower has told; None without one."""
-    try:
-        told: dict[str, Any] = json.loads(target.noted() or "null")
-        known = {each.name for each in fields(Status)}
-        return Status(**{name: value for name, value in told.items() if name in known})
-    except (AttributeError, TypeError, ValueError):
-        return None
+def read_statuses(target: Target) -> dict[str, Status]:
+    """Returns what followers have told, by the names of their files: those that run first, the latest of them first."""
+    found: dict[str, Status] = {}
+    known = {each.name for each in fields(Status)}
+    for file, text in target.noted().items():
+        with suppress(AttributeError, TypeError, ValueError):
+            found[file] = Status(**{name: value for name, value in json.loads(text).items() if name in known})
+    return dict(sorted(found.items(), key=lambda each: (each[1].runs(), each[1].at), reverse=True))
+
+
+def forget_gone(target: Target) -> None:
+    """Remove what those have told that follow the table no more."""
+    with suppress(FatalError, Conflict):
+        for file, status in read_statuses(target).items():
+            if not status.runs():
+                target.note(file, None)
+
+
+def topic_of(target: Target, how: str = "") -> str:
+    """Returns the topic of a table that kbroker made; ``FatalError`` without one, that says ``how`` to go on."""
+    topic = target.topic()
+    if topic is None:
+        raise FatalError(f"there is no table in {target.where} that kbroker made{how}")
+    return topic
 
 
 def positions_of(kept: Kept, ranges: dict[int, OffsetRange]) -> list[dict[str, int]]:
@@ -122,11 +150,12 @@ def describe(
 
     ``commits``: so many of the last ones are told, too.
     """
-    topic = target.topic()
-    if topic is None:
+    try:
+        topic = topic_of(target)
+    except FatalError:
         if wanted is not None:
             open_source(wanted)  # that it is not there is the reason
-        raise FatalError(f"there is no table in {target.where} that kbroker made")
+        raise
     source = open_source(topic)
     ranges = source.ranges()
     kept = target.load(ranges)
@@ -156,7 +185,7 @@ def describe(
 
 def follower_of(target: Target) -> dict[str, Any]:
     """Returns who follows a table and where, and the last error."""
-    status = read_status(target)
+    status = next(iter(read_statuses(target).values()), None)
     if status is None:
         return {"runs": False, "follower": None, "error": None}
     error = {"text": status.error, "at": status.error_at} if status.error else None

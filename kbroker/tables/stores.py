@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from kbroker.config.properties_file import read_properties_file
@@ -31,6 +32,20 @@ _AWAY: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of the libraries in errors that may be gone later."""
+_CREDENTIALS: Final = re.compile(
+    r"(aws_|s3\.|client\.)?(access.key.id|web_identity_token_file|container_credentials_(relative|full)_uri"
+    r"|shared_credentials_file|profile(-name)?|skip_signature|anonymous|signer)"
+)
+"""The names of options one of which says whose a request to S3 is."""
+_MACHINES: Final = re.compile(r"/latest/(api/token|meta-data)")
+_NO_CREDENTIALS: Final = (
+    "there are no credentials for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are taken from the environment or"
+    " from --store-options FILE"
+)
+_DENIED: Final = re.compile(
+    r"(?=.*permission ?denied).*?(?<![\w:/])(/[^'\"#:]+?)(?=['\"#:]| Error:| Permission)", re.IGNORECASE
+)
+"""A file or directory that is not to be written, or read, wherever a library names it."""
 _SHOWN: Final = 160
 """Characters at the beginning of a long error, and twice as many at its end, where the cause is."""
 _PYICEBERGS: Final = {
@@ -70,10 +85,29 @@ class StoreOptions:
                 self._secrets += parts - {"", "true", "false", "None"}
         self._secrets.sort(key=len, reverse=True)
 
+    def refuse_without_credentials(self, where: str, url: str, more: Iterable[str] = ()) -> None:
+        """``FatalError`` if neither options nor the machine have credentials for S3, which libraries ask for long.
+
+        ``more``: the names of other options.
+        """
+        lower = self._lower()
+        if not url.startswith("s3") or any(map(_CREDENTIALS.fullmatch, (*lower, *more))):
+            return
+        if os.path.exists(os.path.expanduser("~/.aws")):
+            return
+        endpoint = lower.get("aws_metadata_endpoint") or lower.get("aws_ec2_metadata_service_endpoint")
+        machine = urlsplit(endpoint or "http://169.254.169.254")
+        with suppress(OSError), socket.create_connection((machine.hostname, machine.port or 80), 1):
+            return
+        raise FatalError(f"{where}: {_NO_CREDENTIALS}")
+
+    def _lower(self) -> dict[str, str]:
+        return {name.lower(): each for name, each in {**os.environ, **self._given}.items() if each}
+
     def for_delta(self) -> dict[str, str]:
         """Returns what ``deltalake`` wants: a store is given up soon, because the follower tries again by itself."""
         options = {"max_retries": "5", "retry_timeout": "20s", **self._given}
-        lower = {name.lower(): each for name, each in {**os.environ, **self._given}.items()}
+        lower = self._lower()
         if any(lower.get(name, "").startswith("http://") for name in ("aws_endpoint_url", "aws_endpoint")):
             options.setdefault("aws_allow_http", "true")  # its user says so
         return options
@@ -89,7 +123,7 @@ class StoreOptions:
 
         ``OSError`` if it cannot be asked. S3 itself, Google's and Azure's have it.
         """
-        lower = {name.lower(): each for name, each in {**os.environ, **self._given}.items()}
+        lower = self._lower()
         endpoint = lower.get("aws_endpoint_url") or lower.get("aws_endpoint")
         if not endpoint or not url.startswith("s3"):
             return
@@ -125,7 +159,7 @@ class StoreOptions:
 
     def line(self, text: str) -> str:
         """Returns an error as one line without secrets: the beginning of it, and the end."""
-        text = re.sub(r"\x1b\[[0-9;]*m|↳", "", text)
+        text = re.sub(r"\x1b\[[0-9;]*m|↳|\(sqlite3\.\w+\)|\(Background on this error [^)]*\)", "", text)
         text = re.sub(r"(\w+://)[^/\s@]*@", r"\1", re.sub(r"(https?://[^\s?'\"]*)\?[^\s'\"]*", r"\1", text))
         for secret in self._secrets:
             for shape in (secret, quote(secret, safe="")):
@@ -139,7 +173,12 @@ class StoreOptions:
         try:
             yield
         except errors as error:
-            told = f"{where}: {self.line(str(error) or type(error).__name__)}"
+            line = self.line(str(error) or type(error).__name__)
+            if _MACHINES.search(line):
+                line = _NO_CREDENTIALS
+            elif denied := _DENIED.search(line):
+                line = f"permission denied: {denied[1]}"
+            told = f"{where}: {line}"
             raise (StoreAway if is_away(error) else FatalError)(told) from None
 
 

@@ -22,6 +22,7 @@ store-options = "store.properties"
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ from kbroker.errors import FatalError
 from kbroker.tables.follower import USUAL_SECONDS, Settings
 from kbroker.tables.formats import FORMATS, REGISTERED
 from kbroker.tables.json_kinds import parse_kinds
-from kbroker.tables.layout import Layout, parse_cluster, parse_partition
+from kbroker.tables.layout import Layout
 from kbroker.value_types import NamedTuple
 
 _NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"} | {
@@ -39,6 +40,7 @@ _NAMES: Final = {"topic", "to", "catalog", "value", "schema", "every", "memory"}
 }
 _FLAGS: Final = {"flatten", "upsert", "merge"}
 """They are true or false, and all others texts."""
+_OPTIONS: Final = re.compile(rf"--(?=(?:{'|'.join(_NAMES)})\b)")
 _COMMON: Final = {"quota", "command-config"}
 
 
@@ -47,11 +49,11 @@ class Entry(NamedTuple):
 
     topic: str
     to: str
-    catalog: str | None
     settings: Settings
+    catalog: str | None = None
     registry: str | None = None
     """The address of the registry that has the schemas of its values."""
-    options: Path | None = None
+    store_options: Path | None = None
     """The file of options for its store."""
 
 
@@ -74,7 +76,7 @@ def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> Tabl
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FatalError(f"{file}: {error}") from None
     tables = document.pop("table", None)
-    if not isinstance(tables, list) or not tables:
+    if not (isinstance(tables, list) and tables and all(isinstance(each, dict) for each in tables)):
         raise FatalError(f"{file}: it has a [[table]] for each table")
     for name, value in document.items():
         if name not in _COMMON or not isinstance(value, str):
@@ -88,8 +90,9 @@ def read_tables(file: Path, readers: Mapping[str, Callable[[str], Any]]) -> Tabl
     for number, table in enumerate(tables, 1):
         try:
             entries.append(_entry(table, file, readers))
-        except (ValueError, OSError) as error:
-            raise FatalError(f"{file}: table {number}: {error}") from None
+        except (ValueError, OSError, FatalError) as error:
+            topic = f", of topic {table['topic']}" if "topic" in table else ""
+            raise FatalError(f"{file}: table {number}{topic}: {in_file(str(error))}") from None
     places = [(entry.to, entry.catalog) for entry in entries]
     for place in places:
         if places.count(place) > 1:
@@ -108,29 +111,50 @@ def _entry(table: Mapping[str, Any], file: Path, readers: Mapping[str, Callable[
             raise ValueError(f"{name} is {'true or false' if name in _FLAGS else 'a text in quotes'}")
     if table.get("value", FORMATS[0]) not in FORMATS:
         raise ValueError(f"value is one of {', '.join(FORMATS)}")
-    read = {name: readers[name](value) for name, value in table.items() if name in readers}
-    declared = (file.parent / table["schema"]).read_text("utf-8") if "schema" in table else ""
-    if declared:
-        if table.get("value", "json") != "json":
-            raise ValueError("schema is of values that are json")
-        parse_kinds(declared.encode())
-    if "registry" in table and table.get("value", REGISTERED[0]) not in REGISTERED:
-        raise ValueError(f"registry is of values that are {', '.join(REGISTERED)}")
+    given = {**table, **{name: file.parent / table[name] for name in ("schema", "store-options") if name in table}}
+    for name in table.keys() & readers.keys():
+        try:
+            given[name] = readers[name](table[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    named = (given.get(name) for name in ("catalog", "registry", "store-options"))
+    return Entry(table["topic"], given["to"], settings_from(given), *named)
+
+
+def settings_from(given: Mapping[str, Any]) -> Settings:
+    """Returns the settings that are named as the options of `follow`; ``ValueError`` says what goes not together.
+
+    ``to`` is among them; what is None is as if it were not there.
+    """
+    given = {name: each for name, each in given.items() if each is not None}
+    value, declared = given.get("value"), ""
+    if "schema" in given:
+        if value not in (None, "json"):
+            raise ValueError("--schema is of values that are JSON: leave out --value, or let it be json")
+        value = "json"
+        try:
+            declared = given["schema"].read_text("utf-8")
+            parse_kinds(declared.encode())
+        except ValueError as error:
+            raise FatalError(f"{given['schema']}: {error}") from None
+    if "registry" in given and value not in (None, *REGISTERED):
+        raise ValueError(f"--registry is of values that are {', '.join(REGISTERED)}: let --value be one of them")
     usual = Settings()
-    settings = Settings(
-        value_format="json" if declared else table.get("value"),
+    return Settings(
+        value_format=value,
         declared=declared,
-        interval=read.get("every", USUAL_SECONDS[read["to"].partition(":")[0]]),
-        max_bytes=read.get("memory", usual.max_bytes),
-        layout=Layout(
-            table.get("flatten", False),
-            parse_partition(table["partition-by"]) if "partition-by" in table else "",
-            parse_cluster(table["cluster-by"]) if "cluster-by" in table else "",
-        ),
-        upsert=table.get("upsert", False),
-        changes=table.get("changes"),
-        merging=usual.merging if table.get("merge", True) else None,
-        keep_hours=read.get("keep"),
+        interval=given.get("every", USUAL_SECONDS[given["to"].partition(":")[0]]),
+        max_bytes=given.get("memory", usual.max_bytes),
+        accept_loss=given.get("accept-loss", False),
+        new_topic=given.get("new-topic", False),
+        layout=Layout(given.get("flatten", False), given.get("partition-by", ""), given.get("cluster-by", "")),
+        upsert=given.get("upsert", False),
+        changes=given.get("changes"),
+        merging=usual.merging if given.get("merge", True) else None,
+        keep_hours=given.get("keep"),
     )
-    options = file.parent / table["store-options"] if "store-options" in table else None
-    return Entry(table["topic"], read["to"], read.get("catalog"), settings, table.get("registry"), options)
+
+
+def in_file(text: str) -> str:
+    """Returns what is said of options with the names that the file has for them."""
+    return _OPTIONS.sub("", text)

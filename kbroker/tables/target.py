@@ -19,13 +19,17 @@ DEAD_LETTERS: Final = "_dead_letters"
 DEAD_COLUMNS: Final = ["_partition", "_offset", "_timestamp", "reason"]
 PAUSED: Final = "kbroker.paused"
 """The property of a paused table."""
-NOTE: Final = "_kbroker/follower.json"
-"""The file in which a follower tells of itself: readers, and who removes files of nobody, leave out what begins so."""
+NOTES: Final = "_kbroker"
+"""The directory where followers tell of themselves: readers, and who removes files of nobody, leave out such names."""
 
 
 def checked_file(path: str) -> str:
     """Returns the file of which a file has the checksums, as Spark writes them in a directory; else the path itself."""
     return re.sub(r"(^|/)\.([^/]+)\.crc$", r"\1\2", path)
+
+
+ROW_GROUP: Final = 32_768
+"""Rows that a file has together: they are in memory once more while they are written."""
 
 
 class Conflict(Exception):
@@ -155,11 +159,11 @@ class Target(Protocol):
     def dead_letters(self) -> Iterator[pyarrow.RecordBatch]:
         """The columns `DEAD_COLUMNS` of all dead letters, after `load`."""
 
-    def note(self, text: str) -> None:
-        """Write what a follower tells beside the table."""
+    def note(self, name: str, text: str | None) -> None:
+        """Write what a follower tells beside the table, in a file of its own; None removes the file."""
 
-    def noted(self) -> str | None:
-        """Returns what the last follower has told; None without that."""
+    def noted(self) -> dict[str, str]:
+        """Returns what followers have told, by the names of their files."""
 
     def drop(self) -> int:
         """Remove the table and its dead letters with what they have had; how many files of others stay."""

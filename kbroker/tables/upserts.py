@@ -54,16 +54,8 @@ class KeyedValues:
         return [*columns, pyarrow.array(changes, CHANGE.type)], bad
 
 
-class DebeziumValues:
+class DebeziumValues(KeyedValues):
     """Debezium's envelopes in JSON, with a schema or without; the columns are those of ``after``."""
-
-    def __init__(self, values: Values) -> None:
-        self.name = values.name
-        self._values = values
-
-    def fields(self) -> list[pyarrow.Field]:
-        """Returns the columns of the rows that envelopes are about."""
-        return self._values.fields()
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Take a sample."""
@@ -186,9 +178,8 @@ def latest(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.Table:
     The result and what comes after it may be given again.
     """
     table = pyarrow.Table.from_batches(batches)
-    truncates = pc.equal(table[CHANGE.name], TRUNCATE)
-    cuts = table.filter(truncates)
-    changes = _last_of(table.filter(pc.invert(truncates)), ["_key", "_partition"])
+    cuts = table.filter(pc.equal(table[CHANGE.name], TRUNCATE))
+    changes = _last_of(of_keys(table), ["_key", "_partition"])
     if pc.count_distinct(changes["_key"]).as_py() < changes.num_rows:
         order = pyarrow.table({"time": _times(changes), "partition": changes["_partition"]})
         changes = changes.take(pc.sort_indices(order, [("time", "ascending"), ("partition", "ascending")]))
@@ -210,7 +201,12 @@ def latest(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.Table:
 def _last_of(table: pyarrow.Table, keys: list[str]) -> pyarrow.Table:
     numbers = pyarrow.array(range(table.num_rows), pyarrow.int64())
     grouped = table.select(keys).append_column("number", numbers).group_by(keys, use_threads=False)
-    return table.take(grouped.aggregate([("number", "max")])["number_max"].sort())
+    return chosen(table, pc.is_in(numbers, grouped.aggregate([("number", "max")])["number_max"].combine_chunks()))
+
+
+def chosen(table: pyarrow.Table, mask: Any) -> pyarrow.Table:
+    """Returns the rows that a mask chooses; of all of them no copy."""
+    return table if pc.all(mask).as_py() else table.filter(mask)
 
 
 def _times(table: pyarrow.Table) -> Any:
@@ -226,7 +222,7 @@ def truncations(changes: pyarrow.Table) -> list[Truncation]:
 
 def of_keys(changes: pyarrow.Table) -> pyarrow.Table:
     """Returns the changes without the truncations."""
-    return changes.filter(pc.not_equal(changes[CHANGE.name], TRUNCATE))
+    return chosen(changes, pc.not_equal(changes[CHANGE.name], TRUNCATE))
 
 
 def losing(changes: pyarrow.Table, found: pyarrow.Table) -> pyarrow.Array:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
-    import zstandard
+    import cramjam
 
 PIECE_BYTES = 1024 * 1024
 """Bytes of a batch's records that are decompressed at once: some milliseconds, and the most that need be in memory."""
@@ -39,7 +42,10 @@ _SNAPPY_SLOW_PIECE = 128 * 1024
 _SNAPPY_WINDOW = 64 * 1024  # compressors look no farther back
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_FIRST_CHUNK = 64 * 1024
+_LZ4_INDEPENDENT, _LZ4_HAS_BLOCK_CHECKSUMS, _LZ4_HAS_SIZE, _LZ4_HAS_CHECKSUM = 0x20, 0x10, 0x08, 0x04
+_LZ4_HAS_DICTIONARY = 0x01
+_LZ4_MAX_RATIO = 255
+_UINT32 = struct.Struct("<I")
 
 _LATER_INPUT = 16 * 1024
 """Compressed bytes that a library gets at once after its first call, which gets more. What it leaves, behind an end or
@@ -88,28 +94,25 @@ def compress(codec: CompressionType, data: Bytes, level: int | None = None) -> b
     if codec is CompressionType.SNAPPY:
         return _XERIAL_HEADER + _xerial_blocks(memoryview(data))
     if codec is CompressionType.LZ4:
-        import lz4.frame
-
-        compressed: bytes = lz4.frame.compress(data, store_size=False, **_lz4_options(level))
-        return compressed
-    return _zstd_compressor(level).compress(data)
+        whole = _lz4_compressor(level)
+        whole.compress(bytes(data))
+        return bytes(whole.finish())
+    compressor = _zstd_compressor(level)
+    return bytes(compressor.compress(data, compressor.FLUSH_FRAME))  # in one call it knows the size, and is quicker
 
 
 def _deflater(level: int | None) -> zlib._Compress:
     return zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
 
 
-def _lz4_options(level: int | None) -> dict[str, int | bool]:
-    import lz4.frame
+def _lz4_compressor(level: int | None) -> cramjam.lz4.Compressor:
+    import cramjam
 
-    level = 0 if level is None else level
-    return {"compression_level": level, "block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": False}
+    return cramjam.lz4.Compressor(level=0 if level is None else level, content_checksum=False, block_linked=False)
 
 
-def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
-    import zstandard
-
-    return zstandard.ZstdCompressor(level=3 if level is None else level)
+def _zstd_compressor(level: int | None) -> Any:
+    return _zstd().ZstdCompressor(level=3 if level is None else level)
 
 
 class Compressor:
@@ -121,17 +124,15 @@ class Compressor:
         self._rest = b""
         """Data for a block of snappy that is not full."""
         self._library: Any = None
+        self._lz4: Any = None
         if codec is CompressionType.GZIP:
             self._library = _deflater(level)
         elif codec is CompressionType.SNAPPY:
             self._head = _XERIAL_HEADER
         elif codec is CompressionType.LZ4:
-            import lz4.frame
-
-            self._library = lz4.frame.LZ4FrameCompressor(**_lz4_options(level))
-            self._head = self._library.begin()
+            self._lz4 = _lz4_compressor(level)
         elif codec is CompressionType.ZSTD:
-            self._library = _zstd_compressor(level).compressobj()
+            self._library = _zstd_compressor(level)
 
     def add(self, data: Bytes) -> bytes:
         """Take in the next piece; returns what is to be written so far."""
@@ -140,7 +141,10 @@ class Compressor:
             return bytes(data)
         if self._library is not None:
             added: bytes = self._library.compress(data)
-            return head + added if head else added
+            return added
+        if self._lz4 is not None:
+            self._lz4.compress(bytes(data))
+            return b""  # it keeps what it has made
         if self._rest:
             data = self._rest + bytes(data)
         end = len(data) - len(data) % _XERIAL_BLOCK
@@ -154,7 +158,9 @@ class Compressor:
             return b""
         if self._library is not None:
             end: bytes = self._library.flush()
-            return head + end
+            return end
+        if self._lz4 is not None:
+            return bytes(self._lz4.finish())
         return head + _xerial_blocks(memoryview(self._rest))
 
 
@@ -319,51 +325,99 @@ def _unpack_snappy_slowly(data: bytes, declared: int) -> Iterator[bytes]:
 
 
 def _unpack_lz4(view: memoryview, most: int) -> Iterator[bytes]:
-    import lz4.frame
-
-    total = position = 0
-    most_input = max(most, _LATER_INPUT)
-    # max_length is allocated up front by the library, so it grows with what has come out so far.
-    chunk_size = max(_FIRST_CHUNK, 4 * len(view))
+    position = 0
     while True:  # one turn per frame
         if view[position : position + 4] != _LZ4_MAGIC:
             raise CorruptCompression("lz4 data does not begin with a frame")
-        decompressor = lz4.frame.LZ4FrameDecompressor()
-        while not decompressor.eof:
-            piece = b""
-            if decompressor.needs_input:
-                piece = bytes(view[position : position + most_input])
-                if not piece:
-                    raise CorruptCompression("lz4 data ends early")
-                position += len(piece)
-            try:
-                out = decompressor.decompress(piece, max_length=min(chunk_size, most))
-            except (RuntimeError, EOFError) as error:
-                raise CorruptCompression(f"lz4 data is damaged: {error}") from None
-            total += len(out)
-            chunk_size = max(chunk_size, total)
-            if out or decompressor.eof:
-                yield out
-        position -= len(decompressor.unused_data or b"")
-        most_input = _LATER_INPUT
-        chunk_size = _FIRST_CHUNK
+        try:
+            position = yield from _unpack_lz4_frame(view, position + 4, most)
+        except (IndexError, struct.error):
+            raise CorruptCompression("lz4 data ends early") from None
         if position == len(view):
             return
 
 
-def _unpack_zstd(data: Bytes, most: int) -> Iterator[bytes]:
-    import zstandard
+def _unpack_lz4_frame(view: memoryview, position: int, most: int) -> Generator[bytes, None, int]:
+    """The blocks of a frame whose magic ends at ``position``; returns where it ends."""
+    import cramjam
+    import xxhash
 
-    total = 0
-    chunk_size = max(_FIRST_CHUNK, 4 * len(data))
+    flags, descriptor = view[position], view[position + 1]
+    if flags >> 6 != 1 or flags & 0x02 or descriptor & 0x8F or descriptor < 0x40:
+        raise CorruptCompression("lz4 data is damaged: no such frame")
+    if not flags & _LZ4_INDEPENDENT:
+        raise CorruptCompression("lz4 blocks depend on those before: Kafka's reader takes independent ones only")
+    size_and_dictionary = (8 if flags & _LZ4_HAS_SIZE else 0) + (4 if flags & _LZ4_HAS_DICTIONARY else 0)
+    end = position + 2 + size_and_dictionary
+    if view[end] != xxhash.xxh32_intdigest(view[position:end]) >> 8 & 0xFF:
+        raise CorruptCompression("lz4 data is damaged: checksum of the frame's header")
+    position = end + 1
+    largest = 1 << 2 * (descriptor >> 4) + 8
+    whole = xxhash.xxh32() if flags & _LZ4_HAS_CHECKSUM else None
+    while size := _UINT32.unpack_from(view, position)[0]:
+        is_stored, size = size >> 31, size & 0x7FFFFFFF
+        position += 4
+        block = view[position : position + size]
+        position += size
+        if position > len(view):
+            raise CorruptCompression("lz4 data ends early")
+        if size > largest:
+            raise CorruptCompression(f"lz4 data is damaged: a block of {size} bytes where {largest} are the limit")
+        if flags & _LZ4_HAS_BLOCK_CHECKSUMS:
+            if _UINT32.unpack_from(view, position)[0] != xxhash.xxh32_intdigest(block):
+                raise CorruptCompression("lz4 data is damaged: checksum of a block")
+            position += 4
+        if is_stored:
+            out = bytes(block)
+        else:
+            room = bytearray(min(largest, _LZ4_MAX_RATIO * size))
+            try:
+                out = bytes(memoryview(room)[: cramjam.lz4.decompress_block_into(block, room)])
+            except cramjam.DecompressionError as error:
+                raise CorruptCompression(f"lz4 data is damaged: {error}") from None
+        if whole is not None:
+            whole.update(out)
+        for start in range(0, len(out) or 1, most):
+            yield out[start : start + most]
+    yield b""  # also a frame without blocks has taken time
+    position += 4
+    if whole is not None:
+        if _UINT32.unpack_from(view, position)[0] != whole.intdigest():
+            raise CorruptCompression("lz4 data is damaged: checksum of the content")
+        position += 4
+    return position
+
+
+@cache
+def _zstd() -> ModuleType:
+    """Python's own module from 3.14 on, before that the same from a package."""
     try:
+        return import_module("compression.zstd")
+    except ModuleNotFoundError:
+        return import_module("backports.zstd")
+
+
+def _unpack_zstd(data: Bytes, most: int) -> Iterator[bytes]:
+    zstd = _zstd()
+    view = memoryview(data)
+    position = 0
+    most_input = max(most, _LATER_INPUT)
+    while position < len(view):  # one turn per frame
         # The library refuses windows over 128 MiB, as Kafka's does; the pages of a smaller one are touched
         # only as far as output reaches.
-        reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-        while chunk := reader.read(min(chunk_size, most)):
-            total += len(chunk)
-            chunk_size = max(chunk_size, total)
-            yield chunk
-    except zstandard.ZstdError as error:
-        raise CorruptCompression(f"zstd data is damaged: {error}") from None
-    # A frame cut short reads as a short result; the records in it then fail to parse, as the caller checks.
+        decompressor = zstd.ZstdDecompressor()
+        while not decompressor.eof:
+            piece: Bytes = b""
+            if decompressor.needs_input:
+                piece = view[position : position + most_input]
+                if not piece:
+                    return  # a frame cut short: the records in it then fail to parse, as the caller checks
+                position += len(piece)
+            try:
+                out = decompressor.decompress(piece, most)
+            except zstd.ZstdError as error:
+                raise CorruptCompression(f"zstd data is damaged: {error}") from None
+            most_input = _LATER_INPUT
+            if out or decompressor.eof:
+                yield out
+        position -= len(decompressor.unused_data)

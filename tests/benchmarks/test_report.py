@@ -12,6 +12,7 @@ pytest.importorskip("psutil", reason="the `bench` extra is not installed")
 from benchmarks import report
 from benchmarks.__main__ import TITLES
 from benchmarks.report import Target
+from kbroker.base.costs import COSTS
 
 PRODUCE = "produce-librdkafka-1000-p6-acks-all"
 RESULTS = {
@@ -148,3 +149,7 @@ def test_ratios_are_of_rounds_and_told_with_their_range() -> None:
     del results["w"]["apache"][1:]
     assert report.rounds_of(results, "w", "mb_s") == "3"
     assert report.median_ratio({}, "w", "mb_s") is None
+
+
+def test_each_cost_that_capacity_reckons_with_names_a_row() -> None:
+    assert [cost.source for cost in COSTS if not any(title in cost.source for title in TITLES.values())] == []

@@ -14,6 +14,7 @@ import pytest
 from kbroker.client.balance import Load, Move, Placed, still_free
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.producer import Producer
+from kbroker.client.reader import Reader
 from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.client.topics import NewTopic, TopicDescription, create_topics, describe_topics
 from kbroker.testing import RunningCluster, running_cluster
@@ -37,7 +38,7 @@ def kb(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 @contextmanager
 def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **configs: str) -> Iterator[None]:
-    """All partitions of a new topic are written, as fast as they are acknowledged."""
+    """All partitions of a new topic are written, as fast as they are acknowledged, and read again and again."""
     with cluster.client() as client:
         create_topics(client, [NewTopic(topic, configs=configs, assignment=replicas)])
     await_topics(cluster, topic)
@@ -54,14 +55,24 @@ def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **confi
                     producer.send(Record(0, 0, None, bytes(900_000)), 0, number)
                 producer.flush()
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    def read() -> None:
+        with cluster.client() as client:
+            while not ended.is_set():
+                reader = Reader(client, topic, dict.fromkeys(range(len(replicas)), 0))
+                for _ in range(10):
+                    reader.poll(0.1)
+                reader.close()
+
+    threads = [threading.Thread(target=write), threading.Thread(target=read)]
+    for thread in threads:
+        thread.start()
     try:
         assert begun.wait(LONG)
         yield
     finally:
         ended.set()
-        writer.join()
+        for thread in threads:
+            thread.join()
 
 
 def described(cluster: RunningCluster, name: str) -> TopicDescription:

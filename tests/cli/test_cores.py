@@ -29,6 +29,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.node_per_core import check_left_cores, core_count, usable_processors
 from kbroker.tools.cli.start import development_properties, with_controller_listener
 from kbroker.types import TopicPartition as Partition
+from tests.cli_command import kbroker
 from tests.patience import LONG, eventually
 
 ROOT = str(Path(__file__).parents[2])
@@ -99,11 +100,6 @@ def two_cores() -> list[str]:
     return ["--cores", "2", "--data-dir", "data", "--port", str(free_ports(2, in_row=True)[0])]
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "kbroker", *words]
-    return subprocess.run(line, capture_output=True, text=True, timeout=LONG, env=os.environ | {"PYTHONPATH": ROOT})
-
-
 def create(bootstrap: str, name: str, partitions: int, replicas: int = 1) -> dict[int, int]:
     """Partition -> its leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -158,7 +154,7 @@ def test_clients_find_all_nodes_by_the_first_and_all_stop_in_good_order(tmp_path
 
         eventually(has_come, "a group has a coordinator")
         consumer.close()
-        described = command("topic", "describe", "__consumer_offsets", "-b", second, "--json")
+        described = kbroker("topic", "describe", "__consumer_offsets", "-b", second, "--json")
         assert {len(each["replicas"]) for each in json.loads(described.stdout)[0]["partition_details"]} == {1}
         create(second, "twice", 1, replicas=-1)
         eventually(lambda: "topic twice has 2 replicas, and ALL OF THEM ARE ON ONE MACHINE" in running.log, running.log)
@@ -227,12 +223,13 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> Non
         running.process.kill()
         assert not psutil.wait_procs(children, timeout=LONG)[1]
         assert (tmp_path / "data" / "kbroker-cores.json").exists()
-        assert "no nodes of" in command("cluster", "processes", str(tmp_path / "data")).stderr, (
+        assert "no nodes of" in kbroker("cluster", "processes", str(tmp_path / "data")).stderr, (
             "what is left says nothing"
         )
     assert running.log.count("has stopped\n") == 2, "in good order"
 
 
+@pytest.mark.everything
 def test_the_way_to_more_cores_and_back(tmp_path: Path) -> None:
     options = two_cores()
     alone = options[2:]
@@ -261,21 +258,21 @@ def test_the_way_to_more_cores_and_back(tmp_path: Path) -> None:
         ), running.log
     with machine(tmp_path, *options) as running:
         running.await_ready()
-        plan = command("cluster", "drain", "2", "-b", first, "--dry-run").stdout
-        moves = json.loads(command("cluster", "drain", "2", "-b", first, "--dry-run", "--json").stdout)["moves"]
+        plan = kbroker("cluster", "drain", "2", "-b", first, "--dry-run").stdout
+        moves = json.loads(kbroker("cluster", "drain", "2", "-b", first, "--dry-run", "--json").stdout)["moves"]
         assert list(moves.values()) == [{"before": [2], "after": [1]}] * plan.count("\n")
         assert len(re.findall("^new-[01]: 2 -> 1$", plan, re.MULTILINE)) == 1, plan
-        done = command("cluster", "drain", "2", "-b", first, "--yes")
+        done = kbroker("cluster", "drain", "2", "-b", first, "--yes")
         count = plan.count("\n")
         assert done.stdout == f"broker 2 has nothing any more: {count} partitions were moved\n", done.stderr
         assert set(create(first, "later", 3).values()) == {1}, "it gets no new ones"
-        assert "broker 2 serves: stop it first" in command("cluster", "unregister", "2", "-b", first, "--yes").stderr
+        assert "broker 2 serves: stop it first" in kbroker("cluster", "unregister", "2", "-b", first, "--yes").stderr
         assert running.finish() == 0
     with machine(tmp_path, *alone) as running:
         assert running.await_ready() == [first]
         assert sorted(records(first, "new", 2, 2)) == [b"0", b"1"]
         assert records(first, "old", 2, 1) == [b"kept"]
-        done = command("cluster", "unregister", "2", "-b", first, "--yes", "--json")
+        done = kbroker("cluster", "unregister", "2", "-b", first, "--yes", "--json")
         assert json.loads(done.stdout) == {"unregistered": 2}, done.stderr
         assert running.finish() == 0
 
@@ -304,18 +301,18 @@ def test_nodes_are_shown_and_restarted_one_by_one(tmp_path: Path) -> None:
     with machine(tmp_path, *two_cores()) as running:
         first, _ = running.await_ready()
         before = {running.pid(1), running.pid(2)}
-        shown = json.loads(command("cluster", "processes", str(tmp_path / "data"), "--json").stdout)
+        shown = json.loads(kbroker("cluster", "processes", str(tmp_path / "data"), "--json").stdout)
         assert shown["pid"] == running.process.pid and [node["serves"] for node in shown["nodes"]] == [True, True]
-        told = command("cluster", "restart", str(tmp_path / "data"), "-b", first)
+        told = kbroker("cluster", "restart", str(tmp_path / "data"), "-b", first)
         assert told.stdout == "node 2 was restarted\nnode 1 was restarted\n", told.stderr
         assert before.isdisjoint({running.pid(1), running.pid(2)})
-        told = command("cluster", "restart", str(tmp_path / "data"), "-b", first, "--node", "2", "--json")
+        told = kbroker("cluster", "restart", str(tmp_path / "data"), "-b", first, "--node", "2", "--json")
         assert json.loads(told.stdout) == {"restarted": [2]}, told.stderr
-        table = command("cluster", "processes", str(tmp_path / "data")).stdout
+        table = kbroker("cluster", "processes", str(tmp_path / "data")).stdout
         assert re.findall(r"serving +([0-9]+) ", table) == ["2", "3"], table
         assert running.finish() == 0
     assert "died" not in running.log
-    told = command("cluster", "processes", str(tmp_path / "data"))
+    told = kbroker("cluster", "processes", str(tmp_path / "data"))
     assert told.returncode == 1 and "no nodes of" in told.stderr
 
 
@@ -364,7 +361,7 @@ def test_a_stock_file_works_as_it_is(tmp_path: Path) -> None:
     assert (
         running.log == f"kbroker: no meta.properties in {tmp_path / 'data'}: format the node first (kbroker format)\n"
     )
-    assert command("format", "-t", "c", "--standalone", "-c", str(tmp_path / "server.properties")).returncode == 0
+    assert kbroker("format", "-t", "c", "--standalone", "-c", str(tmp_path / "server.properties")).returncode == 0
     with machine(tmp_path, *words) as running:
         assert running.await_ready() == [f"localhost:{port}", f"localhost:{port + 2}"], "the controller has the next"
         assert sorted(create(f"localhost:{port}", "t", 2).values()) == [1, 2]
@@ -389,6 +386,7 @@ def test_a_container_has_cores(tmp_path: Path) -> None:
     assert running.log.count("Kafka Server started") == 1, "what others wait for is said once"
 
 
+@pytest.mark.everything
 def test_machines_of_a_cluster_have_no_two_replicas_of_a_partition(tmp_path: Path) -> None:
     port = str(free_ports(5, in_row=True)[0])
     with machine(tmp_path, "-n", "2", "--cores", "2", "--data", "data", "--port", port, command="up") as running:
@@ -447,7 +445,7 @@ def test_auto_is_the_processors_that_may_be_used(tmp_path: Path) -> None:
     quota.write_text("50000 100000\n")
     assert usable_processors(quota) == 1, "a container with half a processor"
     assert core_count("auto") == usable_processors() and core_count("3") == 3
-    assert "--cores" in command("start", "--cores", "0").stderr
+    assert "--cores" in kbroker("start", "--cores", "0").stderr
 
 
 def test_a_drained_broker_leaves_replicas_to_other_racks_first() -> None:

@@ -21,6 +21,7 @@ from kbroker.tools.cli.cluster_plan import plan_cluster, prepare, secure_setup
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID
 from kbroker.tools.cli.start import development_properties, with_controller_listener
 from kbroker.tools.cli.storage import format_if_needed
+from tests.cli_command import kbroker
 from tests.node.process_harness import ROOT
 from tests.patience import LONG
 
@@ -42,7 +43,7 @@ KINDS = {"faults": "start", "faults -n 2": "up"}
 """Commands that may go on with what another has begun."""
 
 
-def kbroker(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def started(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "kbroker", *words],
         cwd=cwd,
@@ -86,7 +87,7 @@ def test_each_refuses_the_directory_of_another_in_one_line(tmp_path: Path, first
     data = tmp_path / "data"
     begin(first, data)
     before = content(data)
-    refused = kbroker(*COMMANDS[second]("data"), cwd=tmp_path)
+    refused = started(*COMMANDS[second]("data"), cwd=tmp_path)
     assert refused.returncode == 1, refused.stderr
     [line] = [line for line in refused.stderr.splitlines() if line.startswith("kbroker: ")]
     assert f"kbroker {first}" in line
@@ -103,7 +104,7 @@ def test_each_refuses_a_directory_whose_node_runs(tmp_path: Path, first: str, se
     lock = OsDisk().lock(str(log_dir / ".lock"))
     before = content(data)
     try:
-        refused = kbroker(*COMMANDS[second]("data"), cwd=tmp_path)
+        refused = started(*COMMANDS[second]("data"), cwd=tmp_path)
     finally:
         lock.release()
     assert refused.returncode == 1, refused.stderr
@@ -187,10 +188,9 @@ def test_a_directory_that_an_earlier_release_had_both_use_goes_on_with_both(tmp_
     for path in (tmp_path / "kbroker-cluster").iterdir():
         shutil.move(path, tmp_path / "kbroker-data")
     (tmp_path / "kbroker-cluster").rmdir()
-    for _ in range(2):
-        with running(alone, tmp_path) as bootstrap:
-            assert "of-start" in topics(bootstrap, "list", cwd=tmp_path).stdout
-        with running(cluster, tmp_path) as bootstrap:
-            assert "of-up" in topics(bootstrap, "list", cwd=tmp_path).stdout
+    with running(alone, tmp_path) as bootstrap:
+        assert "of-start" in topics(bootstrap, "list", cwd=tmp_path).stdout
+    with running(cluster, tmp_path) as bootstrap:
+        assert "of-up" in topics(bootstrap, "list", cwd=tmp_path).stdout
     assert not (tmp_path / "kbroker-cluster").exists()
     assert "kbroker-data/node-1 is left where it is" in (tmp_path / f"{'-'.join(alone)}.log").read_text()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kbroker.tools.cli import COMMANDS, build_parser, main
 from kbroker.tools.cli.parser import all_parsers, parser_of
-from tests.with_each import with_each
+from tests.with_each import examples, with_each
 
 ROOT = str(Path(__file__).parents[2])
 EVERY = dict(all_parsers(COMMANDS))
@@ -37,7 +37,7 @@ def test_every_option_says_what_it_does(name: str) -> None:
 CHOOSING = ["", *(name for name, command in COMMANDS.items() if command.actions)]
 """Words after which the name of a command or an action is to come."""
 TEXT = st.text(max_size=30)
-SOME = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SOME = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 @SOME
@@ -202,6 +202,16 @@ def test_starting_a_node_imports_nothing_of_the_other_commands() -> None:
         for name in ("parser", "control_options", "log_output", "node_per_core", "registry_beside", "start")
     ]
     assert done.stdout.strip() == str(own)
+
+
+@pytest.mark.parametrize("module", ["argparse", "dataclasses"])
+def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path: Path, module: str) -> None:
+    """Those of the command itself, and those of its module for tables."""
+    (tmp_path / f"{module}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    words = [sys.executable, "-m", "kbroker", "table", "describe", "delta:lake/orders"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize(

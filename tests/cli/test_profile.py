@@ -16,6 +16,7 @@ from kbroker.tools.cli.parser import all_parsers
 from kbroker.tools.cli.profiles import Profile, Profiles, chosen_profile, read_profiles, write_profiles
 from kbroker.tools.cli.protection import READING
 from tests.cli_command import Run
+from tests.with_each import examples
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +145,7 @@ def test_a_file_that_is_wrong_is_one_line(home: Path, text: str, problem: str) -
     assert "\n" not in str(told.value)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.dictionaries(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True), st.text(min_size=1), max_size=4)
 )

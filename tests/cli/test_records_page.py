@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import pytest
 from kbroker.client.properties import ClientProperties
 from kbroker.config import parse_properties
 from tests.cli_command import Run
+from tests.page_node import page
 from tests.schemas.registry_server import running_registry
 
-TEXT = (Path(__file__).parents[2] / "docs" / "records.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("records.md")
 
 
 def test_the_recipes(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
 from kbroker.types import ZERO_UUID
+from tests.cli_command import kbroker
 from tests.patience import LONG, SHORT, eventually
 
 ROOT = str(Path(__file__).parents[2])
@@ -86,9 +87,7 @@ def up(tmp_path: Path, *words: str) -> Iterator[Up]:
 
 
 def health(bootstrap: str, *words: str, seconds: int = SHORT) -> subprocess.CompletedProcess[str]:
-    limit = ("--timeout", str(seconds))
-    command = [sys.executable, "-m", "kbroker", "cluster", "health", "-b", bootstrap, *limit, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=os.environ | {"PYTHONPATH": ROOT})
+    return kbroker("cluster", "health", "-b", bootstrap, "--timeout", str(seconds), *words)
 
 
 def test_three_nodes_serve_and_stop_in_good_order(tmp_path: Path) -> None:
@@ -231,6 +230,7 @@ def test_what_the_table_shows(tmp_path: Path) -> None:
     assert table(rows, "below").row_count == 4
 
 
+@pytest.mark.everything
 def test_a_secure_cluster_lets_in_only_its_users(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     security = tmp_path / "data" / "security"

@@ -108,6 +108,13 @@ def test_aborted_records_and_markers_are_left_out(committed: bool, expected: lis
         assert request.isolation_level == int(committed)
 
 
+def test_a_leader_waits_for_many_records_but_for_the_first() -> None:
+    with scripted(fetched(batch(0, b"0")), fetched(batch(1, b"1"))) as broker, Client(broker.bootstrap) as client:
+        assert len(list(values(Reader(client, "t", {0: 0}, ends={0: 2}, min_bytes=1000)))) == 2
+        asked = [request.min_bytes for name, _, request in broker.requests if name == "Fetch"]
+        assert asked[:2] == [1, 1000]
+
+
 def test_from_and_to_the_middle_of_a_batch_and_over_a_gap() -> None:
     log = batch(0, b"0", b"1", b"2") + batch(10, b"10", b"11", b"12")
     with scripted(fetched(log)) as broker, Client(broker.bootstrap) as client:
@@ -135,7 +142,7 @@ def test_a_batch_that_unpacks_to_much_comes_in_parts() -> None:
                 polls.append(offsets)
                 assert reader.positions == {0: offsets[-1] + 1}
         assert [offset for offsets in polls for offset in offsets] == list(range(1, 59))
-        assert max(map(len, polls)) <= (6 << 20) // len(value)
+        assert max(map(len, polls)) <= (3 << 20) // len(value)
     with scripted(fetched(large)) as broker, Client(broker.bootstrap) as client:
         reader = Reader(client, "t", {0: 0}, ends={0: 60}, max_bytes=1 << 20)
         assert reader.poll(1)

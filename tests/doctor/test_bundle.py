@@ -27,6 +27,7 @@ from kbroker.tools.doctor.bundle import Bundle, data_files
 from kbroker.tools.doctor.secrets import Secrets, hidden
 from kbroker.wire.record_batch import Record
 from tests.doctor.conftest import PATIENT, QUIET, create
+from tests.with_each import examples
 
 PLANTED = {
     "keystore": "planted-keystore-pass",
@@ -170,7 +171,7 @@ SECRET_NAMES = st.sampled_from(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(SECRET_NAMES, TEXT, st.text(), st.text())
 def test_a_secret_of_a_property_is_nowhere(name: str, value: str, before: str, after: str) -> None:
     secrets = Secrets()

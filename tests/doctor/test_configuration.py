@@ -18,6 +18,7 @@ from kbroker.tools.doctor.gather.machine import machine_facts
 from kbroker.tools.doctor.hosts import is_loopback, matches
 from kbroker.types import TopicPartition
 from tests.doctor.conftest import Doctor
+from tests.with_each import examples
 
 GIVEN = {
     "process.roles": "broker,controller",
@@ -122,7 +123,7 @@ def test_what_is_this_machine() -> None:
 LABEL = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=8).filter(lambda text: not text.isdigit())
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(LABEL, min_size=2, max_size=4), LABEL)
 def test_names_of_certificates(labels: list[str], other: str) -> None:
     host = ".".join(labels)

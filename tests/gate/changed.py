@@ -42,11 +42,7 @@ def dependents(changed: Iterable[str]) -> list[str]:
     unimported = [path for path in changed if not path.endswith(".py") or path.endswith(UNIMPORTED)]
     if any(path.startswith(("kbroker/", "tests/")) and not path.endswith(".md") for path in unimported):
         return tests
-    graph = grimp.build_graph("kbroker", cache_dir=str(ROOT / ".import_linter_cache"))
-    for importer, package in BY_NAME.items():
-        for module in graph.find_descendants(package) | {package}:
-            if module != importer:
-                graph.add_import(importer=importer, imported=module)
+    graph = _graph()
     affected = {_module(path) for path in changed}
     for module in affected & graph.modules:
         affected |= graph.find_downstream_modules(module)
@@ -54,6 +50,16 @@ def dependents(changed: Iterable[str]) -> list[str]:
     while more := {module for module, names in imports.items() if names & affected} - affected:
         affected |= more
     return [path for path in tests if _module(path) in affected or (unimported and path.count("/") == 1)]
+
+
+@cache
+def _graph() -> grimp.ImportGraph:
+    graph = grimp.build_graph("kbroker", cache_dir=str(ROOT / ".import_linter_cache"))
+    for importer, package in BY_NAME.items():
+        for module in graph.find_descendants(package) | {package}:
+            if module != importer:
+                graph.add_import(importer=importer, imported=module)
+    return graph
 
 
 def _module(path: str) -> str:

@@ -121,7 +121,7 @@ def test_no_folder_falls_between_the_steps() -> None:
 
 
 def test_no_mark_falls_between_the_steps() -> None:
-    """A step of its own runs what `make test` leaves out because it needs more than Python."""
+    """A step of its own runs what `make test` leaves out because it is long, or needs more than Python."""
     [left_out] = re.findall(r"pytest tests -m '(.*)' ", (ROOT / "Makefile").read_text())
     marks = " or ".join(left_out.removeprefix("not ").split(" and not "))
     steps = [step.arguments for step in REST if "ONLY=tests" in step.arguments]

@@ -16,6 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from kbroker.cores.groups.consumer_group import ConsumerGroup
 from kbroker.cores.groups.group_coordinator import GroupCoordinator
 from tests.groups.consumer_harness import Consumer, ConsumerShard
+from tests.with_each import examples
 
 SESSION_MS = 45_000
 NOT_STORED = {"metadata_refresh_ms", "metadata_refresh_epoch"}
@@ -196,4 +197,4 @@ def matches(regex: str | None, name: str) -> bool:
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -23,6 +23,7 @@ from kbroker.wire.records.versioned import decode_versioned, encode_versioned
 from tests.groups.consumer_harness import Consumer, ConsumerShard
 from tests.groups.harness import GROUP, Member
 from tests.groups.test_consumer_machine import check_owners, state
+from tests.with_each import examples
 
 PARTITIONS = 5
 SESSION_MS = 45_000
@@ -195,4 +196,4 @@ class MigrationMachine(RuleBasedStateMachine):
 
 
 TestMigrationMachine = MigrationMachine.TestCase
-TestMigrationMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestMigrationMachine.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -95,14 +95,28 @@ def test_the_new_log_is_the_old_one() -> None:
     assert again is not None and read_all(again) == expected(again) and again.log_end_offset == 33
 
 
+def copy_before(log: PartitionLog, offset: int) -> None:
+    """Have the file copied that a truncation cuts into, as ``FollowerWriter`` does off the event loop."""
+    copy = log.begin_own_copy(offset)
+    assert copy is not None
+    while copy.step():
+        pass
+    log.end_own_copy(copy)
+    assert log.begin_own_copy(offset) is None
+
+
+@pytest.mark.parametrize("copies_before", [False, True])
 @pytest.mark.parametrize("who_cuts", ["source", "target"])
-def test_what_both_have_is_changed_by_neither(who_cuts: str) -> None:
+def test_what_both_have_is_changed_by_neither(who_cuts: str, copies_before: bool) -> None:
     disk = FakeDisk()
     source, log = written(disk)
     target = start(disk, "/two")
     taken = hand_over(log, target)
     cut, other = (log, taken) if who_cuts == "source" else (taken, log)
     whole = expected(other)
+    if copies_before:
+        copy_before(cut, 12)
+        assert read_all(cut) == whole == read_all(other)
     cut.truncate_to(11)
     put(cut, 5, epoch=5, word=b"w")
     assert read_all(cut)[11:] == [(offset, b"w%d" % offset + b"x" * 50) for offset in range(11, 16)]
@@ -166,6 +180,7 @@ def story(disk: FakeDisk, promised: dict[str, int]) -> None:
 
     taken = hand_over(log, target, produce)
     taken.append_as_follower(log.read_bytes(taken.log_end_offset, 1 << 20), now_ms=NOW)
+    copy_before(taken, 7)
     taken.flush()
     promised["moved"] = 1
     source.delete_log(TP)
@@ -269,4 +284,33 @@ def test_a_copy_for_which_there_is_no_room_is_not_left_behind() -> None:
     with pytest.raises(OSError) as failed:
         taken.truncate_to(20)
     assert failed.value.errno == errno.ENOSPC
+    with pytest.raises(OSError):
+        copy_before(taken, 20)
     assert not [name for name in disk.list_dir(taken_dir) if ".own" in name]
+
+
+@pytest.mark.parametrize("meanwhile", ["cut", "emptied", "deleted", "cut elsewhere"])
+def test_a_copy_of_what_has_become_another_is_given_up(meanwhile: str) -> None:
+    disk = FakeDisk()
+    source, log = written(disk)
+    taken = hand_over(log, start(disk, "/two"))
+    copy = log.begin_own_copy(20)
+    assert copy is not None
+    if meanwhile == "cut":
+        log.truncate_to(20)
+    elif meanwhile == "emptied":
+        log.truncate_fully_and_start_at(0)
+    elif meanwhile == "deleted":
+        source.delete_log(TP)
+    else:
+        log.truncate_to(5)
+    there, whole = [] if meanwhile == "deleted" else read_all(log), expected(taken)
+    try:
+        while copy.step():
+            pass
+        log.end_own_copy(copy)
+    except OSError:
+        assert meanwhile != "cut"  # its file is not there any more
+    assert meanwhile == "deleted" or read_all(log) == there
+    assert read_all(taken) == whole
+    assert not [name for name in disk.list_dir(log.directory) if ".own" in name]

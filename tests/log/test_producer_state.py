@@ -32,6 +32,7 @@ from kbroker.wire import batch_header, control_batch
 from kbroker.wire import record_batch as rb
 from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.control_batch import EndTxnMarker
+from tests.with_each import examples
 
 TP = TopicPartition("topic", 0)
 DIRECTORY = "/data/topic-0"
@@ -383,7 +384,7 @@ entries_strategy = st.lists(
 
 
 @given(entries_strategy)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_snapshot_round_trip(values: list[tuple[int, int, int, int, int | None, tuple[int, int, int] | None]]) -> None:
     entries = []
     for pid, epoch, coordinator, timestamp, txn, last in values:

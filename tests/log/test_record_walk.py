@@ -22,6 +22,7 @@ from kbroker.wire.batch_header import HEADER_SIZE, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.primitives import write_varint
 from kbroker.wire.record_batch import Record, assemble, build_batch, iter_records
+from tests.with_each import examples
 
 TIME = 1_700_000_000_000
 headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=200)), max_size=2).map(tuple)
@@ -112,7 +113,7 @@ def rebuilt(data: bytes, runs: list[tuple[int, int]], count: int) -> list[Record
     return list(iter_records(assemble(header._replace(records_count=count), payload)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=300), st.integers(1, 40))
 def test_garbage_is_refused_or_walked_but_never_breaks(data: bytes, count: int) -> None:
     for walk in (

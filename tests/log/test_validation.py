@@ -24,6 +24,7 @@ from kbroker.wire.batch_header import Buffer, TimestampType
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.record_batch import Record
 from tests.log.large_batches import in_raw_snappy, large_batch
+from tests.with_each import examples
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("topic", 3)
@@ -408,7 +409,7 @@ def test_what_cannot_be_decompressed_is_corrupt_when_transcoded() -> None:
     refused(ErrorCode.CORRUPT_MESSAGE, bad, compression_type="lz4")
 
 
-MEGABYTES = 40
+MEGABYTES = 24
 """Of the large batches, decompressed."""
 
 
@@ -591,7 +592,7 @@ def test_replicated_out_of_order_or_behind() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from(list(AppendOrigin)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_bytes(data: bytes, origin: AppendOrigin) -> None:
     try:
         validate(data, origin=origin)
@@ -600,7 +601,7 @@ def test_any_bytes(data: bytes, origin: AppendOrigin) -> None:
 
 
 @given(st.data(), st.sampled_from(CODECS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_header_under_a_right_checksum(data: st.DataObject, codec: CompressionType) -> None:
     batch = bytearray(rb.build_batch(KEYED, compression=codec))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "3"))
+ROUNDS = int(os.environ.get("KBROKER_FULL_DISKS", "1"))
 MIB = 1 << 20
 ROOM = (8 + ROUNDS) * MIB
 

@@ -17,6 +17,8 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import ControllerResult
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration, fence_broker
+from kbroker.raft_metadata.controller.brokers import register_broker as register_broker_again
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
@@ -354,3 +356,36 @@ def test_a_record_that_its_level_cannot_express_fails_its_change_alone(
 
     run(main)
     assert "metadata.version 16 cannot express" in caplog.text
+
+
+async def test_a_broker_with_more_partitions_than_a_batch_has_records_is_fenced(tmp_path: Path) -> None:
+    """8 MiB are the most that a batch may have: the records of 130,000 partitions, which one broker can well have."""
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata:
+        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
+        for number in range(3):
+            topics = [NewTopic(f"t-{number}-{each}", 1_000, 1) for each in range(4)]
+            await metadata.submit(lambda view, topics=topics: create_topics(view, topics))  # type: ignore[misc]
+        epoch, first = metadata.image.brokers[1].epoch, metadata.image.offset + 1
+        await metadata.submit(lambda view: fence_broker(view, 1, epoch))
+        assert metadata.image.brokers[1].fenced
+        leaders = {
+            each.leader for topic in metadata.image.topics.by_name.values() for each in topic.partitions.values()
+        }
+        assert leaders == {-1}
+        batches = list(metadata.quorum.log.read(first, metadata.image.offset + 1))
+        assert sum(len(batch.records) for batch in batches) == 12_001
+        assert max(len(batch.records) for batch in batches) <= 10_000
+
+
+async def test_the_epoch_of_a_broker_is_where_its_registration_stands(tmp_path: Path) -> None:
+    """Records that take its former life out of ISRs may come in a batch before: who has read those has not read it."""
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata:
+        endpoints, own = [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], directory_id(tmp_path)
+        await register_broker(metadata, endpoints, [own])
+        await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
+        again = BrokerRegistration(1, Uuid(bytes([9]) * 16), endpoints, metadata.features(), [own])
+        epoch = await metadata.submit(lambda view: register_broker_again(view, again))
+        [batch] = metadata.quorum.log.read(epoch, epoch + 1)
+        assert batch.base_offset < epoch and isinstance(batch.records[epoch - batch.base_offset], RegisterBrokerRecord)

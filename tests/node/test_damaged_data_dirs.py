@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import shutil
 import signal
 import subprocess
@@ -16,7 +14,7 @@ import pytest
 from kbroker.client.cluster import Client
 from kbroker.client.reader import Chunk, Reader
 from kbroker.errors import FatalError, LogDirFailure
-from kbroker.tools.cli import main
+from tests.cli_command import kbroker
 from tests.node.process_harness import ROOT
 from tests.patience import LONG
 
@@ -74,15 +72,6 @@ class Started:
         self._process.send_signal(signal.SIGTERM)
         _, self.errors = self._process.communicate(timeout=LONG)
         self.code = self._process.returncode
-
-
-def kbroker(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a command in this process."""
-    out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = main(list(arguments))
-    told = [stream.buffer.getvalue().decode() for stream in (out, errors)]
-    return subprocess.CompletedProcess(arguments, code, *told)
 
 
 def values(address: str, topic: str, count: int) -> list[bytes | None]:
@@ -146,18 +135,13 @@ def damaged(whole: Path, path: Path, damages: Mapping[str, Damage]) -> Path:
 QUORUM_STATE = "__cluster_metadata-0/quorum-state"
 MADE_ANEW: list[dict[str, Damage]] = [
     {"meta.properties": garbage, "t-0/topic-id": garbage},
-    {"meta.properties": empty},
+    {"meta.properties": empty, QUORUM_STATE: empty, "t-0/partition.metadata": garbage},
     {"meta.properties": missing},
-    {"meta.properties": nameless},
-    {"meta.properties": flipped},
-    {"bootstrap.checkpoint": flipped},
-    {QUORUM_STATE: empty, "t-0/partition.metadata": garbage},
-    {QUORUM_STATE: garbage, "t-0/partition.metadata": of_another},
-    {QUORUM_STATE: missing, "t-0/partition.metadata": missing},
-    {"__cluster_metadata-0/00000000000000000000-0000000000.checkpoint": garbage},
-    {"__cluster_metadata-0/partition.metadata": of_another},
     {"quorum-promises": missing},
-    {"quorum-promises": empty},
+    {"meta.properties": nameless, QUORUM_STATE: garbage, "t-0/partition.metadata": of_another},
+    {"meta.properties": flipped, "__cluster_metadata-0/partition.metadata": of_another},
+    {"bootstrap.checkpoint": flipped, QUORUM_STATE: missing, "t-0/partition.metadata": missing},
+    {"__cluster_metadata-0/00000000000000000000-0000000000.checkpoint": garbage, "quorum-promises": empty},
 ]
 """Files of the node, and files of a topic that know nothing of these."""
 
@@ -189,19 +173,17 @@ def test_a_node_that_cannot_know_who_it_is_names_the_file(whole: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
+    "damages",
     [
-        ("replication-offset-checkpoint", garbage),
-        ("recovery-point-offset-checkpoint", torn),
-        ("t-0/*.index", garbage),
-        ("t-0/leader-epoch-checkpoint", garbage),
-        ("t-0/*.log", torn),
+        {"replication-offset-checkpoint": garbage, "t-0/*.index": garbage},
+        {"recovery-point-offset-checkpoint": torn, "t-0/leader-epoch-checkpoint": garbage},
+        {"t-0/*.log": torn},
     ],
 )
 def test_damage_in_one_partition_keeps_no_other_from_being_served(
-    whole: Path, tmp_path: Path, name: str, damage: Damage
+    whole: Path, tmp_path: Path, damages: dict[str, Damage]
 ) -> None:
-    copy = damaged(whole, tmp_path, {name: damage})
+    copy = damaged(whole, tmp_path, damages)
     with Started(copy) as node:
         address = node.address()
         assert address

@@ -4,7 +4,6 @@ what it lacks, and votes then. What all have lost, a person decides about."""
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.testing import ClusterNode, RunningCluster, running_cluster
 from kbroker.wire.batch_header import walk_headers
+from tests.cli_command import kbroker
 from tests.every_node import await_topics
-from tests.node.process_harness import ROOT
 from tests.node.test_damaged_replicas import WAYS
 from tests.patience import LONG, eventually
 
@@ -49,7 +48,10 @@ def start_all(cluster: RunningCluster) -> None:
 
 @pytest.mark.parametrize(
     ("stop", "ways"),
-    [(RunningCluster.kill, ["zeroed", "cut", "emptied"]), (RunningCluster.stop, ["flipped", "removed"])],
+    [
+        pytest.param(RunningCluster.kill, ["zeroed", "cut", "emptied"], marks=pytest.mark.everything),
+        (RunningCluster.stop, ["flipped", "removed"]),
+    ],
     ids=["killed", "stopped"],
 )
 def test_a_damaged_voter_gets_back_what_it_lacks(
@@ -75,6 +77,7 @@ def snapshots_of(node: ClusterNode) -> list[Path]:
     return [path for path in sorted(directory_of(node).glob("*.checkpoint")) if path.name[:20].strip("0")]
 
 
+@pytest.mark.everything
 def test_damaged_snapshots_are_passed_over_or_fetched_again(tmp_path: Path) -> None:
     properties = {"metadata.log.max.snapshot.interval.ms": 500}
     with running_cluster(3, properties, data_dir=tmp_path) as cluster:
@@ -102,7 +105,7 @@ def test_damaged_snapshots_are_passed_over_or_fetched_again(tmp_path: Path) -> N
         assert not any("Traceback" in node.log for node in cluster.nodes)
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.everything)])
 def test_nothing_is_lost_that_the_newest_snapshot_has(count: int, tmp_path: Path) -> None:
     properties = {"metadata.log.max.record.bytes.between.snapshots": 1500}
     with running_cluster(count, properties, data_dir=tmp_path) as cluster:
@@ -167,10 +170,4 @@ def recover(node: ClusterNode, *options: str) -> subprocess.CompletedProcess[str
     }
     file = node.data_dir.parent / f"{node.id}.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    return subprocess.run(
-        [sys.executable, "-m", "kbroker", "recover-metadata", "-c", str(file), *options],
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
+    return kbroker("recover-metadata", "-c", str(file), *options)

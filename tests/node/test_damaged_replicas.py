@@ -152,7 +152,7 @@ def check_all_is_whole(cluster: RunningCluster) -> None:
         assert not any(log.with_name(DAMAGE).exists() for log in logs)
 
 
-@pytest.mark.parametrize("victim", [1, 3])
+@pytest.mark.parametrize("victim", [pytest.param(1, marks=pytest.mark.everything), 3])
 def test_a_damaged_copy_does_not_win_when_all_were_killed(victim: int) -> None:
     with written(min_isr=2) as cluster:
         cluster.kill()
@@ -162,6 +162,7 @@ def test_a_damaged_copy_does_not_win_when_all_were_killed(victim: int) -> None:
         check_all_is_whole(cluster)
 
 
+@pytest.mark.everything
 def test_a_damaged_copy_does_not_win_although_it_led_last_and_stopped_cleanly() -> None:
     """Nobody else is known to have everything, so all are asked."""
     with written(min_isr=1) as cluster:
@@ -188,6 +189,7 @@ def test_what_a_follower_finds_damaged_is_verified_by_its_leader() -> None:
         check_all_is_whole(cluster)
 
 
+@pytest.mark.everything
 def test_damage_that_is_found_once_the_only_one_in_sync_leads_is_no_hole_to_consumers() -> None:
     """The other replica left the ISR, and has everything: who leads was elected before anybody knew of the damage."""
     topic = "flipped"

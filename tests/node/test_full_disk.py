@@ -1,7 +1,7 @@
 """A log dir on a file system of a few MB that runs full, under the command and a stock client, again and again.
 
 Needs to mount a file system (root on Linux), and is skipped where that is not allowed. KBROKER_FULL_DISKS sets how
-often the disk is filled (3 by default).
+often the disk is filled (once by default).
 """
 
 from __future__ import annotations

@@ -341,3 +341,56 @@ async def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_el
             await settle()
             assert leader.state.isr == {1, 2, 3}
         assert leader.partition.offline
+
+
+async def test_thousands_of_proposals_go_in_several_requests_and_who_is_asked_for_again_comes_last(
+    autojump_clock: MockClock,
+) -> None:
+    """A controller decides on one request in one step. A node that comes back is to join the ISR of all that it has."""
+    leader, table, count = Leader(frozenset({1, 2})), PartitionTable(1), 300
+    fails, asked = {0, 1}, []
+
+    async def controller(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        answers = []
+        for wanted in request.topics[0].partitions:
+            error = int(ErrorCode.UNKNOWN_SERVER_ERROR) if wanted.partition_index in fails else 0
+            isr = [member.broker_id for member in wanted.new_isr_with_epochs]
+            epoch = wanted.partition_epoch + 1
+            answers.append(
+                ResponsePartitionData(
+                    partition_index=wanted.partition_index, error_code=error, leader_id=1, leader_epoch=4, isr=isr,
+                    partition_epoch=epoch,
+                )
+            )  # fmt: skip
+        asked.append([answer.partition_index for answer in answers])
+        if len(asked) > 3:
+            fails.clear()
+        return AlterPartitionResponse(topics=[ResponseTopicData(topic_id=TOPIC_ID, partitions=answers)])
+
+    leader.start(Controller())
+    alter_partition = AlterPartitionManager(
+        table=table, progress=leader.progress, isr=leader.isr, broker_epoch=lambda: 11, ask_controller=controller
+    )
+    states = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alter_partition.run)
+        for index in range(count):
+            key, state = TopicPartition("t", index), PartitionState(1)
+            state.become_leader(
+                leader_epoch=4, partition_epoch=7, replicas=(1, 2, 3), isr=(1, 2), log_end_offset=10, now_ms=0
+            )
+            for replica in (2, 3):
+                state.update_follower(
+                    replica, fetch_offset=10, log_start_offset=0, leader_log_end_offset=10, now_ms=0,
+                    broker_epoch=EPOCHS[replica],
+                )  # fmt: skip
+            parts = {**vars(leader.partition), "state": state, "topic_partition": key}
+            partition: Any = SimpleNamespace(**parts)
+            table.partitions[key] = partition
+            states.append(state)
+            leader.isr.follower_fetched(partition, 3)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert all(state.isr == {1, 2, 3} for state in states)
+    assert len(asked) >= 4 and max(map(len, asked)) < count / 2 and not {0, 1} & {*asked[1]}
+    assert {*range(count)} == {index for each in asked[:3] for index in each}

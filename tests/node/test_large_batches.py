@@ -85,6 +85,7 @@ def test_a_batch_that_unpacks_to_much_is_found_by_time(broker: RunningBroker) ->
     assert sizes(broker, name) == [(number, len(VALUE)) for number in range(RECORDS)]
 
 
+@pytest.mark.everything
 @pytest.mark.slow
 def test_a_batch_that_unpacks_to_much_is_compacted(broker: RunningBroker) -> None:
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1048576"}

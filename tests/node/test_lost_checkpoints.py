@@ -70,7 +70,7 @@ def read(bootstrap: str) -> tuple[int, dict[bytes, bytes]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kill", [True, False], ids=["kill", "clean stop"])
+@pytest.mark.parametrize("kill", [True, pytest.param(False, marks=pytest.mark.everything)], ids=["kill", "clean stop"])
 def test_a_compacted_topic_keeps_all(node: CommandNode, tmp_path: Path, kill: bool) -> None:
     config = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}
     asking = admin.AdminClient({"bootstrap.servers": node.bootstrap})

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
-from tests.node.test_damaged_data_dirs import Damage, Started, damaged, empty, garbage, kbroker, torn
+from tests.cli_command import kbroker
+from tests.node.test_damaged_data_dirs import Damage, Started, damaged, empty, garbage, torn
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPICS = ["first", "second", "third"]
@@ -18,7 +19,7 @@ WHEN_KILLED = pytest.mark.parametrize("whole", ["killed"], indirect=True)
 """Of what is the same whether the node was stopped."""
 
 
-@pytest.fixture(scope="module", params=["killed", "stopped"])
+@pytest.fixture(scope="module", params=["killed", pytest.param("stopped", marks=pytest.mark.everything)])
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a node that has made topics and ended."""
     directory = tmp_path_factory.mktemp(request.param)

@@ -36,7 +36,7 @@ async def fetching() -> AsyncIterator[tuple[ReplicaFetchers, dict[int, SimpleNam
         network=SimpleNamespace(),
         config=SimpleNamespace(),  # type: ignore[arg-type]
         table=SimpleNamespace(image=SimpleNamespace(brokers=brokers)),  # type: ignore[arg-type]
-        **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles")),  # type: ignore[arg-type]
+        **dict.fromkeys(("progress", "log_dirs", "checkpoints", "throttles", "start_soon")),  # type: ignore[arg-type]
         broker_epoch=lambda: 1,
         address=lambda broker_id: None,
     )
@@ -148,7 +148,8 @@ def with_one_out_of_range(
             replica_fetch_min_bytes=1,
             replica_fetch_wait_max_ms=500,
         ),
-        table=SimpleNamespace(node_id=1),
+        table=SimpleNamespace(node_id=1, behind={}),
+        start_soon=None,
         throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
         **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
         suspect=fetchers.suspect,

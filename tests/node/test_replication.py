@@ -72,7 +72,7 @@ async def create(cluster: Quorum, name: str = TOPIC, *, partitions: int = 1, fac
 
 def replica(cluster: Quorum, node_id: int, topic: str = TOPIC, index: int = 0) -> Partition:
     """A node's replica."""
-    return cluster.nodes[node_id].replica_manager.partitions[topic, index]
+    return cluster.nodes[node_id].replica_manager.get_partition(topic, index)
 
 
 def leader_of(cluster: Quorum, topic: str = TOPIC, index: int = 0) -> int:

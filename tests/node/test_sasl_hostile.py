@@ -49,7 +49,7 @@ LONGEST_SECONDS = 1
 MOST_GROWTH = 64 << 20
 """Bytes."""
 
-FRAMES = int(os.environ.get("KBROKER_SASL_FRAMES", "8000"))
+FRAMES = int(os.environ.get("KBROKER_SASL_FRAMES", "3000"))
 TICKET = b"\x60 the secret ticket of alice"
 SERVER_FIRST = re.compile(rb"r=[\x21-\x2b\x2d-\x7e]+,s=[A-Za-z0-9+/]+=*,i=[0-9]+")
 """A server's answer to a client's first message of SCRAM, somewhere in a frame."""

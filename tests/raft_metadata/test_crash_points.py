@@ -105,7 +105,7 @@ class Life:
         content = encode_snapshot([NoOpRecord()] * 30, epoch=log.last_epoch, now_ms=0, last_contained_log_timestamp=0)
         for position in range(0, len(content), 200):
             log.write_snapshot_chunk(snapshot_id, position, content[position : position + 200])
-        log.install_snapshot(snapshot_id)
+        log.install_snapshot(snapshot_id, log.finish_snapshot(snapshot_id))
         self.snapshot_offset = self.durable = snapshot_id.offset
 
 

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.raft_metadata.image import EMPTY_IMAGE, ConfigResource, MetadataDelta, MetadataImage, MetadataReplayError
+from kbroker.raft_metadata.image.topics import LARGE, Layered
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records import metadata as rec
+from tests.with_each import examples
 
 
 def history(seed: int, length: int) -> list[Any]:
@@ -82,7 +84,7 @@ def replay(image: MetadataImage, records: list[Any], last_offset: int) -> Metada
     return delta.apply(OffsetAndEpoch(last_offset, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 120), st.data())
 def test_any_cut_gives_the_same_image_and_old_images_stay(seed: int, length: int, data: st.DataObject) -> None:
     records = history(seed, length)
@@ -94,7 +96,7 @@ def test_any_cut_gives_the_same_image_and_old_images_stay(seed: int, length: int
     assert list(map(repr, first.records())) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 120))
 def test_an_images_records_give_it_again(seed: int, length: int) -> None:
     whole = replay(EMPTY_IMAGE, history(seed, length), length - 1)
@@ -141,3 +143,47 @@ def test_a_topic_made_again_under_its_name_in_one_delta_is_a_new_topic() -> None
 def test_records_that_cannot_follow_are_refused(record: Any) -> None:
     with pytest.raises(MetadataReplayError):
         MetadataDelta(EMPTY_IMAGE).replay(record)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "delete", "copy"]), st.integers(0, 30), st.integers(0, 5))))
+def test_a_layered_mapping_is_what_a_dictionary_would_be(steps: list[tuple[str, int, int]]) -> None:
+    plain = dict.fromkeys(range(20), -1)
+    layered, copies = Layered(dict(plain), {}, len(plain)), []
+    for step, key, value in steps:
+        if step == "set":
+            plain[key] = layered[key] = value
+        elif step == "delete" and key in plain:
+            del plain[key], layered[key]
+        elif step == "copy":
+            copies.append((layered, dict(plain)))
+            layered = layered.copied()
+        assert (key in layered, layered.get(key)) == (key in plain, plain.get(key))
+    for mapping, wanted in [*copies, (layered, plain)]:
+        assert (
+            dict(mapping) == wanted
+            and len(mapping) == len(wanted)
+            and list(mapping.values()) == [*dict(mapping).values()]
+        )
+
+
+def test_many_topics_are_read_and_changed_as_few_are() -> None:
+    """The images of a large cluster share their mappings; what an image has does not change with the next."""
+    ids = [Uuid(number.to_bytes(16, "big")) for number in range(LARGE + 50)]
+    names = [f"t.{number}" for number in range(len(ids))]
+    first = MetadataDelta(EMPTY_IMAGE)
+    for name, topic_id in zip(names, ids, strict=True):
+        first.replay(rec.TopicRecord(name=name, topic_id=topic_id))
+        first.replay(rec.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2], isr=[1, 2], leader=1))
+    images = [first.apply(OffsetAndEpoch(1, 1))]
+    for number, topic_id in enumerate(ids[:100]):
+        delta = MetadataDelta(images[-1])
+        delta.replay(rec.PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
+        if number % 2:
+            delta.replay(rec.RemoveTopicRecord(topic_id=topic_id))
+        images.append(delta.apply(OffsetAndEpoch(2 + number, 1)))
+    assert isinstance(images[-1].topics.by_id, Layered)
+    for number, image in enumerate(images):
+        assert list(image.topics.by_name) == [name for at, name in enumerate(names) if at >= number or not at % 2]
+        assert [topic.id for topic in image.topics.by_name.values()] == list(image.topics.by_id)
+        leaders = [topic.partitions[0].leader for topic in image.topics.by_id.values()]
+        assert leaders.count(2) == (number + 1) // 2

@@ -14,6 +14,7 @@ from kbroker.raft_metadata.controller.requested_elections import balance_leaders
 from kbroker.raft_metadata.image import NO_LEADER, RECOVERED, PartitionImage
 from kbroker.types import TopicPartition
 from tests.raft_metadata.controller_harness import Harness
+from tests.with_each import examples
 
 BROKERS = (1, 2, 3, 4)
 brokers = st.sampled_from(BROKERS)
@@ -151,7 +152,7 @@ class LeadershipWithoutElr(Leadership):
 
 
 _SETTINGS = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLeadership = Leadership.TestCase
 TestLeadership.settings = _SETTINGS

@@ -270,7 +270,7 @@ class Script:
             chunk = ready.snapshot
             log.write_snapshot_chunk(chunk.snapshot_id, chunk.position, chunk.data)
             if chunk.is_last:
-                log.install_snapshot(chunk.snapshot_id)
+                log.install_snapshot(chunk.snapshot_id, log.finish_snapshot(chunk.snapshot_id))
                 self.say(f"{name}: goes on from snapshot {chunk.snapshot_id.offset}-{chunk.snapshot_id.epoch}")
         if ready.records:
             fault = log.append_fetched(ready.records, core.epoch)

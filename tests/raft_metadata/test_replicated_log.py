@@ -122,7 +122,7 @@ def test_a_fetched_snapshot_takes_the_logs_place(store: RecordStore, tmp_path: P
     for at in range(0, len(content), 50):
         log.write_snapshot_chunk(snapshot_id, at, content[at : at + 50])
     assert log.latest_snapshot_id is None
-    log.install_snapshot(snapshot_id)
+    log.install_snapshot(snapshot_id, log.finish_snapshot(snapshot_id))
     assert (log.start_offset, log.end_offset, log.last_epoch) == (40, 40, 7)
     assert log.voters.last.ids == [1, 2] and log.latest_snapshot_id == snapshot_id
     assert log.append_fetched(data(40, 7), 7) is None
@@ -135,7 +135,7 @@ def test_a_damaged_snapshot_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     log.append_fetched(data(0, 1, 3), 1)
     log.write_snapshot_chunk(OffsetAndEpoch(40, 7), 0, b"nothing of the kind")
     with pytest.raises(CorruptSnapshot):
-        log.install_snapshot(OffsetAndEpoch(40, 7))
+        log.finish_snapshot(OffsetAndEpoch(40, 7))
     assert (log.start_offset, log.end_offset, log.latest_snapshot_id) == (0, 3, None)
     assert list(tmp_path.iterdir()) == []
 

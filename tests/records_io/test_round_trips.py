@@ -19,6 +19,7 @@ from kbroker.errors import FatalError
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 from tests.records_io.record_strategies import DATA, PLACED
+from tests.with_each import examples
 
 Placed = list[tuple[int, Record]]
 
@@ -61,7 +62,7 @@ def test_json_lines(records: Placed) -> None:
     assert list(placed(read_records(lines_of(data), options))) == without_offsets(records)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(20))
 @given(PLACED)
 def test_parquet(tmp_path: Path, records: Placed) -> None:
     pytest.importorskip("pyarrow")

@@ -12,6 +12,7 @@ from kbroker.cores.replication.purgatory import Purgatory
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID
 from kbroker.wire.messages.fetch import FetchPartition, PartitionData
+from tests.with_each import examples
 
 COUNT = 4
 ALL_BYTES = 2**63 - 1
@@ -153,7 +154,7 @@ requests = st.tuples(st.integers(1, 30), st.lists(events, max_size=6), st.lists(
     st.booleans(),
     st.lists(requests, max_size=8),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_view_knows_what_a_look_at_every_partition_finds(
     kind: tuple[bool, bool],
     committed_only: bool,

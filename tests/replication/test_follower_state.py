@@ -24,6 +24,7 @@ from kbroker.cores.replication.follower_state import (
 from kbroker.errors import ErrorCode
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.wire.messages.fetch import EpochEndOffset, PartitionData
+from tests.with_each import examples
 
 
 def follower(epochs: list[tuple[int, int]], end: int, *, high_watermark: int = 0, start: int = 0) -> FollowerLog:
@@ -173,7 +174,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(steps)
 def test_whoever_led_before_the_logs_become_the_leaders(history: list[tuple[str, int, int]]) -> None:
     """Elections of anybody, appends, and fetches that get some of the way. The leader's records alone count in the end,

@@ -15,6 +15,7 @@ from kbroker.cores.share_partitions.partition import Acquired, OffsetRange, Shar
 from kbroker.cores.share_state import DeliveryState, SharePartitionState, StateBatch
 from kbroker.errors import ApiError, ErrorCode
 from tests.share_partitions.share_fixture import ACCEPT, GAP, LOADED, REJECT, RELEASE, RENEW, Fixture
+from tests.with_each import examples
 
 
 def by_offset(partition: SharePartition) -> dict[int, tuple[object, ...]]:
@@ -493,5 +494,5 @@ class Members(RuleBasedStateMachine):
 
 TestMembers = Members.TestCase
 TestMembers.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

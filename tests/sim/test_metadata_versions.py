@@ -20,8 +20,8 @@ TURNING_POINTS = (7, 14, 16, 17)
 
 
 def shapes(level: int) -> list[tuple[int, int]]:
-    """All at turning points; of the others one, or two where there are more seeds: each shape is seen at many."""
-    count = len(SHAPES) if level in TURNING_POINTS else min(2, SEEDS)
+    """Three at turning points, all where there are more seeds; of the others one or two: each shape is seen at many."""
+    count = min(len(SHAPES), SEEDS + 2) if level in TURNING_POINTS else min(2, SEEDS)
     return [SHAPES[(level + step) % len(SHAPES)] for step in range(count)]
 
 

@@ -29,7 +29,7 @@ from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.control import VotersRecord
 from tests.with_each import with_each
 
-SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "20"))
+SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "10"))
 SHARES = {"committed-data-lost-by-majority": 5, "kraft-version-upgrade": 4}
 """Of these a part is enough in the ordinary run: one that no invariant can hold in, and the longest."""
 

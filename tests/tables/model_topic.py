@@ -174,10 +174,10 @@ class WatchedTarget:
     def dead_letters(self) -> Iterator[Any]:
         return self._target.dead_letters()
 
-    def note(self, text: str) -> None:
-        self._target.note(text)
+    def note(self, name: str, text: str | None) -> None:
+        self._target.note(name, text)
 
-    def noted(self) -> str | None:
+    def noted(self) -> dict[str, str]:
         return self._target.noted()
 
     def drop(self) -> int:

@@ -21,6 +21,7 @@ from kbroker.errors import FatalError
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
 from tests.tables.model_topic import Killed, ModelSource, ModelTopic, check_once, dead_in, follow, rows_in, target_of
+from tests.with_each import examples
 
 needs_iceberg = pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="pyiceberg is not installed")
 
@@ -38,6 +39,8 @@ def orders() -> ModelTopic:
 
 
 FORMATS = ["delta", pytest.param("iceberg", marks=needs_iceberg)]
+EITHER = ["delta", pytest.param("iceberg", marks=[needs_iceberg, pytest.mark.everything])]
+"""Of what `test_any_topic_any_kills` has of both formats."""
 
 
 def kill_at(moment: int) -> Callable[[int], None]:
@@ -50,7 +53,7 @@ def kill_at(moment: int) -> Callable[[int], None]:
     return at
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EITHER)
 def test_killed_at_every_step(tmp_path: Path, kind: str) -> None:
     topic = orders()
     for moment in itertools.count(1):
@@ -101,7 +104,7 @@ def test_how_far_it_is_is_told_now_and_then(tmp_path: Path) -> None:
         ModelSource(topic), target_of(tmp_path / "t"), JSON, clock=itertools.count().__next__, show=shown.append
     )
     follower.run(once=True)
-    where = f"orders to {tmp_path / 't'}"
+    where = f"orders to delta:{tmp_path / 't'}"
     assert shown[0] == f"following {where}: partitions 0 from 0, 1 from 0"
     assert all(f" of {where}, lag " in line for line in shown[1:])
     assert 1 < len(shown) - 1 < follower.progress.commits
@@ -215,7 +218,7 @@ def _has_content(wanted: object) -> bool:
     return wanted is not None
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @example([(0, [b'{"\\ud800":0}'], 0)], [], "json", 1, "delta")
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.lists(VALUES, max_size=30), st.integers(0, 1)), min_size=1, max_size=5),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ pytest.importorskip("deltalake")
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
 from kbroker.tables.sources import Quota
-from kbroker.tables.status import Status, describe, newest_dead_letters, read_status
+from kbroker.tables.status import Status, describe, newest_dead_letters, read_statuses
 from kbroker.testing import running_broker
 from kbroker.tools.cli import main
 from kbroker.tools.cli.table_state import drop, pause
@@ -35,6 +37,26 @@ def run_until(follower: Follower, moments: list[Callable[[], None]]) -> None:
         return moment is None
 
     follower.run(once=False, stop=stop, wait=0)
+
+
+@pytest.mark.parametrize("values", [1000, 999])
+def test_the_first_rows_come_before_their_time(tmp_path: Path, values: int) -> None:
+    """As soon as all is read that the topic had, if it is enough to tell the columns; later ones wait."""
+    topic, path = ModelTopic(), tmp_path / "delta"
+    topic.append(0, *(b'{"id": %d}' % number for number in range(values)))
+    follower = Follower(ModelSource(topic), target_of(path), Settings("json", interval=LONG))
+    seen: list[int] = []
+    steps: list[Callable[[], None]] = [lambda: seen.append(follower.progress.rows)] * 200
+    run_until(follower, [*steps, lambda: topic.append(0, b'{"id": 1}'), *steps])
+    assert seen[199] == (1000 if values == 1000 else 0), "the sample is too small"
+    assert seen[-1] == 1000 and follower.progress.rows == values + 1
+
+
+def test_pandas_is_left_alone() -> None:
+    """``pyarrow`` would import pandas, which takes 45 MB."""
+    code = "from kbroker.tools.cli.table_following import sparing\nimport sys\nwith sparing():\n"
+    code += "    import kbroker.tables.follower, pyarrow.dataset\nassert 'pandas' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -100,9 +122,9 @@ def test_what_is_told_of_a_table(tmp_path: Path, kind: str) -> None:
     assert sorted(each["reason"] for each in last) == sorted(row["reason"] for row in known)
     status = Status(pid=2**22 + 1)
     status.failed("the disk is full")
-    target.note(status.text())
-    found = read_status(target_of(path))
-    assert found is not None and found.error == "the disk is full" and not found.runs()
+    target.note(status.name, status.text())
+    [found, _] = read_statuses(target_of(path)).values()
+    assert found.error == "the disk is full" and not found.runs()
     here = Status()
     here.note_lag(1, 2.0)
     assert here.runs() and json.loads(here.text())["course"] == [[here.at, 1, 2.0]]
@@ -128,11 +150,27 @@ def test_a_table_is_dropped_and_nothing_else(tmp_path: Path, kind: str) -> None:
     running.note_lag(0, 0.0)
     target = target_of(path)
     target.load(topic.starts)
-    target.note(running.text())
+    target.note(running.name, running.text())
     with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
         drop(target_of(path), lambda _: True)
+    ended = Status(state="ended")
+    ended.note_lag(0, 0.0)
+    target.note(ended.name, ended.text())  # one that ends hides none that goes on
+    with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
+        drop(target_of(path), lambda _: True)
+    target.note(running.name, None)
+
+    def agree(question: str) -> bool:
+        target.note(running.name, running.text())
+        return True
+
+    with pytest.raises(Exception, match=r"is followed by process .* on another: stop that first"):
+        drop(target_of(path), agree)
+    assert not target_of(path).is_paused()
     running.state = "ended"
-    target.note(running.text())
+    target.note(running.name, running.text())
+    follow(topic, path, JSON)
+    assert list(target_of(path).noted()) == [ended.name]
     left = drop(target_of(path), lambda _: True)
     assert left == (1 if kind == "delta" else 0) and theirs.read_text() == "mine"
     files = [each for each in tmp_path.rglob("*") if each.is_file() and each != theirs]
@@ -199,6 +237,16 @@ def test_a_quota_is_shared() -> None:
     assert quota.seconds() == 0.0
     quota.take(1000)
     assert quota.seconds() == 1.0
+
+
+def test_values_of_a_registry_are_known_for_what_they_are(tmp_path: Path) -> None:
+    """All of them, from the first on."""
+    framed = b"\0\0\0\0\1abc"
+    for values, hinted in (([framed] * 9, True), ([b"{}", *[framed] * 9], False)):
+        topic, told = ModelTopic(), list[str]()
+        topic.append(0, *values)
+        Follower(ModelSource(topic), target_of(tmp_path / str(hinted)), JSON, told.append).run(once=True)
+        assert ["--value avro, protobuf or json-schema, and --registry URL" in line for line in told] == [True] * hinted
 
 
 def test_a_table_that_is_not_there_tells_nothing(tmp_path: Path) -> None:

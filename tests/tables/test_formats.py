@@ -30,6 +30,7 @@ from kbroker.tables.layout import Layout
 from kbroker.tables.plan import NotYet, Refused
 from tests.schemas.registry_server import Registry, running_registry
 from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in
+from tests.with_each import examples
 
 KINDS = ["delta", *(["iceberg"] if importlib.util.find_spec("pyiceberg") else [])]
 needs_transforms = pytest.mark.skipif(
@@ -310,7 +311,7 @@ def test_partitions_by_a_field_of_the_first_values(tmp_path: Path, kind: str) ->
             follow(topic, path, Settings(layout=Layout(False, other)))
     with pytest.raises(Refused, match="has nested values: leave out --flatten"):
         follow(topic, path, Settings(layout=Layout(True)))
-    with pytest.raises(Refused, match="of topic orders has town: name another field"):
+    with pytest.raises(Refused, match=r"topic orders has no town in its first \d+ values?: name another field"):
         follow(topic, tmp_path / f"{kind}2", Settings("json", layout=Layout(False, "town")))
     with pytest.raises(Refused, match=r"hour\(id\): it is int64, and no time"):
         follow(topic, tmp_path / f"{kind}2", Settings("json", layout=Layout(False, "hour(id)")))
@@ -394,7 +395,7 @@ def same(wanted: Any, found: Any) -> bool:
     return bool(wanted == found or (wanted == {} and found is None))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(schemas=SCHEMAS, data=st.data(), kind=st.sampled_from(KINDS))
 def test_any_schemas(
     registry: Registry, schemas: list[tuple[dict[str, str], bool]], data: st.DataObject, kind: str

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-import pyarrow
+import pyarrow.parquet
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from kbroker.tables.follower import Settings
-from kbroker.tables.target import Merging, size_to_merge
-from tests.tables.model_topic import Killed, ModelTopic, check_once, follow, rows_in, target_of
+from kbroker.tables.follower import Follower, Settings
+from kbroker.tables.target import DEAD_LETTERS, ROW_GROUP, Merging, size_to_merge
+from tests.tables.model_topic import Killed, ModelSource, ModelTopic, check_once, follow, rows_in, target_of
 from tests.tables.test_exactly_once import FORMATS, kill_at, needs_iceberg
 
 EAGER = Settings(batch_records=1, max_bytes=1, merging=Merging(fewest=4))
@@ -56,6 +56,21 @@ def test_what_is_merged() -> None:
     assert size_to_merge([50, 40, 1, 2], chosen) == 64
     assert size_to_merge([60, 60, 1, 2, 3], chosen) == 16, "all are too much at once"
     assert size_to_merge([40, 40, 40], chosen) == 0, "too much at once, none is smaller"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("upsert", [False, True])
+def test_groups_of_rows_are_small(tmp_path: Path, kind: str, upsert: bool) -> None:
+    """Each is in memory once more while it is written; it is compressed as without that."""
+    topic = ModelTopic()
+    topic.append(0, *([b"x" * 100] * 2 * ROW_GROUP))
+    Follower(ModelSource(topic, 2 * ROW_GROUP), target_of(tmp_path / kind), Settings("text", upsert=upsert)).run(
+        once=True
+    )
+    paths = [each for each in tmp_path.rglob("*.parquet") if DEAD_LETTERS not in str(each)]  # which has no key
+    [file] = [pyarrow.parquet.read_metadata(each) for each in paths]
+    assert file.num_rows > ROW_GROUP and file.num_row_groups == 2
+    assert file.row_group(0).column(file.num_columns - 1).compression != "UNCOMPRESSED"
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ import pyarrow
 from obstore.store import S3Store
 from pyiceberg.catalog.sql import SqlCatalog
 
+from kbroker.errors import FatalError
 from kbroker.tables.follower import Settings
 from kbroker.tables.iceberg import IcebergTarget
 from kbroker.tables.plan import Refused
@@ -82,7 +84,7 @@ def test_each_record_is_there_once_whatever_happens_to_commits(place: Places, pr
     assert len(proxy.came()) >= 3
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.everything)])
 def test_each_record_is_there_once_whatever_happens_to_requests(place: Places, proxy: Proxy, kind: str) -> None:
     """Every seventh request has another fault than that before it."""
     proxy.plan("", Fault.REFUSE, Fault.DROP, Fault.SLOW, Fault.REPEAT, Fault.AWAY, every=7, again=True)
@@ -137,6 +139,7 @@ def test_a_commit_that_the_network_repeated_keeps_its_files(tmp_path: Path, monk
     check_once(topic, stored)
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_in_a_store_is_told_of_paused_and_dropped(place: Places, moto: str, kind: str) -> None:
     topic, stored = orders(), place(kind)
@@ -145,11 +148,14 @@ def test_a_table_in_a_store_is_told_of_paused_and_dropped(place: Places, moto: s
     target.load(())
     letters = pyarrow.Table.from_batches(target.dead_letters())
     assert letters.column_names == DEAD_COLUMNS and letters.num_rows == 2
-    assert '"ended"' in (target.noted() or "")
-    target.note("here")
-    assert stored.target().noted() == "here"
+    [(name, text)] = target.noted().items()
+    assert '"ended"' in text
+    target.note("follower-here.json", "here")
+    assert stored.target().noted() == {name: text, "follower-here.json": "here"}
+    target.note(name, None)
     merged, cleaned = stored.target().maintain(), stored.target().clean(0)
-    assert "kept_files_of_others" not in merged | cleaned and stored.target().noted() == "here"
+    assert "kept_files_of_others" not in merged | cleaned
+    assert stored.target().noted() == {"follower-here.json": "here"}
     target.pause(paused=True)
     with pytest.raises(Refused, match="is paused"):
         follow(topic, stored, JSON)
@@ -200,7 +206,7 @@ def test_the_command_knows_stores(
     text = f'[[table]]\ntopic = "{topic}"\nto = "{where[0]}"\n{catalog}store-options = "store.properties"\n'
     (tmp_path / "tables.toml").write_text(text)
     kb("produce", topic, str(values))
-    assert "2 rows to 1 tables" in kb("table", "run", str(tmp_path / "tables.toml"), "--once").out
+    assert "2 rows to 1 table\n" in kb("table", "run", str(tmp_path / "tables.toml"), "--once").out
     [listed] = kb("table", "list", str(tmp_path / "tables.toml"), "--json").json
     assert (listed["rows"], listed["problem"]) == (4, None)
     noted = Path(broker.data_dir) / "replication-offset-checkpoint"
@@ -222,7 +228,7 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
     kb("produce", "away", str(tmp_path / "values"))
     proxy.plan("", Fault.AWAY, again=True)
     said = kb("table", "follow", "away", *to, "--once", code=1).err
-    assert said.startswith(f"kbroker: s3://{BUCKET}/away: ") and said.count("\n") == 1
+    assert said.startswith(f"kbroker: delta:s3://{BUCKET}/away: ") and said.count("\n") == 1
     words = [sys.executable, "-m", "kbroker", "table", "follow", "away", *to, "--every", "10ms"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     log = tmp_path / "log"
@@ -237,6 +243,29 @@ def test_a_store_that_is_away_is_asked_again(kb: Run, broker: RunningBroker, pro
         finally:
             follower.kill()
     assert SECRET not in log.read_text() + said
+
+
+def test_what_is_missing_is_told_in_a_line(kb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials, without asking the machine for long; a directory that may not be written."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as machine:
+        endpoint = f"http://127.0.0.1:{machine.getsockname()[1]}"
+    (tmp_path / "store.properties").write_text(f"aws_metadata_endpoint={endpoint}\nwarehouse=s3://b/x\n")
+    (tmp_path / "catalog.db").touch()
+    for place in (["delta:s3://b/t"], ["iceberg:lake.t", "--catalog", f"sqlite:{tmp_path / 'catalog.db'}"]):
+        found = kb("table", "describe", *place, "--store-options", str(tmp_path / "store.properties"), code=1)
+        assert f"{place[0]}: there are no credentials for S3: AWS_ACCESS_KEY_ID and " in found.err
+    for text, told in (
+        ("PUT http://1.2.3.4/latest/api/token in 2ms", "there are no credentials for S3: .*"),
+        ("Unable to open file /a b/c.json#1 Permission denied (os error 13)", "permission denied: /a b/c.json"),
+        ("Could not create: /a Error: Os { code: 13, kind: PermissionDenied }", "permission denied: /a"),
+        ("[Errno 13] Permission denied: '/a/b'", "permission denied: /a/b"),
+        ("http://a/b: permission denied: you", "http://a/b: permission denied: you"),
+    ):
+        with pytest.raises(FatalError, match=f"^there: {told}$"), StoreOptions().readable("there", (OSError,)):
+            raise OSError(text)
 
 
 def test_no_secret_is_told(kb: Run, proxy: Proxy, moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 from kbroker.testing.cluster import running_cluster
+from kbroker.tools.cli import main
 from tests.patience import LONG, eventually
 
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 deltalake: Any = pytest.importorskip("deltalake")
 
 
-def test_nodes_that_go_and_come_back(tmp_path: Path) -> None:
+def test_nodes_that_go_and_come_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from kbroker.client.topics import NewTopic, create_topics
 
     path, told = tmp_path / "orders", tmp_path / "told"
@@ -53,6 +55,10 @@ def test_nodes_that_go_and_come_back(tmp_path: Path) -> None:
             lost.kill()
             send()
             eventually(lambda: len(numbers()) == sent, "another node leads")
+            words = ["table", "describe", f"delta:{path}", "--json", "-b", cluster.bootstrap_servers]
+            assert main(words) == 0
+            state = json.loads(capsys.readouterr().out)
+            assert (state["rows"], state["lag"], state["runs"]) == (sent, 0, True)
             lost.start()
             for node in cluster.nodes:
                 node.kill()

@@ -14,6 +14,7 @@ import pytest
 
 from kbroker.testing import RunningBroker
 from tests.cli_command import Run
+from tests.page_node import ROOT, page
 from tests.patience import LONG
 
 pytest.importorskip("deltalake")
@@ -21,9 +22,7 @@ pytest.importorskip("pandas")
 for package in ("confluent_kafka.schema_registry", "fastavro", "h11", "jsonschema", "pyiceberg"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "tables.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+_, BLOCKS = page("tables.md")
 
 
 def test_the_blocks(kb: Run, broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

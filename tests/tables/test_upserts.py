@@ -20,7 +20,8 @@ from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Refused
 from kbroker.wire.record_batch import Record
 from tests.tables.model_topic import TIME, Killed, ModelTopic, dead_in, follow, rows_in
-from tests.tables.test_exactly_once import FORMATS, kill_at, needs_iceberg
+from tests.tables.test_exactly_once import EITHER, FORMATS, kill_at, needs_iceberg
+from tests.with_each import examples
 
 UPSERT = Settings(value_format="json", batch_records=5, max_bytes=1, upsert=True)
 """Rows are committed as soon as there are some."""
@@ -78,7 +79,7 @@ def orders() -> ModelTopic:
     return topic
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EITHER)
 def test_killed_at_every_step(tmp_path: Path, kind: str) -> None:
     topic = orders()
     for moment in itertools.count(1):
@@ -93,7 +94,7 @@ def test_killed_at_every_step(tmp_path: Path, kind: str) -> None:
     assert moment > 6
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EITHER)
 def test_another_follower_at_every_step(tmp_path: Path, kind: str) -> None:
     for moment in itertools.count(1):
         topic, path = orders(), tmp_path / f"{kind}{moment}"
@@ -111,7 +112,7 @@ def test_another_follower_at_every_step(tmp_path: Path, kind: str) -> None:
     assert moment > 6 and found.progress.conflicts == 0
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.one_of(st.none(), st.fixed_dictionaries({"a": st.integers(0, 9)}))), max_size=40

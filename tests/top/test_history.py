@@ -13,6 +13,7 @@ from kbroker.tools.top.facts import RequestTimes, Scrape
 from kbroker.tools.top.history import MAX_TIMES, Age, GroupLag, age_by_history, first
 from kbroker.types import TopicPartition
 from tests.top.looks import NOW_MS, look
+from tests.with_each import examples
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -121,7 +122,7 @@ def test_rates_of_pages_and_a_node_that_was_started_again() -> None:
     assert history.bytes_in == {"u": {"t": 10.0}} and history.request_rates == {("u", "Produce"): 1.0}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50)), min_size=1, max_size=12), st.integers(0, 300))
 def test_an_age_is_between_the_looks_around_it(steps: list[tuple[int, int]], offset: int) -> None:
     samples: list[Sample] = []

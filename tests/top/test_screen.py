@@ -20,6 +20,7 @@ from kbroker.tools.top.screen import Shown, draw, plain
 from kbroker.tools.top.tables import VIEWS, Views
 from kbroker.tools.top.terminal import changes, painted
 from tests.top.looks import look, topic
+from tests.with_each import examples
 
 SAMPLE = Views(sample())
 VIEW = {name: index for index, (name, _) in enumerate(VIEWS)}
@@ -29,7 +30,7 @@ def lines(shown: Shown) -> list[str]:
     return plain(shown.lines).splitlines()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 140), st.integers(1, 50), st.integers(0, 6), st.booleans(), st.text(max_size=5), st.booleans())
 def test_a_screen_has_the_size_of_its_terminal(
     width: int, height: int, view: int, has_help: bool, words: str, typing: bool

@@ -31,7 +31,7 @@ from kbroker.wire.control_batch import build_end_txn_marker, parse_end_txn_marke
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.transactions.transaction_harness import P0, P1, Shard
 
-SEEDS = int(os.environ.get("KBROKER_TRANSACTION_SEEDS", "500"))
+SEEDS = int(os.environ.get("KBROKER_TRANSACTION_SEEDS", "200"))
 NOW_MS = 1_700_000_000_000
 
 

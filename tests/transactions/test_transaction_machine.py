@@ -27,6 +27,7 @@ from kbroker.errors import ApiError
 from kbroker.errors import ErrorCode as E
 from kbroker.types import TopicPartition
 from tests.transactions.transaction_harness import P0, P1, P2, Shard, code
+from tests.with_each import examples
 
 S = TransactionState
 IDS = ("x", "y")
@@ -237,7 +238,9 @@ def shard_state(shard: Shard, transactional_id: str) -> Transaction | None:
     return shard.core.transactions.get(transactional_id)
 
 
-_SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestVersion2 = Machine.TestCase
 TestVersion2.settings = _SETTINGS
 TestVersion1 = MachineV1.TestCase

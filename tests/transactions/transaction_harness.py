@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
@@ -41,9 +41,11 @@ class Shard:
         self.core.on_loaded(self.now_ms)
 
     def _new_core(self) -> TransactionCoordinator:
-        return TransactionCoordinator(
-            lambda: self.settings, lambda: self.version, self.ids.take, lambda key, *_: key in self.lost
-        )
+        def lacks_marker(key: TopicPartition, decision: object) -> Generator[None, None, bool]:
+            yield
+            return key in self.lost
+
+        return TransactionCoordinator(lambda: self.settings, lambda: self.version, self.ids.take, lacks_marker)
 
     def restart(self) -> TransactionCoordinator:
         """Load a new core from the log; what was not committed is lost. Returns the core before."""
@@ -59,6 +61,8 @@ class Shard:
         core = self._new_core()
         for offset, record in enumerate(self.log):
             core.replay(record, self.now_ms, offset=offset)
+        for _ in core.find_lost_markers():
+            pass
         return core
 
     def run(self, result: CoordinatorResult[Any]) -> Any:

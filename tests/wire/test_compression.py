@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from kbroker.wire import compression
 from kbroker.wire.batch_header import Buffer
 from kbroker.wire.compression import CompressionType, CorruptRecord, compress
+from tests.with_each import examples
 
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
 TEXT = b"the quick brown fox jumps over the lazy dog " * 3000  # several xerial and lz4 blocks
@@ -29,7 +30,7 @@ def decompress(codec: CompressionType, data: Buffer, limit: int = 64 << 20) -> b
 
 
 @given(st.binary(max_size=5000), st.sampled_from(list(CompressionType)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_round_trip(data: bytes, codec: CompressionType) -> None:
     assert decompress(codec, compress(codec, data)) == data
     assert decompress(codec, memoryview(bytearray(compress(codec, memoryview(data))))) == data
@@ -67,7 +68,7 @@ def test_cut_at_every_byte(codec: CompressionType) -> None:
 
 
 @given(st.binary(max_size=400), st.sampled_from(CODECS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_garbage(data: bytes, codec: CompressionType) -> None:
     try:
         decompress(codec, data)
@@ -76,7 +77,7 @@ def test_garbage(data: bytes, codec: CompressionType) -> None:
 
 
 @given(st.data(), st.sampled_from(CODECS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_flipped_bits(data: st.DataObject, codec: CompressionType) -> None:
     compressed = bytearray(compress(codec, TEXT[:2000]))
     for bit in data.draw(st.lists(st.integers(0, len(compressed) * 8 - 1), min_size=1, max_size=4)):
@@ -212,3 +213,34 @@ def test_what_follows_a_member_must_be_one() -> None:
         for cut in (1, 5, len(data) - 10):
             with pytest.raises(CorruptRecord, match=r"early|damaged|frame"):
                 decompress(codec, data + data[:cut])
+
+
+def test_pythons_own_zstd_is_taken_where_there_is_one() -> None:
+    """From 3.14 on; before, the package of the same interface stands in for it."""
+    pytest.importorskip("backports.zstd")
+    code = (
+        "import sys, types, backports.zstd\n"
+        "sys.modules['compression.zstd'] = sys.modules['backports.zstd']\n"
+        "sys.modules['compression'] = types.ModuleType('compression')\n"
+        "sys.modules['backports.zstd'] = None\n"
+        "from kbroker.wire.compression import CompressionType, compress, decompress\n"
+        "assert decompress(CompressionType.ZSTD, compress(CompressionType.ZSTD, b'text'), 100) == b'text'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_lz4_frames_of_every_kind() -> None:
+    """With and without checksums, content size and larger blocks; those with linked blocks are refused, as by Kafka."""
+    for checksums in (False, True):
+        for block_size in (lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB):
+            frame = lz4.frame.compress(
+                TEXT, block_linked=False, block_size=block_size, content_checksum=checksums, block_checksum=checksums
+            )
+            assert decompress(CompressionType.LZ4, frame) == TEXT
+            if checksums:
+                for position in (len(frame) - 1, len(frame) - 10, 20):
+                    damaged = frame[:position] + bytes([frame[position] ^ 1]) + frame[position + 1 :]
+                    with pytest.raises(CorruptRecord, match="damaged"):
+                        decompress(CompressionType.LZ4, damaged)
+    with pytest.raises(CorruptRecord, match="independent"):
+        decompress(CompressionType.LZ4, lz4.frame.compress(TEXT, block_linked=True))

@@ -16,6 +16,7 @@ from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.compression import CompressionType, CorruptRecord
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import Record
+from tests.with_each import examples
 
 CODECS = list(CompressionType)
 
@@ -42,7 +43,7 @@ SAMPLE = [
 
 
 @given(records_strategy, st.sampled_from(CODECS), st.integers(0, 2**62))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_round_trip(records: list[Record], codec: CompressionType, base_offset: int) -> None:
     batch = rb.build_batch(
         records,
@@ -113,7 +114,7 @@ def test_every_flipped_bit_is_found_by_the_checksum(codec: CompressionType) -> N
 
 
 @given(st.binary(max_size=300), st.sampled_from(CODECS), st.integers(-5, 400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_garbage_payload_is_corrupt_or_records(payload: bytes, codec: CompressionType, count: int) -> None:
     header = batch_header.parse_header(rb.build_batch(SAMPLE))._replace(attributes=int(codec), records_count=count)
     batch = bytes(batch_header.HEADER_SIZE) + payload
@@ -257,7 +258,7 @@ def test_kafka_python_reads_what_is_built(codec: CompressionType) -> None:
 
 
 @given(records_strategy, st.sampled_from(CODECS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_kafka_python_builds_is_read(records: list[Record], codec: CompressionType) -> None:
     theirs = pytest.importorskip("kafka.record.default_records")
     builder = theirs.DefaultRecordBatchBuilder(

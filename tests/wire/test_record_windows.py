@@ -19,6 +19,7 @@ from kbroker.wire.record_batch import (
     records_of,
 )
 from kbroker.wire.record_windows import RecordWindows, inline, run_steps
+from tests.with_each import examples
 
 CODECS = list(CompressionType)
 keys = st.none() | st.binary(max_size=3) | st.binary(min_size=60, max_size=300)
@@ -29,7 +30,7 @@ batches = st.lists(records, min_size=1, max_size=40)
 
 
 @given(batches, st.sampled_from(CODECS), st.integers(1, 4000), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_windows_are_the_batch(content: list[Record], codec: CompressionType, most: int, takes_rest: bool) -> None:
     batch = build_batch(content, compression=codec, base_offset=7)
     header = parse_header(batch)
@@ -62,7 +63,7 @@ def test_windows_are_the_batch(content: list[Record], codec: CompressionType, mo
 
 
 @given(batches, st.sampled_from(CODECS[1:]), st.integers(1, 500), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_damage_is_told_and_never_breaks(
     content: list[Record], codec: CompressionType, most: int, data: st.DataObject
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_batch_of_no_records() -> None:
 
 
 @given(st.lists(st.binary(max_size=100_000), max_size=5), st.sampled_from(CODECS), st.integers(1, 200_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_pieces_are_compressed_and_unpacked(pieces: list[bytes], codec: CompressionType, most: int) -> None:
     compressor = Compressor(codec)
     packed = b"".join([compressor.add(memoryview(piece)) for piece in pieces]) + compressor.finish()

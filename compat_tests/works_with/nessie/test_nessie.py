@@ -105,7 +105,7 @@ def test_a_table_in_nessie_has_each_record_once(
         write(broker.bootstrap, "orders", [("k", "no JSON")])
         with follower("last", "--once") as last:
             last.wait(LONG)
-            assert "0 rows, 1 dead letters of orders" in last.output
+            assert "0 rows, 1 dead letter of orders" in last.output
         assert found() == list(range(sent))
         assert "hush/Hush" not in first.output + second.output + last.output
     seen(

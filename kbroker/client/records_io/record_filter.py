@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kbroker.base.re2_patterns import Re2Error, compile_re2
 from kbroker.client.records_io.json_types import MISSING, STEP, Json, JsonPath, Missing, load_json, look_up, parse_path
 from kbroker.wire.record_batch import Record
 
@@ -327,17 +328,11 @@ def _is_of(value: _Value, kind: str) -> bool:
 
 def _matches(read: _Reader, token: _Token) -> Predicate:
     """The judge by a regular expression of RE2, whose time is linear in the text, whoever writes the expression."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        search: Callable[[bytes], object] = re2.compile(token.raw.encode(), options).search
-    except re2.error as error:
-        problem = error.args[0] if error.args else ""
-        told = problem.decode(errors="replace") if isinstance(problem, bytes) else problem
+        search = compile_re2(token.raw).search
+    except Re2Error as error:
         example = "it looks like key matches ^order-[0-9]+$, or in quotes where it has spaces or parentheses"
-        raise BadFilter(f"{token.raw!r} at {token.place + 1} is no regular expression ({told}); {example}") from None
+        raise BadFilter(f"{token.raw!r} at {token.place + 1} is no regular expression ({error}); {example}") from None
 
     def fits(subject: Subject) -> bool:
         value = read(subject)

@@ -6,7 +6,7 @@ names in ``completed`` (ARCHITECTURE: determinism, rule c).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
@@ -68,6 +68,13 @@ class CoordinatorCore(Protocol):
 
     def replay(self, record: CoordinatorRecord, now_ms: int, *, offset: int, producer_id: int) -> None:
         """Apply a record. ``producer_id`` is -1 unless it was written in a transaction. `WireError`: unreadable."""
+
+    @property
+    def replay_alike(self) -> Callable[[Sequence[bytes], Sequence[bytes | None], int], bool] | None:
+        """Apply keys and values of a batch (`RecordRun`) with its base offset, which no transaction wrote, at once.
+
+        False, and nothing is done, where they are to be replayed one by one; None if all are.
+        """
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
         """Apply the marker that ends a producer's transaction in this partition."""

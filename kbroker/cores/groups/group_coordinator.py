@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from kbroker.config import GroupConfig
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
@@ -30,6 +30,9 @@ from kbroker.cores.groups.records import (
     OffsetKeys,
     is_of_share_group,
     is_of_streams_group,
+    keep_offset,
+    keep_offsets,
+    partitions_of,
     read_group_metadata,
     read_key,
     read_offset_commit,
@@ -353,13 +356,28 @@ class GroupCoordinator:
         if value is None:
             self._offsets.replay_tombstone(OffsetKey(group_id, topic, partition))
             return
-        committed = read_offset_commit(value, offset)
         if producer_id < 0:
-            self._offsets.committed.put(group_id, topic, partition, committed)
+            self._offsets.committed.put(group_id, topic, partition, keep_offset(value, offset))
         else:
+            committed = read_offset_commit(value, offset)
             self._offsets.pending.put(producer_id, OffsetKey(group_id, topic, partition), committed)
         if group_id not in self.groups:
             self.groups.classic[group_id] = ClassicGroup(group_id)
+
+    def replay_alike(self, keys: Sequence[bytes], values: Sequence[bytes | None], offset: int) -> bool:
+        """Apply commits of one group in one topic at once. False, and nothing is done, where they are others."""
+        names = self._offset_keys.read(keys[0])
+        if names is None or values[0] is None:
+            return False
+        group_id, topic, first = names
+        partitions = partitions_of(keys) if len(keys) > 1 else (first,)
+        kept = keep_offsets(cast("Sequence[bytes]", values), offset)
+        if partitions is None or kept is None:
+            return False
+        self._offsets.committed.put_all(group_id, topic, zip(partitions, kept, strict=True))
+        if group_id not in self.groups:
+            self.groups.classic[group_id] = ClassicGroup(group_id)
+        return True
 
     def replay_end_transaction(self, producer_id: int, commit: bool) -> None:
         """Apply the marker that ends a transaction: its offsets count from now on, or never did."""

@@ -6,11 +6,11 @@ offset lives as long as its group is in use, and ``offsets.retention.minutes`` a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kbroker.cores.groups.classic_group import ClassicGroup, ClassicGroupState
-from kbroker.cores.groups.records import OffsetAndMetadata
+from kbroker.cores.groups.records import KeptOffset, OffsetAndMetadata, read_kept_offset
 from kbroker.types import ZERO_UUID, TopicPartition, Uuid
 from kbroker.value_types import NamedTuple
 
@@ -23,16 +23,18 @@ class CommittedOffsets:
     """group id -> topic -> partition -> committed offset; never an empty inner mapping."""
 
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
+        self._by_group: dict[str, dict[str, dict[int, KeptOffset]]] = {}
 
     def get(self, group_id: str, topic: str, partition: int, topic_id: Uuid) -> OffsetAndMetadata | None:
         """The committed offset; None if there is none for this incarnation of the topic."""
         found = self._by_group.get(group_id, {}).get(topic, {}).get(partition)
-        if found is not None and ZERO_UUID not in (found.topic_id, topic_id) and found.topic_id != topic_id:
+        if found is None:
             return None
-        return found
+        committed = read_kept_offset(found)
+        is_of_another = ZERO_UUID not in (committed.topic_id, topic_id) and committed.topic_id != topic_id
+        return None if is_of_another else committed
 
-    def put(self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata | None) -> None:
+    def put(self, group_id: str, topic: str, partition: int, committed: KeptOffset | None) -> None:
         """Set, or with None remove, an offset."""
         if committed is not None:
             try:
@@ -48,17 +50,21 @@ class CommittedOffsets:
         if not topics:
             self._by_group.pop(group_id, None)
 
+    def put_all(self, group_id: str, topic: str, committed: Iterable[tuple[int, KeptOffset]]) -> None:
+        """Set offsets of some partitions of a topic, at least one."""
+        self._by_group.setdefault(group_id, {}).setdefault(topic, {}).update(committed)
+
     def of_group(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
         """Every offset of a group, by topic in the order of first commits."""
         for topic, partitions in self._by_group.get(group_id, {}).items():
             for partition, committed in partitions.items():
-                yield TopicPartition(topic, partition), committed
+                yield TopicPartition(topic, partition), read_kept_offset(committed)
 
     def of_topic(self, topic: str) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
         """Group id, partition and offset: every offset of a topic."""
         for group_id, topics in self._by_group.items():
             for partition, committed in topics.get(topic, {}).items():
-                yield group_id, partition, committed
+                yield group_id, partition, read_kept_offset(committed)
 
     def count(self, group_id: str) -> int:
         """The number of offsets that a group has."""

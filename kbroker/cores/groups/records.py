@@ -7,6 +7,7 @@ A key opens with the record's type as int16, a value with its version as int16
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,10 @@ _PLAIN_OFFSET = struct.Struct(">hqiBqBBB16s")
 """The value of nearly all offsets: version 4, without metadata, with the topic's id. Its fields: version (4), offset,
 leader epoch, length of the metadata plus one (1), commit time, tags (1), tag (0), its size (16), id."""
 _pack_plain_offset = _PLAIN_OFFSET.pack
+_PLAIN_BYTES = ((0, 0), (1, 4), (14, 1), (23, 1), (24, 0), (25, 16))
+"""Where all such values have the same bytes, and which."""
+_KEPT_OFFSET = struct.Struct(">2xqixq3x16sq")
+_pack_record_offset = struct.Struct(">q").pack
 _MOST_NAMES = 4_000
 _LONGEST_KEPT_NAMES = 255
 """Longer names of group and topic are encoded each time: clients choose them, and the cache must stay small."""
@@ -206,6 +211,14 @@ class OffsetKeys:
         return names[0], names[1], _INT.unpack_from(key, len(key) - 4)[0]
 
 
+def partitions_of(keys: Sequence[bytes]) -> Sequence[int] | None:
+    """Returns the partitions of such keys of one length; None unless group and topic are the same in all."""
+    names = keys[0][:-4]
+    if [key[:-4] for key in keys].count(names) != len(keys):
+        return None
+    return struct.unpack(f">{len(keys)}i", b"".join([key[-4:] for key in keys]))
+
+
 def _read_names(key: bytes) -> tuple[str, str] | None:
     try:
         topic_at = 4 + _PREFIX.unpack_from(key, 2)[0]
@@ -218,12 +231,45 @@ def _read_names(key: bytes) -> tuple[str, str] | None:
         return None
 
 
+KeptOffset = bytes | OffsetAndMetadata
+"""A committed offset in memory. Nearly all are the bytes of their record's value and then its offset: a third of the
+memory, and nothing to decode where the next commit comes before a question."""
+
+
+def keep_offset(value: bytes, record_offset: int) -> KeptOffset:
+    """Returns the value of an offset's record, which stands at ``record_offset``, as it is kept."""
+    if _is_plain(value):
+        return value + _pack_record_offset(record_offset)
+    return read_offset_commit(value, record_offset)
+
+
+def _is_plain(value: bytes) -> bool:
+    return len(value) == _PLAIN_OFFSET.size and value[:2] + value[14:15] + value[23:26] == b"\0\4\1\1\0\20"
+
+
+def keep_offsets(values: Sequence[bytes], record_offset: int) -> list[bytes] | None:
+    """Returns `keep_offset` of many values of one length; None unless they can all stay encoded."""
+    if not _is_plain(values[0]):
+        return None
+    count, size = len(values), _PLAIN_OFFSET.size
+    if count > 1:
+        together = b"".join(values)
+        if any(together[at::size].count(byte) != count for at, byte in _PLAIN_BYTES):
+            return None
+    behind = _pack_record_offset(record_offset)
+    return [value + behind for value in values]
+
+
+def read_kept_offset(kept: KeptOffset) -> OffsetAndMetadata:
+    """Decode a committed offset, if it is not decoded."""
+    if isinstance(kept, OffsetAndMetadata):
+        return kept
+    offset, leader_epoch, commit_ms, topic_id, record_offset = _KEPT_OFFSET.unpack(kept)
+    return OffsetAndMetadata(offset, leader_epoch, "", commit_ms, None, topic_id, record_offset)
+
+
 def read_offset_commit(value: bytes, record_offset: int = -1) -> OffsetAndMetadata:
     """Decode the value of an offset's record, which stands at ``record_offset``."""
-    if len(value) == _PLAIN_OFFSET.size:
-        version, offset, leader_epoch, metadata, commit_ms, tags, tag, size, topic_id = _PLAIN_OFFSET.unpack(value)
-        if version == 4 and metadata == 1 and tags == 1 and tag == 0 and size == 16:
-            return OffsetAndMetadata(offset, leader_epoch, "", commit_ms, None, topic_id, record_offset)
     record, _ = decode(OffsetCommitValue, _prefix(value), value, _PREFIX.size)
     return OffsetAndMetadata(
         offset=record.offset,

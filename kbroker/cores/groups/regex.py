@@ -1,21 +1,15 @@
 """Topic subscriptions by regular expression, matched on the broker (KIP-848, ``SubscribedTopicRegex``).
 
-Kafka takes the syntax of RE2 (by its RE2/J): no look-around, no back-references, and hence time linear in the text
-for any pattern. Here it is RE2 itself, by the package ``google-re2``; it is imported with the first pattern, so that a
-broker without such subscriptions does not load it.
+The syntax is RE2's (`kbroker.base.re2_patterns`), and the words for what is wrong are those of Kafka's RE2/J.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
+from kbroker.base.re2_patterns import Re2Error, Re2Pattern, compile_re2
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import dataclass
-
-
-class _Compiled(Protocol):
-    def fullmatch(self, text: bytes) -> object | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +17,7 @@ class TopicRegex:
     """A valid pattern, compiled."""
 
     pattern: str
-    _compiled: _Compiled
+    _compiled: Re2Pattern
 
     def matches(self, topic: str) -> bool:
         """Whether the pattern matches the topic's whole name."""
@@ -32,15 +26,11 @@ class TopicRegex:
 
 def compile_topic_regex(pattern: str) -> TopicRegex:
     """Compile a pattern in RE2's syntax; :class:`ApiError` with INVALID_REGULAR_EXPRESSION for a bad one."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
     problem: str | None
     try:
-        compiled = re2.compile(pattern, options)
+        compiled = compile_re2(pattern)
         problem = _unknown_to_re2j(pattern)
-    except re2.error as error:
+    except Re2Error as error:
         problem = _description(error)
     if problem is not None:
         raise ApiError(
@@ -85,12 +75,10 @@ _RE2J_DESCRIPTIONS = {
 """Error texts of RE2/J, and so of Kafka, by those of RE2 for the same errors."""
 
 
-def _description(error: Exception) -> str:
-    text = error.args[0] if error.args else ""
-    if isinstance(text, bytes):
-        text = text.decode(errors="replace")
+def _description(error: Re2Error) -> str:
+    text = str(error)
     # RE2 adds the part of the pattern that is meant: "missing ): a(".
     for known, description in _RE2J_DESCRIPTIONS.items():
         if text.startswith(known):
             return description
-    return str(text).split(": ", 1)[0]
+    return text.split(": ", 1)[0]

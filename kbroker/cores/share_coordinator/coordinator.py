@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
 from kbroker.cores.share_coordinator.batches import merge
@@ -78,6 +78,8 @@ class _ShareState(NamedTuple):
 class ShareCoordinator:
     """The core of a shard. ``settings`` is asked at each use; ``partition_count`` counts a topic's partitions (None
     if it does not exist)."""
+
+    replay_alike: Final = None
 
     def __init__(
         self, settings: Callable[[], ShareCoordinatorSettings], partition_count: Callable[[Uuid], int | None]

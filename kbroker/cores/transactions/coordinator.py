@@ -13,8 +13,8 @@ The rules are those of Kafka 4.3's ``TransactionCoordinator`` and ``TransactionS
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from kbroker.cores.coordinator.deadlines import DeadlineQueue
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult, Token
@@ -70,13 +70,16 @@ class TransactionCoordinator:
     tells of a partition, and of a decision, whether the partition is led here and has not got the marker.
     """
 
+    replay_alike: Final = None
+
     def __init__(
         self,
         settings: Callable[[], TransactionSettings],
         transaction_version: Callable[[], int],
         take_producer_id: Callable[[], int],
-        lacks_marker: Callable[[TopicPartition, Transaction], bool],
+        lacks_marker: Callable[[TopicPartition, Transaction], Generator[None, None, bool]],
     ) -> None:
+        """``lacks_marker`` looks in steps whether a partition has lost the marker of a decision."""
         self._settings = settings
         self._transaction_version = transaction_version
         self._take_producer_id = take_producer_id
@@ -406,27 +409,32 @@ class TransactionCoordinator:
         settings = self._settings()
         self._next_timeout_check_ms = now_ms + settings.abort_timed_out_interval_ms
         self._next_expiry_check_ms = now_ms + settings.remove_expired_interval_ms
-        self._find_lost_markers()
         for transactional_id, transaction in self._transactions.items():
             if transaction.state in _PREPARED:
                 self._unwritten[transactional_id] = set(transaction.partitions)
                 self._retries.schedule(transactional_id, now_ms)
 
-    def _find_lost_markers(self) -> None:
-        """Have a decision carried out once more where a partition has lost the marker with the end of its log."""
+    def find_lost_markers(self) -> Iterator[None]:
+        """Have a decision carried out once more where a partition has lost the marker with the end of its log.
+
+        In steps, once all records are replayed and before `on_loaded`.
+        """
         decided, self._decided = self._decided or {}, None
         for transactional_id, prepared in decided.items():
             transaction = self._transactions.get(transactional_id)
             if transaction is None or transaction.state not in _COMPLETE:
                 continue
-            lost = frozenset(each for each in prepared.partitions if self._lacks_marker(each, prepared))
+            lost = set()
+            for each in prepared.partitions:
+                if (yield from self._lacks_marker(each, prepared)):
+                    lost.add(each)
             if lost:
                 logger.warning(
                     "the last transaction of %r is over, and its marker is missing in %s: it is written again",
                     transactional_id,
                     ", ".join(map(str, sorted(lost))),
                 )
-                self._transactions[transactional_id] = prepared._replace(partitions=lost)
+                self._transactions[transactional_id] = prepared._replace(partitions=frozenset(lost))
 
     def on_unloaded(self) -> list[tuple[Token, object]]:
         """Stop being the coordinator; no request waits here for a later step."""

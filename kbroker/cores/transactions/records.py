@@ -5,11 +5,10 @@ Kafka's ``TransactionLog``: the key opens with the record's type as int16, the v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from kbroker.cores.coordinator.result import CoordinatorRecord
-from kbroker.cores.transactions.transaction import Transaction, TransactionState
+from kbroker.cores.transactions.transaction import Transaction, TransactionState, partitions_by_topic
 from kbroker.types import TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
@@ -91,11 +90,3 @@ def read_value(transactional_id: str, encoded: bytes) -> Transaction | None:
         last_update_ms=value.transaction_last_update_timestamp_ms,
         client_version=value.client_transaction_version,
     )
-
-
-def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
-    """Partitions by topic, both in order."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic

@@ -236,3 +236,11 @@ class Transaction(NamedTuple):
             partitions=frozenset(),
             last_update_ms=now_ms,
         )
+
+
+def partitions_by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
+    """Partitions by topic, both in order."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return by_topic

@@ -177,6 +177,13 @@ class Partitions(Protocol):
     def fetchers(self) -> ReplicaFetchers | None:
         """The fetchers of followed partitions; None on a node without other nodes."""
 
+    @property
+    def behind(self) -> Mapping[tuple[str, int], bool]:
+        """The partitions that are to be brought in step with the metadata before they are used; `find` does."""
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        """Returns the local partition as the latest metadata have it; None if this node has no replica."""
+
     def get_partition(self, topic: str, partition: int) -> Partition:
         """``ApiError`` UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER if others have it."""
 

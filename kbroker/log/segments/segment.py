@@ -8,8 +8,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 
-from kbroker.log.disk import Buffer, DiskFile
+from kbroker.log.disk import Buffer, Disk, DiskFile
 from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, OWN_SUFFIX, SEGMENT_SUFFIXES
 from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
 from kbroker.log.segments.indexed_file import (
@@ -20,6 +21,7 @@ from kbroker.log.segments.indexed_file import (
     IndexedFile,
     ReadBytes,
 )
+from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
@@ -29,6 +31,8 @@ _RECENT = 128
 
 _SMALL_BATCH = 512
 _COPIED = 1 << 20
+_COPIED_IN_A_STEP = 64 << 20
+_copies = count()
 
 _VERIFIED_PARTS = 64
 """Parts of a segment that are remembered as verified: so many readers, each at a place of its own, read it once."""
@@ -41,6 +45,56 @@ class LocatedBatch(NamedTuple):
     size: int
     base_offset: int
     last_offset: int
+
+
+class OwnCopy:
+    """A copy of the first bytes of a segment's file that another log has, too: it becomes the segment's own file.
+
+    Call `step` in any thread until it is false, then `end` as the owner, or `drop`.
+    """
+
+    def __init__(self, disk: Disk, segment: Segment, size: int) -> None:
+        self.segment, self.size = segment, size
+        self._disk, self._path = disk, segment.path
+        # Two may be made of one file at the same time. A start removes them.
+        self._copy = f"{self._path}{OWN_SUFFIX}{next(_copies)}{DELETED_SUFFIX}"
+        self._files: tuple[DiskFile, DiskFile] | None = None
+        self._at = 0
+        self.is_whole = False
+
+    def step(self) -> bool:
+        """Copy some, durably in the end; false when all is copied. ``OSError``."""
+        disk, size = self._disk, self.size
+        try:
+            if self._files is None:
+                self._files = disk.open(self._path), disk.open(self._copy, create=True)
+            (old, new), until = self._files, min(self._at + _COPIED_IN_A_STEP, size)
+            for at in range(self._at, until, _COPIED):
+                new.write_at(at, [old.pread(min(_COPIED, until - at), at)])
+            self._at = until
+            if until < size:
+                return True
+            new.sync()
+            self.is_whole = True
+        except OSError:
+            self.drop()  # a full disk needs the room
+            raise
+        return False
+
+    def end(self, files: OpenFiles) -> None:
+        """Have the segment go on in the copy. ``OSError``."""
+        files.forget(self._path)
+        try:
+            self._disk.rename(self._copy, self._path)
+        except OSError:
+            self.drop()
+            raise
+        self._disk.sync_dir(os.path.dirname(self._path))
+
+    def drop(self) -> None:
+        """Give the copy up."""
+        with suppress(OSError):
+            self._disk.remove(self._copy)
 
 
 class Segment(IndexedFile):
@@ -128,23 +182,12 @@ class Segment(IndexedFile):
     def own_file(self, size: int) -> DiskFile:
         """The open ``.log`` file, to be changed in place. If another log has it, too (``log.hand_over``), its first
         ``size`` bytes are copied before, durably: that log keeps what it has."""
-        disk, path = self._disk, self.path
-        if disk.is_shared(path):
-            copy = path + OWN_SUFFIX + DELETED_SUFFIX  # which a start removes
-            disk.remove(copy)
-            try:
-                old, new = disk.open(path), disk.open(copy, create=True)
-                for at in range(0, size, _COPIED):
-                    new.write_at(at, [old.pread(min(_COPIED, size - at), at)])
-                new.sync()
-                self._files.forget(path)
-                disk.rename(copy, path)
-            except OSError:
-                with suppress(OSError):
-                    disk.remove(copy)  # a full disk needs the room
-                raise
-            disk.sync_dir(os.path.dirname(path))
-        return self._files.get(path, create=True)
+        if self._disk.is_shared(self.path):
+            copy = OwnCopy(self._disk, self, size)
+            while copy.step():
+                pass
+            copy.end(self._files)
+        return self._files.get(self.path, create=True)
 
     def truncate_at(self, located: LocatedBatch) -> None:
         """Cut from this batch on."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import trio
@@ -167,7 +167,6 @@ class BrokerLifecycle:
         """
         self._runs = True
         self._log_manager.on_offline.append(lambda: self._wanted.set())
-        self._look_for_questions(self._metadata.image, self._metadata.image.topics.by_id)
         self._metadata.subscribe(self._on_image)
         interval = self._config.broker_heartbeat_interval_ms / 1000
         while not self._stops:
@@ -232,7 +231,7 @@ class BrokerLifecycle:
         if image.controller_id != self._controller_id:
             self._controller_id = image.controller_id
             self._wanted.set()
-        self._look_for_questions(image, delta.changed_topics)
+        self._look_for_questions(delta, image)
         if not delta.changed_brokers:
             return
         own = image.brokers.get(self._metadata.node_id)
@@ -279,16 +278,14 @@ class BrokerLifecycle:
             self.broker_epoch = answer.broker_epoch
         return response
 
-    def _look_for_questions(self, image: MetadataImage, topic_ids: Iterable[Uuid]) -> None:
+    def _look_for_questions(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._asked = {key for key in self._asked if key[0] in image.topics.by_id}
-        for topic_id in topic_ids:
-            topic = image.topics.by_id.get(topic_id)
-            for index, partition in () if topic is None else topic.partitions.items():
-                if is_asked_for(partition) and self._metadata.node_id in partition.replicas:
-                    self._asked.add((topic_id, index))
-                    self._wanted.set()
-                else:
-                    self._asked.discard((topic_id, index))
+        for topic, index, partition in delta.partitions_in(image):
+            if is_asked_for(partition) and self._metadata.node_id in partition.replicas:
+                self._asked.add((topic.id, index))
+                self._wanted.set()
+            else:
+                self._asked.discard((topic.id, index))
 
     def _log_ends(self) -> Iterator[LogEndData]:
         """Returns what this broker has of partitions of which no replica is known to have everything."""

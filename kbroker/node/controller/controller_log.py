@@ -16,6 +16,7 @@ from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.node.controller.quorum import MetadataLog, Quorum
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.view import MAX_RECORDS_PER_USER_OP
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.raft_metadata.storage import activation_records, bootstrap_records
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+MAX_RECORDS_PER_BATCH = MAX_RECORDS_PER_USER_OP
+"""The records of a request are one batch, so all of them or none are there. More come of a broker that goes or of elections
+alone, each record of which is right without the others (``QuorumController.DEFAULT_MAX_RECORDS_PER_BATCH``)."""
 
 
 class _Pending(NamedTuple):
@@ -100,8 +105,8 @@ class ControllerLog:
         self.check_active()
         began = self._env.now()
         result = operation(self._controller.view(self._log.end_offset))
-        if result.records:
-            self._append(result.records, self._env.wall_clock_ms())
+        for at in range(0, len(result.records), MAX_RECORDS_PER_BATCH):
+            self._append(result.records[at : at + MAX_RECORDS_PER_BATCH], self._env.wall_clock_ms())
         if self.change_times is not None:
             self.change_times.observe_seconds(self._env.now() - began)
         if self._log.end_offset > self._core.high_watermark:
@@ -141,6 +146,11 @@ class ControllerLog:
         first_offset = last.offset - len(records) + 1
         self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
         self._quorum.runner.on_appended()
+
+    async def read_committed(self, high_watermark: int) -> None:
+        """Read what is committed and not this controller's own, with turns for others; `on_high_watermark` follows."""
+        own = self._pending[0].first_offset if self._pending else high_watermark
+        await self._images.read_in_turns(min(high_watermark, own), self._core.epoch, self._env)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Publish what is committed, answer those that waited for it, and begin to decide if all before is known."""

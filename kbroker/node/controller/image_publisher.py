@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import trio
 
+from kbroker.errors import FatalError
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.image.loader import ImageLoader, Published
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.types import OffsetAndEpoch
+from kbroker.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from kbroker.raft_metadata.raft.snapshot import SnapshotContent
+    from kbroker.runtime.env import Env
 
 Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 """Called with the changes and the new image, in order, on the event loop. Must not wait."""
@@ -70,16 +79,46 @@ class ImagePublisher:
 
         ``epoch`` is the image's if there are no records to take one from.
         """
+        if self._next_offset < end_offset:
+            if (latest := self._snapshot_to_load()) is not None:
+                self._publish(*self._load_snapshot(latest))
+            for _ in self._read(end_offset, epoch):
+                pass
+
+    async def read_in_turns(self, end_offset: int, epoch: int, env: Env) -> None:
+        """Read as `read_to` does; a change of a thousand records, or a snapshot, does not hold up others.
+
+        Nobody else may read or adopt meanwhile.
+        """
         if self._next_offset >= end_offset:
             return
-        if self._next_offset < self._log.start_offset:
-            latest = self._log.latest_snapshot_id
-            assert latest is not None, "the log begins at a snapshot"
-            self._publish(*self._load_snapshot(latest))
-        for batch in self._log.read(self._next_offset, end_offset):
-            self._loader.take(batch)
-            self._next_offset = batch.last_offset + 1
-            epoch = batch.epoch
+        with trio.CancelScope(shield=True):  # what is half read could not be read again
+            if (latest := self._snapshot_to_load()) is not None:
+                content = await env.run_long(partial(self._log.load_snapshot, latest))
+                for _ in _in_turns(self._loader.replay_snapshot(content.records), env):
+                    await trio.lowlevel.checkpoint()
+                self._publish(*self._loaded(content, latest))
+            for _ in _in_turns(self._read(end_offset, epoch), env):
+                await trio.lowlevel.checkpoint()
+
+    def _snapshot_to_load(self) -> OffsetAndEpoch | None:
+        """The latest snapshot, if the log does not have the next record any more."""
+        if self._next_offset >= self._log.start_offset:
+            return None
+        latest = self._log.latest_snapshot_id
+        assert latest is not None, "the log begins at a snapshot"
+        return latest
+
+    def _read(self, end_offset: int, epoch: int) -> Iterator[None]:
+        """Read to an offset in steps of one record, and publish."""
+        offset = self._next_offset
+        try:
+            for batch in self._log.read(offset, end_offset, lazily=True):
+                yield from self._loader.replay(batch)
+                offset, epoch = batch.last_offset + 1, batch.epoch
+        except WireError as error:
+            raise FatalError(f"the metadata log is damaged at or after offset {offset}: {error}") from error
+        self._next_offset = offset
         if self._next_offset - 1 > self._image.offset:
             published = self._loader.publish(OffsetAndEpoch(self._next_offset - 1, epoch))
             if published is not None:
@@ -99,9 +138,14 @@ class ImagePublisher:
         return True
 
     def _load_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
-        self.snapshots_loaded += 1
         content = self._log.load_snapshot(snapshot_id)
-        published = self._loader.load_snapshot(content.records, snapshot_id)
+        for _ in self._loader.replay_snapshot(content.records):
+            pass
+        return self._loaded(content, snapshot_id)
+
+    def _loaded(self, content: SnapshotContent, snapshot_id: OffsetAndEpoch) -> Published:
+        published = self._loader.publish_snapshot(snapshot_id)
+        self.snapshots_loaded += 1
         self._loader.last_timestamp = content.last_contained_log_timestamp
         self._next_offset = snapshot_id.offset
         return published
@@ -111,3 +155,8 @@ class ImagePublisher:
         self._published.set()
         for subscriber in self._subscribers:
             subscriber(delta, image)
+
+
+def _in_turns(steps: Iterable[None], env: Env) -> Iterator[None]:
+    """Make the steps; yields where others are to have a turn."""
+    return islice(steps, env.budgets.turn_records - 1, None, env.budgets.turn_records)

@@ -179,6 +179,10 @@ class MetadataPlane:
         self.controller_log.on_role_changed()
         self.client.on_role_changed()
 
+    async def read_committed(self, high_watermark: int) -> None:
+        """Read what is committed into an image, but for this node's own changes."""
+        await self.controller_log.read_committed(high_watermark)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Tell the parts that more of the log is committed."""
         self.controller_log.on_high_watermark(high_watermark)

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -41,6 +42,9 @@ Send = Callable[[OutboundRequest], Awaitable[Reply]]
 
 class RaftOwner(Protocol):
     """The core's owner, which applies the committed records."""
+
+    async def read_committed(self, high_watermark: int) -> None:
+        """All below ``high_watermark`` is committed: read it, with turns for others. ``on_high_watermark`` follows."""
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """All below ``high_watermark`` is committed. Must not wait."""
@@ -155,6 +159,7 @@ class RaftRunner:
             if asked is not None:
                 asked.set(response.response)
         if ready.high_watermark is not None:
+            await self._owner.read_committed(ready.high_watermark)
             self._owner.on_high_watermark(ready.high_watermark)
         if ready.flush:
             return core.on_flushed(log.end_offset, self.now_ms())
@@ -175,7 +180,8 @@ class RaftRunner:
             return
         try:
             async with self._disk_lock:
-                log.install_snapshot(chunk.snapshot_id)
+                content = await self._env.run_long(partial(log.finish_snapshot, chunk.snapshot_id))
+                log.install_snapshot(chunk.snapshot_id, content)
             logger.info("the metadata log goes on from the leader's snapshot %s", chunk.snapshot_id)
         except CorruptSnapshot as error:
             logger.warning("%s", error)

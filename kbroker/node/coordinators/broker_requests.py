@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kbroker.cores.transactions.records import partitions_by_topic
-from kbroker.cores.transactions.transaction import TransactionMarker
+from kbroker.cores.transactions.transaction import TransactionMarker, partitions_by_topic
 from kbroker.errors import ErrorCode
 from kbroker.node.peers.peer_pool import NoAnswer
 from kbroker.types import TopicPartition

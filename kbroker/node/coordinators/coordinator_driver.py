@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import trio
@@ -74,6 +74,10 @@ class CoordinatorDriver(Generic[C]):
         """An empty core, for a partition whose leadership this node has won."""
         raise NotImplementedError
 
+    def _before_loaded(self, core: C) -> Iterable[None]:
+        """Prepare a core into which all records are replayed, in steps."""
+        return ()
+
     # -- leadership ----------------------------------------------------------------------------
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -93,7 +97,7 @@ class CoordinatorDriver(Generic[C]):
             self._unload(index)
         for index, leader_epoch in led.items():
             shard = self.shards.get(index)
-            if shard is not None and shard.partition is not self._manager.partitions.get((self.TOPIC, index)):
+            if shard is not None and shard.partition is not self._manager.find(self.TOPIC, index):
                 self._unload(index)  # of a topic that was deleted, and one of its name created, since the last image
                 shard = None
             if shard is not None:
@@ -117,7 +121,7 @@ class CoordinatorDriver(Generic[C]):
         """Begin again from the log, which may hold what the core does not know."""
         if self.shards.get(shard.index) is shard:
             self._unload(shard.index)
-            if (self.TOPIC, shard.index) in self._manager.partitions:  # else it is just being dropped
+            if self._manager.find(self.TOPIC, shard.index) is not None:  # else it is just being dropped
                 self._begin_load(shard.index, shard.leader_epoch)
                 self.shards[shard.index].when_loaded += shard.when_loaded
 
@@ -330,6 +334,8 @@ class CoordinatorDriver(Generic[C]):
         key, began = TopicPartition(self.TOPIC, shard.index), self._env.now()
         try:
             count, end = await replay_log(shard, self._manager, self.now_ms)
+            for _ in self._before_loaded(shard.core):
+                await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
             if shard.partition.is_damaged and shard.partition.log.has_damaged_bytes:
                 await trio.sleep(_DAMAGED_SECONDS)  # another leads then, or the log has a hole there

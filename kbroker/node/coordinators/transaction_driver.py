@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -87,8 +87,11 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
             lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take, self._lacks_marker
         )
 
-    def _lacks_marker(self, key: TopicPartition, decision: Transaction) -> bool:
-        partition = self._manager.partitions.get(key)
+    def _before_loaded(self, core: TransactionCoordinator) -> Iterator[None]:
+        return core.find_lost_markers()
+
+    def _lacks_marker(self, key: TopicPartition, decision: Transaction) -> Generator[None, None, bool]:
+        partition = self._manager.find(*key)
         if partition is None or partition.offline or not (partition.has_log and partition.state.is_leader):
             return False
         producer_id, epoch, log = decision.producer_id, decision.producer_epoch, partition.log
@@ -96,11 +99,16 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         if log.producers.has_ongoing_transaction(producer_id, epoch - 1):
             return True
         # Else the next transaction has the same epoch, and may be the open one: its beginning may be lost here.
-        is_open = decision.client_version < TV_2 and log.producers.has_ongoing_transaction(producer_id, epoch)
+        if decision.client_version >= TV_2 or not log.producers.has_ongoing_transaction(producer_id, epoch):
+            return False
+        began = log.producers.active_producers[producer_id].current_txn_first_offset
         try:
-            return is_open and not log.has_marker(producer_id, decision.start_ms)
+            if (yield from log.has_marker(producer_id, decision.start_ms)):
+                return False
         except (CorruptSegment, CorruptIndex, OSError):
             return False
+        producer = log.producers.active_producers.get(producer_id)
+        return producer is not None and producer.current_txn_first_offset == began  # it is still the open one
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow leadership, configs and the finalized version."""

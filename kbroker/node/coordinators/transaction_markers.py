@@ -76,7 +76,7 @@ class MarkerWriter:
         self._manager.watch_produce(unreplicated, replicated, self._timeout_ms)
 
     def _append(self, key: TopicPartition, batch: bytearray, marker: TransactionMarker, now_ms: int) -> int:
-        partition = self._manager.partitions.get(key)
+        partition = self._manager.find(*key)
         if partition is None or partition.offline:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if key.topic == CONSUMER_OFFSETS_TOPIC:

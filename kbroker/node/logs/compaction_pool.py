@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 
 import trio
 
@@ -21,9 +24,13 @@ class _Worker:
         try:
             # With the first job: most nodes have none. A failure here is of the installation, or of open files.
             importlib.import_module("kbroker.node.logs.compaction_worker")
-            from kbroker.node.peers.child_process import open_child
-
-            process = await open_child("kbroker.node.logs.compaction_worker")
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-P", "-m", "kbroker.node.logs.compaction_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # It finds the modules that this process finds.
+                env=dict(os.environ, PYTHONPATH=os.pathsep.join(path or os.getcwd() for path in sys.path)),
+            )
         except (OSError, ImportError) as error:
             raise NoWorker(f"no process to compact logs in can be started: {error}") from error
         return cls(process)
@@ -49,9 +56,12 @@ class _Worker:
 
     async def end(self) -> None:
         """End the process now; a round that it is at can be given up at any point."""
-        from kbroker.node.peers.child_process import end_child  # `start` has imported it
-
-        await end_child(self._process)
+        self._process.kill()
+        with trio.CancelScope(shield=True):
+            await self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    await stream.aclose()
 
 
 class CompactionPool:

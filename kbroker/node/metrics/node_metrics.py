@@ -56,14 +56,11 @@ class NodeMetrics:
             self._controller = image.controller_id, image.epoch
         for topic in delta.deleted_topics.values():
             self.traffic.forget(topic.name)
-        for topic_id in delta.changed_topics:
-            old, new = before.topics.by_id.get(topic_id), image.topics.by_id.get(topic_id)
-            if old is None or new is None:
-                continue
-            for index, partition in new.partitions.items():
-                earlier = old.partitions.get(index)
-                if earlier is not None and earlier is not partition:
-                    self._on_change(earlier, partition)
+        for topic, index, partition in delta.partitions_in(image):
+            old = before.topics.by_id.get(topic.id)
+            earlier = None if old is None else old.partitions.get(index)
+            if earlier is not None and earlier is not partition:
+                self._on_change(earlier, partition)
 
     def _on_change(self, before: PartitionImage, after: PartitionImage) -> None:
         if after.leader < 0 or after.leader == before.leader or after.leader in before.isr:

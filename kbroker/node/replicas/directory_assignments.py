@@ -60,14 +60,20 @@ class DirectoryAssignments:
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
-        if delta.features_changed or any(True for _ in self._differing(image, delta.changed_topics)):
+        if self._manager.behind:
+            self._wanted.set()  # which is looked at once they are in step
+            return
+        known = self._manager.partitions
+        found = (known.get((topic.name, index)) for topic, index, _ in delta.partitions_in(image))
+        changed = (partition for partition in found if partition is not None)
+        if delta.features_changed or any(True for _ in self._differing(image, changed)):
             self._wanted.set()
 
     @property
     def has_losses(self) -> bool:
         """Whether the controller takes a replica for usable, or complete, that is not."""
-        image = self._image()
-        return any(directory == DIR_LOST for _, directory in self._differing(image, image.topics.by_id))
+        replicas = self._differing(self._image(), self._manager.partitions.values())
+        return any(directory == DIR_LOST for _, directory in replicas)
 
     def report(self) -> trio.Event:
         """Have the replicas looked at now; returns the event of the controller having taken what there is to tell."""
@@ -83,6 +89,7 @@ class DirectoryAssignments:
         """Compare and report, until cancelled."""
         while True:
             self._wanted = trio.Event()
+            await self._manager.metadata.until_in_step()
             request = self._request()
             if request is not None and not await self._report(request):
                 await trio.sleep(RETRY_SECONDS)
@@ -98,7 +105,7 @@ class DirectoryAssignments:
         if image.features.metadata_version < DIRECTORIES:
             return None
         found: dict[Uuid, dict[Uuid, list[PartitionData]]] = {}
-        for partition, directory in islice(self._differing(image, image.topics.by_id), MAX_REPLICAS):
+        for partition, directory in islice(self._differing(image, manager.partitions.values()), MAX_REPLICAS):
             topics = found.setdefault(directory, {})
             entry = PartitionData(
                 partition_index=partition.topic_partition.partition,
@@ -124,22 +131,20 @@ class DirectoryAssignments:
             ],
         )
 
-    def _differing(self, image: MetadataImage, topic_ids: Iterable[Uuid]) -> Iterator[tuple[Partition, Uuid]]:
-        """The replicas here that are in another directory than the controller knows, or of which it has to hear once
-        more, each with that directory."""
+    def _differing(self, image: MetadataImage, partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Uuid]]:
+        """Those of the replicas here that are in another directory than the controller knows, or of which it has to
+        hear once more, each with that directory."""
         manager = self._manager
-        for topic_id in topic_ids:
-            topic = image.topics.by_id.get(topic_id)
-            if topic is None:
+        for partition in partitions:
+            topic = image.topics.by_id.get(partition.topic_id)
+            assigned = None if topic is None else topic.partitions.get(partition.topic_partition.partition)
+            if assigned is None:
                 continue
-            for index, assigned in topic.partitions.items():
-                partition = manager.partitions.get((topic.name, index))
-                if partition is not None and partition.topic_id == topic_id:
-                    directory = manager.log_dirs.directory_of(partition, assigned)
-                    if directory is not None and (
-                        assigned.directory(manager.node_id) != directory or partition.awaits_election(assigned)
-                    ):
-                        yield partition, directory
+            directory = manager.log_dirs.directory_of(partition, assigned)
+            if directory is not None and (
+                assigned.directory(manager.node_id) != directory or partition.awaits_election(assigned)
+            ):
+                yield partition, directory
 
     async def _report(self, request: AssignReplicasToDirsRequest) -> bool:
         """Send the report; whether the controller has taken all of it."""

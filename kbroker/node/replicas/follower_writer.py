@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cores.replication.follower_state import Append, FollowerLog, follower_high_watermark
 from kbroker.log.validated_batches import UnexpectedAppendOffset
@@ -14,34 +14,55 @@ from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.log.partition_log import AppendInfo, PartitionLog
+    from kbroker.log.segments.segment import OwnCopy
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
     from kbroker.node.replicas.replication_throttles import ReplicationThrottles
     from kbroker.runtime.env import Env
+    from kbroker.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
+PARTITION_BYTES = 16 << 10
+"""Bytes that each partition of an answer counts for beside its records. A short answer gives way to nobody: the next
+request waits for its own answer anyway."""
+FIRST_WRITE_BYTES = 256 << 10
+"""Bytes that the first records of a partition count for besides: to make its files takes a third of a millisecond."""
+
+
+class NotYet(Exception):
+    """A log cannot be cut back before a copy is made of a file that another node's log has, too."""
+
+
+class WriterOwner(Protocol):
+    """The node's parts that a writer acts on."""
+
+    env: Env
+    progress: Progress
+    checkpoints: CheckpointRequests
+    throttles: ReplicationThrottles
+    start_soon: Callable[..., None]
+
+
 class FollowerWriter:
-    """Writes logs of partitions that are followed from one broker. All methods raise ``OSError`` and ``ApiError``."""
+    """Writes logs of partitions that are followed from one broker. All methods raise ``OSError`` and ``ApiError``, and
+    those that cut back `NotYet`, until a copy is made that has been begun."""
 
-    __slots__ = ("_checkpoints", "_env", "_leader", "_progress", "_throttles")
+    __slots__ = ("_checkpoints", "_copied", "_env", "_leader", "_progress", "_start_soon", "_throttles")
 
-    def __init__(
-        self,
-        env: Env,
-        leader: int,
-        *,
-        progress: Progress,
-        checkpoints: CheckpointRequests,
-        throttles: ReplicationThrottles,
-    ) -> None:
-        self._env = env
+    def __init__(self, owner: WriterOwner, leader: int) -> None:
+        self._env = owner.env
         self._leader = leader
-        self._progress = progress
-        self._checkpoints = checkpoints
-        self._throttles = throttles
+        self._progress = owner.progress
+        self._checkpoints = owner.checkpoints
+        self._throttles = owner.throttles
+        self._start_soon = owner.start_soon
+        self._copied: dict[TopicPartition, Partition] = {}
+        """Those whose logs get a file of their own."""
 
     def append(self, partition: Partition, leader_epoch: int, action: Append, records: Any) -> bool:
         """Append the records, and move the high watermark and the log start offset as the leader says.
@@ -112,12 +133,30 @@ class FollowerWriter:
     def _cut(self, partition: Partition, offset: int) -> bool:
         """Drop everything from ``offset`` on; whether there was something."""
         state, log = partition.state, partition.log
+        if self._copied.get(partition.topic_partition) is partition:
+            raise NotYet
+        if (copy := log.begin_own_copy(offset)) is not None:
+            self._copied[partition.topic_partition] = partition
+            self._start_soon(self._make_own, partition, log, copy)
+            raise NotYet
         is_shorter = log.truncate_to(offset, now_ms=self._env.wall_clock_ms())
         state.high_watermark = min(state.high_watermark, log.log_end_offset)
         # The producers' state was read from the log anew, and transactions that ended before would seem to go on.
         log.on_high_watermark_updated(state.high_watermark)
         self._checkpoints.request()
         return is_shorter
+
+    async def _make_own(self, partition: Partition, log: PartitionLog, copy: OwnCopy) -> None:
+        try:
+            while await self._env.run_blocking(copy.step):
+                pass
+            log.end_own_copy(copy)
+        except OSError as error:
+            if not partition.offline and copy.segment in log.segments:  # else the file is gone for a reason
+                partition.storage_failed(error)
+        finally:
+            if self._copied.get(partition.topic_partition) is partition:  # not another of the name
+                del self._copied[partition.topic_partition]
 
     def drop_damaged(self, partition: Partition) -> bool:
         """Cut a damaged log back to where it is whole, for the leader has the rest; whether that was done.
@@ -133,6 +172,7 @@ class FollowerWriter:
             return False
         log = partition.log
         end, first = log.log_end_offset, log.damage[0]
+        self._cut(partition, max(first.start_offset, log.log_start_offset))
         logger.warning(
             "%s is cut back from %d to %d, to be fetched again from broker %d: %s",
             partition.topic_partition,
@@ -141,7 +181,6 @@ class FollowerWriter:
             self._leader,
             first,
         )
-        self._cut(partition, max(first.start_offset, log.log_start_offset))
         return True
 
     def start_at(self, partition: Partition, offset: int) -> None:
@@ -160,3 +199,13 @@ def log_of(partition: Partition) -> FollowerLog:
     """The facts about a follower's log that decisions rest on."""
     log = partition.log
     return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)
+
+
+def weight_of(partition: Partition | None, records: Any) -> int:
+    """The bytes that a partition of a leader's answer counts for, before it is taken."""
+    weight = PARTITION_BYTES + len(records or b"")
+    if partition is None or partition.offline or not records:
+        return weight
+    if not (partition.has_log and partition.log.is_on_disk):
+        weight += FIRST_WRITE_BYTES
+    return weight

@@ -110,7 +110,7 @@ class HandOvers:
             logger.exception("%s is copied: it cannot be handed over", tp)
         if self._under_way.get(tp) is partition:  # not another of the name, which has come since
             del self._under_way[tp]
-        if self._replicas.partitions.get(tp) is partition and not partition.state.is_leader:
+        if self._replicas.find(*tp) is partition and not partition.state.is_leader:
             self._fetchers.follow(partition)
 
     async def _receive(self, partition: Partition, source: int) -> None:
@@ -156,7 +156,7 @@ class HandOvers:
 
     def _check(self, partition: Partition, log: PartitionLog, log_dir: LogDir) -> None:
         """``ApiError`` if the replica is not the empty one any more that asked."""
-        is_there = self._replicas.partitions.get(partition.topic_partition) is partition and not partition.offline
+        is_there = self._replicas.find(*partition.topic_partition) is partition and not partition.offline
         if not is_there or log_dir.offline is not None or partition.log is not log or log.is_on_disk:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "its replica has changed meanwhile")
         if partition.state.is_leader:

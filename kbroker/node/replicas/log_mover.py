@@ -70,7 +70,7 @@ class LogMover:
         target = moves.find_log_dir(path)
         if target.cordoned:
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
-        partition = self._table.partitions.get(tp)
+        partition = self._table.find(*tp)
         if partition is None:
             moves.prefer(tp, target)
             if not self._table.exists(topic, index):

@@ -1,17 +1,23 @@
 """Keeps this node's partitions in step with the metadata: makes, leads, follows and drops them.
 
-Called with each image, on the event loop. Synchronous; touches the disk only to make and to delete logs.
+Called with each image, on the event loop; touches the disk only to make and to delete logs. An image may change
+thousands of partitions: all that have changed are noted at once (``PartitionTable.behind``), and some are brought in
+step in each turn of the loop, by what is the latest image then. Whoever asks for one has that one brought in step.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
+
+import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replicas.partition import Partition
-from kbroker.raft_metadata.image import ResourceType
+from kbroker.node.replicas.replica_log_dirs import HELD_SECONDS
+from kbroker.raft_metadata.image import NO_LEADER, ResourceType
 from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
     from kbroker.node.replicas.replica_log_dirs import ReplicaLogDirs
     from kbroker.node.replicas.replication_throttles import ReplicationThrottles
-    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
+    from kbroker.raft_metadata.image import ConfigsImage, MetadataDelta, MetadataImage, PartitionImage
     from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
@@ -54,6 +60,12 @@ class MetadataFollower:
         self._throttles = throttles
         self._topic_log_config = topic_log_config
         self._start_soon = start_soon
+        table.bring_in_step = self._bring_in_step
+        self._in_step = trio.Event()
+        self._in_step.set()
+        self._put_right: list[Partition] = []
+        """Partitions whose logs have leader epochs that are still to come, which are being put right."""
+        self._latest_config: tuple[str, ConfigsImage, LogConfig] | None = None
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
         self.is_handed_over: Callable[[Partition, PartitionImage], bool] = lambda partition, assigned: False
@@ -66,29 +78,17 @@ class MetadataFollower:
         is_first = before.offset < 0
         self._throttles.on_image(None if is_first else delta, image)
         if is_first:
-            self._apply_first(image)
-        else:
-            self._apply_delta(before, delta, image)
-
-    def _apply_first(self, image: MetadataImage) -> None:
-        # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
-        self._log_manager.set_stray_aside(self._is_own, self._is_only)
-        for topic in image.topics.by_name.values():
-            self._apply_topic(topic, image, is_new=False)
-        self._log_dirs.take_partitions_offline()
-        self._brokers_changed()
-
-    def _apply_delta(self, before: MetadataImage, delta: MetadataDelta, image: MetadataImage) -> None:
-        for topic_id in delta.deleted_topics:
-            old = before.topics.by_id.get(topic_id)
-            if old is not None:
-                self._drop_topic(old)
-        for topic_id in delta.changed_topics:
-            topic = image.topics.by_id.get(topic_id)
-            if topic is not None:
-                self._apply_topic(topic, image)
-        if delta.changed_brokers:
+            # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
+            self._log_manager.set_stray_aside(self._is_own, self._is_only)
+        self._note_changes(None if is_first else delta, image)
+        self._take_turn()
+        if table.behind and self._in_step.is_set():
+            self._in_step = trio.Event()
+            self._start_soon(self._catch_up)
+        if is_first or delta.changed_brokers:
             self._brokers_changed()
+        if is_first:
+            return
         if any(resource.type == ResourceType.BROKER for resource in delta.changed_configs):
             # A broker's properties are the defaults of every topic.
             for name in image.topics.by_name:
@@ -97,6 +97,37 @@ class MetadataFollower:
         for resource in delta.changed_configs:
             if resource.type == ResourceType.TOPIC:
                 self._apply_configs(resource.name, image)
+
+    async def until_in_step(self) -> None:
+        """Wait until all partitions are as the latest image has them."""
+        await self._in_step.wait()
+
+    def _note_changes(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
+        """Note the partitions of this node that have changed; without a delta, all."""
+        behind, held, node_id = self._table.behind, self._table.partitions, self._table.node_id
+        if delta is not None:
+            for deleted in delta.deleted_topics.values():
+                for index in deleted.partitions:
+                    if (deleted.name, index) in held or (deleted.name, index) in behind:
+                        behind[deleted.name, index] = True
+        for topic_id in image.topics.by_id if delta is None else delta.changed_topics:
+            topic = image.topics.by_id.get(topic_id)
+            if topic is None:
+                continue
+            for index in topic.partitions if delta is None else sorted(delta.changed_partitions.get(topic_id, ())):
+                key = topic.name, index
+                if node_id in topic.partitions[index].replicas or key in held:
+                    behind.setdefault(key, delta is not None)
+
+    def _take_turn(self) -> None:
+        for key in list(islice(self._table.behind, self._env.budgets.turn_partitions)):
+            self._bring_in_step(key)
+
+    async def _catch_up(self) -> None:
+        while self._table.behind:
+            await trio.lowlevel.checkpoint()
+            self._take_turn()
+        self._in_step.set()
 
     def _is_own(self, tp: TopicPartition, topic_id: Uuid | None) -> bool:
         """Whether a log that was found belongs to a partition that the metadata have here (``isStrayReplica``).
@@ -129,36 +160,44 @@ class MetadataFollower:
 
     # --- topics -----------------------------------------------------------------------------------------------
 
-    def _apply_topic(self, topic: TopicImage, image: MetadataImage, *, is_new: bool = True) -> None:
+    def _bring_in_step(self, key: tuple[str, int]) -> None:
+        """Make a partition what the latest image has it be, unless it is that already."""
         table = self._table
-        config: LogConfig | None = None
-        now_ms = int(self._env.now() * 1000)
-        for index, assigned in topic.partitions.items():
-            key = TopicPartition(topic.name, index)
-            partition = table.partitions.get(key)
-            if table.node_id not in assigned.replicas:
-                if partition is not None:
-                    self._drop(partition)
-                continue
-            if partition is None:
-                if config is None:
-                    config = self._topic_log_config(image.configs.for_topic(topic.name))
-                partition = table.partitions[key] = Partition(
-                    key,
-                    topic.id,
-                    config,
-                    node_id=table.node_id,
-                    progress=self._progress,
-                    storage=self._log_dirs,
-                    is_new=is_new,
-                    leader_epoch=assigned.leader_epoch,
-                )
-                try:
-                    self._log_dirs.open_log(partition)
-                except ApiError as error:
-                    logger.error("%s", error)
-                    partition.offline = partition.topic_partition in self._log_manager.failed
-            self._apply_leadership(partition, assigned, now_ms)
+        is_new = table.behind.pop(key, None)
+        if is_new is None:
+            return
+        partition, topic = table.partitions.get(key), table.image.topics.by_name.get(key[0])
+        assigned = None if topic is None else topic.partitions.get(key[1])
+        is_here = assigned is not None and table.node_id in assigned.replicas
+        if partition is not None and (not is_here or topic is None or partition.topic_id != topic.id):
+            self._drop(partition)
+            partition = None
+        if topic is None or assigned is None or not is_here:
+            return
+        if partition is None:
+            partition = table.partitions[key] = Partition(
+                TopicPartition(*key),
+                topic.id,
+                self._config_of(topic.name),
+                node_id=table.node_id,
+                progress=self._progress,
+                storage=self._log_dirs,
+                is_new=is_new,
+                leader_epoch=assigned.leader_epoch,
+            )
+            try:
+                self._log_dirs.open_log(partition)
+            except ApiError as error:
+                logger.error("%s", error)
+                partition.offline = partition.topic_partition in self._log_manager.failed
+        self._apply_leadership(partition, assigned, int(self._env.now() * 1000))
+
+    def _config_of(self, topic: str) -> LogConfig:
+        """The configuration of a topic's logs: one object for all that are made in a row."""
+        configs, latest = self._table.image.configs, self._latest_config
+        if latest is None or latest[0] != topic or latest[1] is not configs:
+            latest = self._latest_config = topic, configs, self._topic_log_config(configs.for_topic(topic))
+        return latest[2]
 
     def look_after_damage(self, partition: Partition) -> None:
         """Have a damaged log fetched again from the leader, or take out what is damaged, once nobody else is to lead.
@@ -182,12 +221,23 @@ class MetadataFollower:
     async def _lead_or_stand_aside(self, partition: Partition) -> None:
         """Follow the image anew: a damaged log serves nobody before the controller has heard of it."""
         assigned = self._table.image.topics.partition(*partition.topic_partition)
-        if assigned is not None and self._table.partitions.get(partition.topic_partition) is partition:
+        if assigned is not None and self._table.find(*partition.topic_partition) is partition:
             self._apply_leadership(partition, assigned, int(self._env.now() * 1000))
 
     def _apply_leadership(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         state = partition.state
         leader = partition.leader_to_obey(assigned)
+        has_later_epochs = (
+            leader == self._table.node_id
+            and partition.has_log
+            and not partition.offline
+            and partition.log.leader_epochs.latest > assigned.leader_epoch
+        )
+        if has_later_epochs:  # what it has is put right before it leads
+            leader = NO_LEADER
+            if partition not in self._put_right:
+                self._put_right.append(partition)
+                self._start_soon(self._put_epochs_right, partition, assigned.leader_epoch)
         if (leader, assigned.leader_epoch, assigned.partition_epoch) == (
             state.leader,
             state.leader_epoch,
@@ -200,6 +250,29 @@ class MetadataFollower:
             self._follow(partition, assigned, leader)
         if partition.is_damaged:
             self.look_after_damage(partition)
+
+    async def _put_epochs_right(self, partition: Partition, leader_epoch: int) -> None:
+        log = partition.log
+        try:
+            while log.segments_held:
+                await trio.sleep(HELD_SECONDS)
+            log.segments_held = True
+            try:
+                for step in log.putting_epochs_right(leader_epoch):
+                    if step is None:
+                        await trio.lowlevel.checkpoint()
+                    else:
+                        await self._env.run_blocking(step)
+                    if partition.offline:
+                        return
+            finally:
+                log.segments_held = False
+        except OSError as error:
+            if not partition.offline:
+                partition.storage_failed(error)
+        finally:
+            self._put_right.remove(partition)
+        await self._lead_or_stand_aside(partition)
 
     def _lead(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
         log = partition.log if partition.has_log and not partition.offline else None
@@ -240,7 +313,7 @@ class MetadataFollower:
         topic = image.topics.by_name.get(name)
         if topic is None:
             return
-        config = self._topic_log_config(image.configs.for_topic(name))
+        config = self._config_of(name)
         for index in topic.partitions:
             partition = self._table.partitions.get((name, index))
             if partition is not None:
@@ -248,12 +321,6 @@ class MetadataFollower:
                 if partition.state.is_leader and partition.has_log and not partition.offline:
                     # min.insync.replicas may be less
                     self._progress.advance_high_watermark(partition, partition.log)
-
-    def _drop_topic(self, topic: TopicImage) -> None:
-        for index in topic.partitions:
-            partition = self._table.partitions.get((topic.name, index))
-            if partition is not None and partition.topic_id == topic.id:
-                self._drop(partition)
 
     def _drop(self, partition: Partition) -> None:
         tp = partition.topic_partition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.replicas.partition import Partition
@@ -11,17 +11,30 @@ from kbroker.types import TopicPartition, Uuid
 
 
 class PartitionTable:
-    """Finds partitions. ``node.replicas.metadata_follower`` adds and removes them, and sets ``image`` with them."""
+    """Finds partitions. ``node.replicas.metadata_follower`` adds and removes them, after ``image`` is set, some in
+    each turn of the event loop."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.image: MetadataImage = EMPTY_IMAGE
-        """The metadata that the partitions are in step with; empty before the first image."""
+        """The latest metadata; empty before the first image."""
+        self.behind: dict[tuple[str, int], bool] = {}
+        """Partitions that are still as an earlier image has them, or not made yet; those that came into being while
+        this node ran are true. `find` and all that use it never see one."""
+        self.bring_in_step: Callable[[tuple[str, int]], None] = lambda key: None
+        """Makes a partition what ``image`` has it be (``node.replicas.metadata_follower``)."""
+
+    def find(self, topic: str, partition: int) -> Partition | None:
+        """Returns the local partition as the latest metadata have it; None if this node has no replica."""
+        key = topic, partition
+        if self.behind and key in self.behind:
+            self.bring_in_step(key)
+        return self.partitions.get(key)
 
     def get_partition(self, topic: str, partition: int) -> Partition:
         """The local partition; ``ApiError`` as ``ReplicaManager.getPartitionOrException``."""
-        found = self.partitions.get((topic, partition))
+        found = self.find(topic, partition)
         if found is not None:
             return found
         code = self.absence(topic, partition)

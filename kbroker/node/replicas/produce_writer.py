@@ -271,7 +271,7 @@ class _Write:
         if self._may_write is not None and not self._may_write(name):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         key = name, data.index
-        partition = self._manager.partitions.get(key)
+        partition = self._manager.find(*key)
         if partition is None and not self._manager.exists(*key):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if data.records is None:
@@ -363,7 +363,7 @@ class _Write:
     ) -> PartitionProduceResponse:
         """The answer for a batch that is not in the log. It may be the partition itself that has refused it."""
         self._failed = True
-        partition = self._manager.partitions.get((name or "", data.index))
+        partition = self._manager.find(name or "", data.index)
         if partition is not None and partition.traffic is not None and self._refusal is None:
             partition.traffic.failed_produces += 1
         if refused_by is not None:

@@ -27,7 +27,7 @@ from kbroker.cores.replication.follower_state import (
 )
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.peers.peer import GivenUp, Peer, UnsupportedByPeer
-from kbroker.node.replicas.follower_writer import FollowerWriter, log_of
+from kbroker.node.replicas.follower_writer import FollowerWriter, NotYet, log_of, weight_of
 from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, Position, leader_bounds
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
@@ -53,10 +53,9 @@ doubles it, up to ``replica.fetch.backoff.ms``."""
 
 YIELD_BYTES = 1 << 20
 """Bytes after which others get their turn: a follower that catches up is a broker too."""
-PARTITION_BYTES = 16 << 10
-"""Bytes that each partition counts for beside its records. A short answer gives way to nobody: the next request waits
-for its own answer anyway."""
 
+BEHIND_MS = 10
+"""Milliseconds that the leader may hold a request for, while an image's partitions are being brought in step."""
 _PATIENCE = 10
 """Attempts after which even an error that mostly passes at once is logged."""
 _SESSION_ERRORS = frozenset(
@@ -93,6 +92,7 @@ class FetcherOwner(Protocol):
     log_dirs: ReplicaLogDirs
     checkpoints: CheckpointRequests
     throttles: ReplicationThrottles
+    start_soon: Callable[..., None]
 
     @property
     def broker_epoch(self) -> Callable[[], int]:
@@ -138,9 +138,7 @@ class LeaderFetcher:
         self._log_dirs = owner.log_dirs
         self._throttles = owner.throttles
         self._config = owner.config
-        self._writer = writer or FollowerWriter(
-            owner.env, leader, progress=owner.progress, checkpoints=owner.checkpoints, throttles=owner.throttles
-        )
+        self._writer = writer or FollowerWriter(owner, leader)
         self._peer = peer or Peer(owner.network, host, port, client_id=f"broker-{owner.table.node_id}-fetcher-0")
         self._partitions: dict[Key, Followed] = {}
         self._session = LeaderSession(owner.config, owner.table.node_id, owner.broker_epoch)
@@ -293,8 +291,8 @@ class LeaderFetcher:
             if name is None:
                 continue
             for data in topic.partitions:
+                taken += weight_of(self._table.partitions.get((name, data.partition_index)), data.records)
                 self._take((name, data.partition_index), data)
-                taken += PARTITION_BYTES + len(data.records or b"")
                 if taken >= YIELD_BYTES:
                     taken = 0
                     await trio.lowlevel.checkpoint()
@@ -344,7 +342,7 @@ class LeaderFetcher:
 
     def _request(self, version: int) -> FetchRequest:
         request = self._session.request(version, self._position, self._max_wait_ms)
-        self._held = True
+        self._held = not self._table.behind
         return request
 
     def _max_wait_ms(self) -> int:
@@ -353,6 +351,8 @@ class LeaderFetcher:
         No partition that has backed off is fetched again while it does.
         """
         longest: int = self._config.replica_fetch_wait_max_ms
+        if self._table.behind:  # there will be more to ask for in a moment
+            longest = min(longest, BEHIND_MS)
         retry_at = min((followed.retry_at for followed in self._aside.values()), default=inf)
         if retry_at == inf:
             return longest
@@ -433,6 +433,9 @@ class LeaderFetcher:
 
     def _refused(self, followed: Followed, error: Exception) -> None:
         """This node cannot write the records of a partition, perhaps by a mistake; the others are followed on."""
+        if isinstance(error, NotYet):
+            self._set_aside(followed)
+            return
         partition = followed.partition
         followed.doubts = isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, OSError):

@@ -40,6 +40,7 @@ class ReplicaFetchers:
         throttles: ReplicationThrottles,
         broker_epoch: Callable[[], int],
         address: Callable[[int], tuple[str, int] | None],
+        start_soon: Callable[..., None],
     ) -> None:
         """``address`` gives where a broker is, None if that is not known; ``network`` reaches it."""
         self.env = env
@@ -51,6 +52,7 @@ class ReplicaFetchers:
         self.checkpoints = checkpoints
         self.throttles = throttles
         self.broker_epoch = broker_epoch
+        self.start_soon = start_soon
         self._address = address
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._by_key: dict[Key, LeaderFetcher] = {}

@@ -115,7 +115,7 @@ class ReplicaLogDirs:
             self.storage_failed(partition, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create the log of {tp}") from error
         partition.attach_log(log, self._high_watermarks.get(tp, 0))
-        partition.read_only = self._is_full(tp)
+        self._follow_log_dir(partition)
 
     def _is_full(self, tp: TopicPartition) -> bool:
         log_dir = self._log_manager.log_dir_of(tp)
@@ -231,15 +231,18 @@ class ReplicaLogDirs:
     def take_partitions_offline(self) -> None:
         """Take the partitions of failed log dirs offline, and end the requests that wait for them; those of full ones
         are read-only until there is room."""
-        for partition in self._table.partitions.values():
-            log_dir = self._log_manager.log_dir_of(partition.topic_partition)
-            if log_dir is None or partition.offline:
-                continue
-            if log_dir.offline is not None:
-                partition.offline = True
-                self._progress.unavailable(partition, ErrorCode.KAFKA_STORAGE_ERROR)
-            else:
-                partition.read_only = log_dir.room.is_full
+        for partition in list(self._table.partitions.values()):
+            self._follow_log_dir(partition)
+
+    def _follow_log_dir(self, partition: Partition) -> None:
+        log_dir = self._log_manager.log_dir_of(partition.topic_partition)
+        if log_dir is None or partition.offline:
+            return
+        if log_dir.offline is not None:
+            partition.offline = True
+            self._progress.unavailable(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            partition.read_only = log_dir.room.is_full
 
 
 def _described(logs: Iterable[PartitionLog], moves: Iterable[LogMove]) -> Iterator[LogDescription]:

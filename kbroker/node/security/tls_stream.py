@@ -135,12 +135,14 @@ class TlsStream:
 
     async def handshake_by(self, take_step: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
         """Shake hands with a client, whose turn it is first; ``take_step`` calls each step. Errors as `handshake`."""
-        while True:
+        try:
+            self._feed(self._step)  # a client that had to wait until it was accepted has said hello by now
+        except BlockingIOError:
             await self._more()
-            is_done = await take_step(self._handshake_step)
+        while not await take_step(self._handshake_step):
             await self._flush()
-            if is_done:
-                break
+            await self._more()
+        await self._flush()
         self.has_pending = self._incoming.pending > 0
 
     async def _flush(self) -> None:

@@ -144,8 +144,10 @@ class SharePartitionManager:
         changed = {*delta.changed_topics, *delta.deleted_topics}
         if changed:
             for led in list(self._led.values()):
-                if led.key.topic_id in changed and not led.is_current:
-                    self._forget(led)
+                if led.key.topic_id in changed:
+                    self.replicas.find(*led.partition.topic_partition)  # led on or not: it is known after this
+                    if not led.is_current:
+                        self._forget(led)
 
     # --- those who look ---------------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class ProduceShortcut(Shortcut):
 
     __slots__ = (
         "_before",
+        "_behind",
         "_connection",
         "_flexible",
         "_forms",
@@ -96,6 +97,7 @@ class ProduceShortcut(Shortcut):
         self._key_and_version, _, prefix = self._before(frame)
         self._forms: dict[bytes, _Form] = {prefix: form}
         self._partitions = ctx.services.replica_manager.partitions
+        self._behind = ctx.services.replica_manager.behind
         self._produce_queue = ctx.services.produce_queue.waiting
         self._connection = ctx.connection
         self._peer = ctx.connection.peer
@@ -132,6 +134,7 @@ class ProduceShortcut(Shortcut):
         if (
             records is None
             or self._partitions.get(form.key) is not partition
+            or (self._behind and form.key in self._behind)
             or not partition.acknowledges_at_once(acks)
             or (self._produce_queue and self._peer in self._produce_queue)
             or self._connection.refused_batches
@@ -220,7 +223,7 @@ def remember(
     index = topic.partition_data[0].index
     manager = ctx.services.replica_manager
     name = topic.name or manager.topic_name(topic.topic_id)
-    partition = None if name is None else manager.partitions.get(TopicPartition(name, index))
+    partition = None if name is None else manager.find(name, index)
     if partition is None or partition.is_internal or not partition.acknowledges_at_once(acks):
         return None
     if ctx.services.authorizer is not None and not _may_write(ctx, partition.topic_partition.topic, request):

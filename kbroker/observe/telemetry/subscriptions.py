@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS, CompiledExpression, compile_expression
+from kbroker.base.re2_patterns import Re2Pattern
+from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS, compile_expression
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import crc32c
 
@@ -34,7 +35,7 @@ class Subscription(NamedTuple):
     name: str
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, CompiledExpression]
+    match: Mapping[str, Re2Pattern]
 
     def matches(self, client: ClientAttributes) -> bool:
         """Whether each expression matches the whole attribute."""

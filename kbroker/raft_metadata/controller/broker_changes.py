@@ -70,10 +70,14 @@ def records_to_leave_isrs(
 
 
 def records_to_elect_with(view: ControllerView, broker_id: int) -> list[PartitionChangeRecord]:
-    """Elect leaders of leaderless partitions, with this broker among the active ones."""
+    """Elect leaders of its leaderless partitions, with this broker among the active ones."""
     return _changes(
         view,
-        (entry for entry in every_partition(view) if entry[2].leader == NO_LEADER),
+        (
+            entry
+            for entry in every_partition(view)
+            if entry[2].leader == NO_LEADER and broker_id in entry[2].replicas  # it changes nothing for the others
+        ),
         lambda broker: broker == broker_id or view.is_active(broker),
     )
 

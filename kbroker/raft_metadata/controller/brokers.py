@@ -73,13 +73,13 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
     _check_features(view, registration)
     _check_directories(view, registration)
     records: list[object] = []
-    epoch = view.next_offset
-    if same_incarnation and old is not None:
-        epoch = old.epoch
-    elif old is None or len(image.brokers) > 1 or registration.previous_broker_epoch != old.epoch:
+    returns_alone = len(image.brokers) == 1 and old is not None and registration.previous_broker_epoch == old.epoch
+    if not (same_incarnation or returns_alone):
         # The only broker keeps its partitions if it stopped cleanly: no other could have taken over anything. If not,
         # it may have lost records, and consumers are to see by the leader epoch that others took their offsets.
         records += _records_for_new_life(view, broker_id, old, registration.previous_broker_epoch)
+    # The offset of its own record: a broker that has read that far has read all that came with it.
+    epoch = old.epoch if old is not None and same_incarnation else view.next_offset + len(records)
     broker = BrokerImage(
         id=broker_id,
         epoch=epoch,

@@ -58,7 +58,12 @@ def balance_leaders(view: ControllerView) -> ControllerResult[bool]:
     """Give partitions back to their preferred leaders, one batch at a time; whether there may be more to do
     (``maybeBalancePartitionLeaders``)."""
     return _elect_some(
-        view, Election.PREFERRED, lambda topic, partition: partition.leader != partition.preferred_leader
+        view,
+        Election.PREFERRED,
+        # The second is for the time while a node is away: of thousands of partitions nothing has to be decided.
+        lambda topic, partition: (
+            partition.leader != partition.preferred_leader and view.is_active(partition.preferred_leader)
+        ),
     )
 
 

@@ -101,8 +101,10 @@ class LogEnds:
         """Follow the metadata from an image on."""
         self._image = image
         self._since.clear()
-        for topic_id in image.topics.by_id:
-            self._look_at(topic_id)
+        for topic_id, topic in image.topics.by_id.items():
+            for index, partition in topic.partitions.items():
+                if is_asked_for(partition):
+                    self._since[topic_id, index] = self._now_ms
 
     def on_change(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
@@ -110,13 +112,8 @@ class LogEnds:
         if self._since:
             for key in [key for key in self._since if key[0] in delta.deleted_topics]:
                 del self._since[key]
-        for topic_id in delta.changed_topics:
-            self._look_at(topic_id)
-
-    def _look_at(self, topic_id: Uuid) -> None:
-        topic = self._image.topics.by_id.get(topic_id)
-        for partition_id, partition in () if topic is None else topic.partitions.items():
-            key = topic_id, partition_id
+        for topic, partition_id, partition in delta.partitions_in(image):
+            key = topic.id, partition_id
             if not is_asked_for(partition):
                 self._since.pop(key, None)
             elif key not in self._since:

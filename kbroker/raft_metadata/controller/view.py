@@ -24,7 +24,7 @@ class ControllerView:
     image: MetadataImage
     """Every record that this leader has appended, committed or not."""
     next_offset: int
-    """The offset that the first record of the result will get: a broker that registers gets it as its epoch."""
+    """The offset that the first record of the result will get."""
     schema: ConfigSchema
     rng: random.Random
     policies: Policies
@@ -49,7 +49,7 @@ def too_many_records() -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class ControllerResult(Generic[T]):
-    """The records to commit (all or none, in one batch), and the response, which goes out once they are committed."""
+    """The records to commit, up to 10,000 of them in one batch, and the response, which goes out once all are."""
 
     response: T
     records: Sequence[object] = field(default_factory=list)

@@ -22,7 +22,7 @@ from kbroker.raft_metadata.image.cluster import (
 )
 from kbroker.raft_metadata.image.configs import ConfigResource, ConfigsDelta, ConfigsImage, ResourceType
 from kbroker.raft_metadata.image.principals import PrincipalsDelta, PrincipalsImage
-from kbroker.raft_metadata.image.topics import TopicsDelta, TopicsImage
+from kbroker.raft_metadata.image.topics import PartitionImage, TopicImage, TopicsDelta, TopicsImage
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION
 from kbroker.types import OffsetAndEpoch
 from kbroker.value_types import dataclass, field, replace
@@ -133,6 +133,14 @@ class MetadataDelta:
             or self.controller_id != self.image.controller_id
             or self.next_producer_id != self.image.next_producer_id
         )
+
+    def partitions_in(self, image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        """Returns the partitions that came or changed, as they are in an image, each with its topic and index."""
+        for topic_id, indexes in self.changed_partitions.items():
+            topic = image.topics.by_id.get(topic_id)
+            if topic is not None:
+                for index in indexes:
+                    yield topic, index, topic.partitions[index]
 
     def replay(self, record: object) -> None:
         """Replay one record; :class:`MetadataReplayError` if it contradicts the records before it."""

@@ -6,6 +6,8 @@ not at all if it is aborted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.batches import MetadataBatch
 from kbroker.types import OffsetAndEpoch
@@ -37,11 +39,21 @@ class ImageLoader:
 
     def load_snapshot(self, records: list[object], snapshot_id: OffsetAndEpoch) -> Published:
         """Start again from a snapshot's records. The delta has all of them, and the removal of all that they lack."""
-        before = self.image
+        for _ in self.replay_snapshot(records):
+            pass
+        return self.publish_snapshot(snapshot_id)
+
+    def replay_snapshot(self, records: list[object]) -> Iterator[None]:
+        """Start again from a snapshot's records, in steps of one; `publish_snapshot` is to follow."""
         self._transaction = None
-        self._delta = MetadataDelta(MetadataImage(controller_id=before.controller_id))
+        self._delta = MetadataDelta(MetadataImage(controller_id=self.image.controller_id))
         for record in records:
             self._delta.replay(record)
+            yield
+
+    def publish_snapshot(self, snapshot_id: OffsetAndEpoch) -> Published:
+        """The snapshot's image. The delta has the removal of all that it lacks, too."""
+        before = self.image
         published = self._publish(OffsetAndEpoch(snapshot_id.offset - 1, snapshot_id.epoch))
         delta, image = published
         for topic_id, topic in before.topics.by_id.items():
@@ -57,13 +69,16 @@ class ImageLoader:
 
     def take(self, batch: MetadataBatch) -> None:
         """Replay the next batch."""
+        for _ in self.replay(batch):
+            pass
+
+    def replay(self, batch: MetadataBatch) -> Iterator[None]:
+        """Replay the next batch, in steps of one record. Nothing may be published in the midst of it."""
         self.last_timestamp = batch.timestamp
-        if batch.is_control:
-            for record in batch.records:
-                self._take_control(record)
-            return
+        take = self._take_control if batch.is_control else self._take_record
         for record in batch.records:
-            self._take_record(record)
+            take(record)
+            yield
 
     def publish(self, last: OffsetAndEpoch) -> Published | None:
         """The image up to ``last``, the position of the last record replayed; None inside a transaction."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kbroker.raft_metadata.metadata_version import (
@@ -29,14 +29,15 @@ _CONTROL_TYPES: dict[type[Any], ControlRecordType] = {
 
 
 class MetadataBatch(NamedTuple):
-    """A decoded batch. ``records`` are metadata records, or control records if ``is_control``."""
+    """A decoded batch. ``records`` are metadata records, or control records if ``is_control``; an iterator of them, if
+    they are decoded as they are read."""
 
     base_offset: int
     last_offset: int
     epoch: int
     timestamp: int
     is_control: bool
-    records: list[object]
+    records: Iterable[object]
     size: int
 
 
@@ -99,27 +100,32 @@ def encode_control_records(records: Sequence[Any], *, base_offset: int, epoch: i
     )
 
 
-def decode_batches(data: bytes | memoryview) -> Iterator[MetadataBatch]:
-    """The batches in ``data``, each with its CRC checked; ``WireError`` for anything that is not one."""
+def decode_batches(data: bytes | memoryview, *, lazily: bool = False) -> Iterator[MetadataBatch]:
+    """The batches in ``data``, each with its CRC checked; ``WireError`` for anything that is not one.
+
+    Their records may be decoded ``lazily``, as they are read.
+    """
     for position, header in walk_headers(data):
         check_crc(data, position, header)
-        batch = data[position : position + header.size]
-        records: list[object] = []
-        for record in iter_records(batch):
-            if record.value is None:
-                raise WireError(f"the metadata record at offset {record.offset} has no value")
-            if header.is_control:
-                kind = parse_control_record(record)
-                if kind in _CONTROL_TYPES.values():
-                    records.append(control.decode_control_value(kind, record.value))
-            else:
-                records.append(metadata.decode_metadata_record(record.value)[0])
+        records = _decode_records(data[position : position + header.size], is_control=header.is_control)
         yield MetadataBatch(
             header.base_offset,
             header.last_offset,
             header.partition_leader_epoch,
             header.max_timestamp,
             header.is_control,
-            records,
+            records if lazily else list(records),
             header.size,
         )
+
+
+def _decode_records(batch: bytes | memoryview, *, is_control: bool) -> Iterator[object]:
+    for record in iter_records(batch):
+        if record.value is None:
+            raise WireError(f"the metadata record at offset {record.offset} has no value")
+        if is_control:
+            kind = parse_control_record(record)
+            if kind in _CONTROL_TYPES.values():
+                yield control.decode_control_value(kind, record.value)
+        else:
+            yield metadata.decode_metadata_record(record.value)[0]

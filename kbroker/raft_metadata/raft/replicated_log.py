@@ -37,8 +37,8 @@ class SnapshotFiles(Protocol):
         """Keep a part of a snapshot that is being fetched; position 0 begins it anew."""
         ...
 
-    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Make a snapshot whose parts are all there durable under its name."""
+    def finish(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """Make a snapshot whose parts are all there durable under its name; its content."""
         ...
 
     def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None: ...
@@ -187,13 +187,13 @@ class ReplicatedLog:
         self.promises.regain(self.end)
         self._store.healed()
 
-    def _load_control_state(self) -> None:
+    def _load_control_state(self, content: SnapshotContent | None = None) -> None:
         self.voters.clear()
         self._kraft_versions.clear()
         latest = self.latest_snapshot_id
         start = self.start_offset
         if latest is not None and self._snapshots is not None:
-            content = self._snapshots.read(latest)
+            content = content or self._snapshots.read(latest)
             start = latest.offset
             if content.kraft_version is not None:
                 self._kraft_versions.append((latest.offset - 1, content.kraft_version))
@@ -308,15 +308,18 @@ class ReplicatedLog:
         """Whole batches from the one that holds ``offset``; at least one if there is any. :class:`DamagedLog`."""
         return self._store.read(offset, max_bytes)
 
-    def read(self, start: int, end: int) -> Iterator[MetadataBatch]:
-        """The batches from offset ``start`` to ``end`` (excluded); :class:`FatalError` if one cannot be decoded."""
+    def read(self, start: int, end: int, *, lazily: bool = False) -> Iterator[MetadataBatch]:
+        """The batches from offset ``start`` to ``end`` (excluded); :class:`FatalError` if one cannot be decoded.
+
+        Their records may be decoded ``lazily``, as they are read: :class:`WireError` then.
+        """
         offset = start
         while offset < end:
             data = self._store.read(offset, _READ_BYTES)
             if not data:
                 raise FatalError(f"the metadata log ends at offset {offset}, before {end}")
             try:
-                for batch in decode_batches(data):
+                for batch in decode_batches(data, lazily=lazily):
                     if batch.last_offset < offset:
                         continue
                     if batch.base_offset >= end:
@@ -344,17 +347,22 @@ class ReplicatedLog:
         assert self._snapshots is not None
         self._snapshots.write_chunk(snapshot_id, position, data)
 
-    def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Replace the log by a snapshot that was fetched whole. :class:`CorruptSnapshot` if it is damaged."""
+    def finish_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """Check a snapshot that was fetched whole, and give it its name; in any thread, for it may be large.
+        :class:`CorruptSnapshot` if it is damaged."""
         assert self._snapshots is not None
-        self._snapshots.finish(snapshot_id)
+        return self._snapshots.finish(snapshot_id)
+
+    def install_snapshot(self, snapshot_id: OffsetAndEpoch, content: SnapshotContent) -> None:
+        """Replace the log by a snapshot that was fetched and finished."""
+        assert self._snapshots is not None
         self._ids = self._snapshots.ids()
         self.promises.lower_end(snapshot_id)
         # The snapshot is durable under its name before the log goes: whatever the moment of a crash, one is there.
         self._store.restart_at(snapshot_id.offset)
         self.truncations += 1
         self._forget_snapshots_before(snapshot_id)
-        self._load_control_state()
+        self._load_control_state(content)
 
     def on_snapshot_written(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
         """Forget what a snapshot that the owner has written, and the one before it, make needless."""

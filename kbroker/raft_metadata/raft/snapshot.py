@@ -213,18 +213,20 @@ class SnapshotStore:
         finally:
             file.close()
 
-    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Check the fetched parts and put them in place durably. :class:`CorruptSnapshot` if they are damaged."""
+    def finish(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
+        """Check the fetched parts and put them in place durably; the content. :class:`CorruptSnapshot` if they are
+        damaged."""
         path = self.path(snapshot_id)
         part = path + PART_SUFFIX
         data = self._disk.read_bytes(part)
         try:
-            decode_snapshot(data)
+            content = decode_snapshot(data)
         except WireError as error:
             self._disk.remove(part)
             raise CorruptSnapshot(f"the snapshot fetched into {path} is damaged: {error}") from error
         write_atomically(self._disk, path, data)
         self._disk.remove(part)
+        return content
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:
         """Remove the snapshots older than ``snapshot_id``; their ids."""

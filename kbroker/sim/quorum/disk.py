@@ -160,14 +160,15 @@ class SimSnapshots:
         """Keep a part."""
         self._parts[snapshot_id] = self._parts.get(snapshot_id, b"")[:position] + data
 
-    def finish(self, snapshot_id: OffsetAndEpoch) -> None:
+    def finish(self, snapshot_id: OffsetAndEpoch) -> SnapshotContent:
         """All parts are there."""
         data = self._parts.pop(snapshot_id)
         try:
-            decode_snapshot(data)
+            content = decode_snapshot(data)
         except WireError as error:
             raise CorruptSnapshot(str(error)) from error
         self._files[snapshot_id] = data
+        return content
 
     def write(self, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """Put one in place."""

@@ -216,7 +216,7 @@ class SimRaftNode:
             chunk = ready.snapshot
             log.write_snapshot_chunk(chunk.snapshot_id, chunk.position, chunk.data)
             if chunk.is_last:
-                log.install_snapshot(chunk.snapshot_id)
+                log.install_snapshot(chunk.snapshot_id, log.finish_snapshot(chunk.snapshot_id))
         if ready.records:
             fault = log.append_fetched(ready.records, self.core.epoch)
             if fault is not None:

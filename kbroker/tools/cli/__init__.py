@@ -40,6 +40,7 @@ COMMANDS = {
         "kbroker.tools.cli.cluster", "show brokers, the quorum, directories; drain, restart", actions=True
     ),
     "balance": Command("kbroker.tools.cli.balance", "have brokers share the load evenly: plan, execute, watch"),
+    "capacity": Command("kbroker.tools.cli.capacity", "say how many nodes, disks and machines a load takes"),
     "config": Command(
         "kbroker.tools.cli.config", "show and change configs of topics, brokers and groups", actions=True
     ),
@@ -81,7 +82,7 @@ GROUPS = {
     "topics and records": "topic produce consume export import replay",
     "tables": "table",
     "groups and transactions": "group txn",
-    "cluster": "cluster balance config profile client",
+    "cluster": "cluster balance capacity config profile client",
     "access": "user acl quota token certs",
     "look into": "doctor top watch decode bundle scrub",
     "files": "format info dump-log put-back recover-metadata random-uuid completion",
@@ -130,8 +131,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError:
             _forget_output()
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         _forget_output()
         return 141

@@ -60,6 +60,7 @@ _EXAMPLES: Final = {
     "cluster unregister": ("2", "2 --yes"),
     "cluster log-dirs": ("", "--topic orders"),
     "balance": ("", "--execute --leaders --yes"),
+    "capacity": ("--messages 50000 --size 1000 --readers 3", "--messages 2000 --size 200 --batch 200 --tls --json"),
     "config describe": ("topic orders --all --docs", "broker 1"),
     "config set": ("topic orders retention.ms=7d max.message.bytes=5MiB", "broker default log.cleaner.threads=2"),
     "config unset": ("topic orders retention.ms", "broker 1 log.cleaner.threads"),

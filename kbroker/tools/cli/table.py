@@ -22,7 +22,9 @@ from kbroker.tools.cli.table_options import (
     make_target,
     parse_bytes,
     parse_catalog,
+    parse_cluster,
     parse_hours,
+    parse_partition,
     parse_place,
     parse_seconds,
     settings_of,
@@ -98,12 +100,13 @@ def _with_registry(settings: Settings, arguments: argparse.Namespace, url: str |
 
 def _follow(arguments: argparse.Namespace) -> int:
     """Follow a topic of a cluster, or of a log directory; `backfill` is the latter for once."""
-    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, stopping
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep, sparing, stopping
 
     for option in ("bootstrap_server", "profile", "quota"):
         if arguments.log_dir is not None and getattr(arguments, option, None) is not None:
             raise UsageError(f"--from asks no broker: leave out --{option.replace('_', '-')}")
-    target, settings = target_of(arguments), settings_of(arguments)
+    with sparing():
+        target, settings = target_of(arguments), settings_of(arguments)
     begin = time.monotonic()
     way = Way(arguments.once, arguments.quiet, _quota(arguments.quota))
     with stopping() as stop:
@@ -147,11 +150,10 @@ def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float
             }
         )
     else:
-        dead = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
-        print(
-            f"{progress.rows:,} rows{dead} of {arguments.topic} to {arguments.table} in {seconds:.2f} s,"
-            f" {progress.commits:,} commits"
-        )
+        from kbroker.tables.status import counted
+
+        where = f"{arguments.topic} to {arguments.table}"
+        print(f"{progress} of {where} in {seconds:.2f} s, {counted(progress.commits, 'commits')}")
     return 0
 
 
@@ -185,6 +187,8 @@ def _read(path: Path) -> TablesFile:
         "memory": parse_bytes,
         "quota": parse_bytes,
         "keep": parse_hours,
+        "partition-by": parse_partition,
+        "cluster-by": parse_cluster,
     }
     return read_tables(path, readers)
 
@@ -202,7 +206,7 @@ def _orders(file: TablesFile) -> list[Order]:
     from kbroker.tools.cli.table_following import Order
 
     return [
-        Order(each.topic, each.to, each.settings, partial(make_target, each.to, each.catalog, each.options))
+        Order(each.topic, each.to, each.settings, partial(make_target, each.to, each.catalog, each.store_options))
         for each in file.tables
     ]
 
@@ -217,9 +221,12 @@ def followed_tables(path: Path) -> FollowedTables:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Follow all of a file."""
-    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep_many, stopping
+    from kbroker.tools.cli.table_following import CLIENT_ID, Way, keep_many, sparing, stopping
 
-    file = _file(arguments)
+    with sparing():
+        file = _file(arguments)
+        if any(each.catalog for each in file.tables):
+            import kbroker.tables.iceberg  # noqa: F401 - the followers' threads would, too late to be spared
     way = Way(
         arguments.once, arguments.quiet, _quota(file.quota), _tell_state if arguments.tell_state else lambda _: None
     )
@@ -236,7 +243,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
         print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in file.tables])
     elif not arguments.tell_state:
-        print(f"{sum(rows.values()):,} rows to {len(rows)} tables")
+        from kbroker.tables.status import counted
+
+        print(f"{counted(sum(rows.values()), 'rows')} to {counted(len(rows), 'tables')}")
     return 1 if failed else 0
 
 
@@ -304,12 +313,16 @@ def _drop_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _drop(arguments: argparse.Namespace) -> int:
+    from kbroker.tables.status import counted
     from kbroker.tools.cli.table_state import drop
 
     left = drop(target_of(arguments), lambda question: confirm(question, arguments.yes))
     if left is None:
         return 1
-    print(f"{arguments.table} is removed" + (f"; {left:,} files of others stay where it was" if left else ""))
+    print(
+        f"{arguments.table} is removed"
+        + (f"; where it was is left: {counted(left, 'files of others')}" if left else "")
+    )
     return 0
 
 
@@ -327,17 +340,23 @@ def _maintain_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_target(parser, option=False)
     add_keep(parser)
+    parser.add_argument("--any-table", action="store_true", help="maintain the table even if kbroker did not make it")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:
-    done: Mapping[str, int] = target_of(arguments).maintain(arguments.keep)
+    target = target_of(arguments)
+    from kbroker.tables.status import counted, topic_of
+
+    if not arguments.any_table:
+        topic_of(target, ": --any-table maintains any table")
+    done: Mapping[str, int] = target.maintain(arguments.keep)
     if arguments.json:
         from kbroker.tools.cli.output import print_json
 
         print_json(done)
     else:
-        print(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in done.items()))
+        print(", ".join(counted(count, name.replace("_", " ")) for name, count in done.items()))
     return 0
 
 

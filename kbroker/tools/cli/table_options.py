@@ -103,16 +103,16 @@ def parse_seconds(text: str) -> float:
     return parse_duration(text) / 1000
 
 
-def _partition(text: str) -> str:
-    from kbroker.tables.layout import parse_partition
+def parse_partition(text: str) -> str:
+    from kbroker.tables import layout
 
-    return parse_partition(text)
+    return layout.parse_partition(text)
 
 
-def _cluster(text: str) -> str:
-    from kbroker.tables.layout import parse_cluster
+def parse_cluster(text: str) -> str:
+    from kbroker.tables import layout
 
-    return parse_cluster(text)
+    return layout.parse_cluster(text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -139,13 +139,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--flatten", action="store_true", help="make the field city of address a column address_city")
     what.add_argument(
         "--partition-by",
-        type=checked(_partition, "fields, or day(_timestamp)"),
+        type=checked(parse_partition, "fields, or day(_timestamp)"),
         metavar="FIELDS",
         help="keep rows with the same customer or day(_timestamp) together; also hour(FIELD), month(FIELD)",
     )
     what.add_argument(
         "--cluster-by",
-        type=checked(_cluster, "fields"),
+        type=checked(parse_cluster, "fields"),
         metavar="FIELDS",
         help="keep near values of fields in the same files: of a Delta table when it is maintained",
     )
@@ -199,39 +199,13 @@ def parse_hours(text: str) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    from kbroker.tables.follower import USUAL_SECONDS, Settings
-    from kbroker.tables.json_kinds import parse_kinds
-    from kbroker.tables.layout import Layout
-    from kbroker.tables.target import Merging
+    from kbroker.tables.tables_file import settings_from
 
-    declared = ""
-    if arguments.schema is not None:
-        if arguments.value not in (None, "json"):
-            raise UsageError("--schema is of values that are JSON: leave out --value, or give --value json")
-        arguments.value = "json"
-        try:
-            declared = arguments.schema.read_text("utf-8")
-            parse_kinds(declared.encode())
-        except ValueError as error:
-            raise FatalError(f"{arguments.schema}: {error}") from None
-    if arguments.registry is not None and arguments.value not in (None, *_REGISTERED):
-        raise UsageError(f"--registry is of values that are {', '.join(_REGISTERED)}: give one of them as --value")
+    given = {name.replace("_", "-"): each for name, each in vars(arguments).items()}
     try:
-        return Settings(
-            value_format=arguments.value,
-            declared=declared,
-            interval=USUAL_SECONDS[arguments.table.partition(":")[0]] if arguments.every is None else arguments.every,
-            max_bytes=arguments.memory,
-            accept_loss=arguments.accept_loss,
-            new_topic=arguments.new_topic,
-            layout=Layout(arguments.flatten, arguments.partition_by or "", arguments.cluster_by or ""),
-            upsert=arguments.upsert,
-            changes=arguments.changes,
-            merging=None if arguments.no_merge else Merging(),
-            keep_hours=arguments.keep,
-        )
+        return settings_from({**given, "to": arguments.table, "merge": not arguments.no_merge})
     except ValueError as error:
-        raise UsageError(f"--changes: {error}") from None
+        raise UsageError(str(error)) from None
 
 
 def make_target(place: str, catalog: str | None, options: Path | None) -> Target:

@@ -97,10 +97,10 @@ def state_in(target: Target, log_dir: str) -> dict[str, Any]:
 
 def pause(target: Target, *, paused: bool) -> None:
     """Pause a table for whoever follows it, or let it go on; ``FatalError``."""
+    from kbroker.tables.status import topic_of
     from kbroker.tables.target import Conflict
 
-    if target.topic() is None:
-        raise FatalError(f"there is no table in {target.where} that kbroker made")
+    topic_of(target)
     for _ in range(_TRIES):
         try:
             if target.is_paused() != paused:
@@ -113,22 +113,33 @@ def pause(target: Target, *, paused: bool) -> None:
 
 def drop(target: Target, agree: Callable[[str], bool]) -> int | None:
     """Drop a table; None without agreement, else how many files of others stay. ``FatalError`` while it is followed."""
-    from kbroker.tables.status import follower_of
+    from kbroker.tables.status import counted, topic_of
     from kbroker.tools.cli.output import size
 
-    topic = target.topic()
-    if topic is None:
-        raise FatalError(f"there is no table in {target.where} that kbroker made")
+    topic = topic_of(target)
     target.load(())
+    _refuse_followed(target)
+    facts, was_paused = target.facts(), target.is_paused()
+    what = f"{counted(facts.rows, 'rows')} in {counted(facts.files, 'files')} of {size(facts.bytes)}"
+    what += f", {counted(facts.dead_letters, 'dead letters')}"
+    if not agree(f"Remove {target.where} with {what}, and all its versions? Topic {topic} stays."):
+        return None
+    pause(target, paused=True)  # who begins to follow it meanwhile adds no rows
+    try:
+        _refuse_followed(target)
+    except FatalError:
+        pause(target, paused=was_paused)
+        raise
+    return target.drop()
+
+
+def _refuse_followed(target: Target) -> None:
+    from kbroker.tables.status import follower_of
+
     told = follower_of(target)
     if told["runs"]:
         where = f"process {told['follower']['pid']} on {told['follower']['host']}"
         raise FatalError(f"{target.where} is followed by {where}: stop that first")
-    facts = target.facts()
-    what = f"{facts.rows:,} rows in {facts.files:,} files of {size(facts.bytes)}, {facts.dead_letters:,} dead letters"
-    if not agree(f"Remove {target.where} with {what}, and all its versions? Topic {topic} stays."):
-        return None
-    return target.drop()
 
 
 # --- Printing --------------------------------------------------------------------------------------------------------

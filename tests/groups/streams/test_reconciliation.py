@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kbroker.errors import ApiError
 from tests.groups.streams.test_protocol import App, Told, shard
+from tests.with_each import examples
 
 PROCESSES = {"a": "first", "b": "first", "c": "second", "d": "third"}
 
@@ -101,7 +102,7 @@ class Threads(RuleBasedStateMachine):
 
 TestThreads = Threads.TestCase
 TestThreads.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -1,0 +1,78 @@
+"""Many partitions in the metadata of three nodes: topics, the loss of the active controller with its partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.cluster_servers import ClusterServer
+from benchmarks.servers import Server
+from benchmarks.workloads import Bench, Figures, Workload
+from kbroker.client import Client
+from kbroker.client.nodes import describe_quorum
+
+OF_A_TOPIC = 1_000
+REPLICAS = 2
+"""A node's partitions have other leaders, and not every node has all."""
+SNAPSHOT_BYTES = 2 << 20
+"""Records between two snapshots: a node that starts has one to load."""
+
+
+def many_partitions(bench: Bench, server: Server) -> Figures:
+    """100,000 partitions (quick: 6,000) on a cluster of their own."""
+    assert isinstance(server, ClusterServer)
+    cluster = type(server)()
+    cluster.more_properties = {"metadata.log.max.record.bytes.between.snapshots": str(SNAPSHOT_BYTES)}
+    try:
+        cluster.start()
+        cluster.await_port()
+        count = bench.amount(100, 6)
+        names = [f"many-{number}" for number in range(count)]
+        began = time.monotonic()
+        for first in range(0, count, 10):  # no request may have more than 10,000 partitions
+            _create(cluster, names[first : first + 10])
+        made = time.monotonic() - began
+        began = time.monotonic()
+        _create(cluster, ["one-more"])
+        figures = {"partitions": float(count * OF_A_TOPIC), "made_s": made, "created_s": time.monotonic() - began}
+        looked_at = [names[0], names[-1], "one-more"]
+        node = cluster.controller()
+        began = time.monotonic()
+        cluster.kill_node(node)
+        cluster.until(lambda client: _active(client) not in (-1, node), "no other node is the active controller")
+        figures["elected_s"] = time.monotonic() - began
+        cluster.until(_leaders_are(looked_at, lambda leader: leader not in (-1, node)), "its partitions are not led")
+        figures["failover_s"] = time.monotonic() - began
+        figures["MB"] = cluster.resident_bytes() / 1e6 / len(cluster.plans[1:])
+        began = time.monotonic()
+        cluster.start_node(node)
+        for name in looked_at:
+            cluster.await_in_sync_of(name, REPLICAS)
+        return figures | {"back_s": time.monotonic() - began}
+    finally:
+        cluster.stop()
+
+
+def _create(cluster: ClusterServer, names: Sequence[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    topics = [NewTopic(name, OF_A_TOPIC, REPLICAS) for name in names]
+    for created in admin.create_topics(topics, request_timeout=60).values():
+        created.result(90)
+    cluster.until(_leaders_are(names[-1:], lambda leader: leader >= 0), "its partitions are not led")
+
+
+def _leaders_are(names: Sequence[str], wanted: Callable[[int], bool]) -> Callable[[Client], bool]:
+    return lambda client: all(
+        len(topic.partitions) == OF_A_TOPIC and all(wanted(each.leader_id) for each in topic.partitions)
+        for topic in client.refresh(list(names))
+    )
+
+
+def _active(client: Client) -> int:
+    return int(describe_quorum(client).topics[0].partitions[0].leader_id)
+
+
+MANY_PARTITIONS = Workload("cluster-many-partitions", "three nodes, 100,000 partitions", many_partitions, "cluster")
