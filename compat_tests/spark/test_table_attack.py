@@ -29,6 +29,7 @@ from compat_tests.spark.test_tables import PARTITIONS, follow, produce_values
 from compat_tests.spark.test_tables_page import table_readers
 from kbroker.tables.delta import DeltaTarget
 from kbroker.tables.spark_maintenance import maintain
+from kbroker.tables.target import DEAD_LETTERS
 from tests.patience import LONG
 from tests.tables.model_topic import dead_in, rows_in
 
@@ -148,7 +149,7 @@ def test_followers_a_job_and_a_person_at_the_same_time(
     dead = places(dead_in(every))
     assert places(rows_in(every) + dead_in(every)) == records
     assert read(by_key, versionAsOf=before) == first
-    for path in (every, by_key):  # the files of commits that were refused are nobody's
+    for path in (every, tmp_path / f"every{DEAD_LETTERS}", by_key):  # files of commits that were refused are nobody's
         age(path, days=3)
         assert "kept_files_of_others" not in DeltaTarget(str(path)).maintain(24)
     check(every, {*records} - {*dead})

@@ -48,7 +48,7 @@ _DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}[-.]c\d+(
 """The names that Delta's writers give to files of rows, in directories of partitions."""
 _DELETED: Final = re.compile(r"([^/]+/)?deletion_vector_[0-9a-f-]{36}\.bin")
 """Those of the files that say which rows are deleted: `deltalake` takes all of them for files of nobody."""
-_LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
+_LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_(checkpoint|vacuum_info)|_sidecars/.*|_commits/.*)")
 _WRITER: Final = WriterProperties(compression="SNAPPY", max_row_group_size=ROW_GROUP)
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
