@@ -26,6 +26,7 @@ SIZE: Final = 512 << 20
 _TRIES: Final = 5
 _CONFLICT: Final = re.compile(
     "CommitFailedException|Cannot commit rewrite|Missing required files|Manifest is missing|DELTA_CONCURRENT_"
+    "|could not be found in the latest snapshot"
 )
 _UNITS: Final = {"h": 1, "d": 24}
 
