@@ -89,7 +89,8 @@ def test_as_spark_submit_runs_it(tmp_path: Path) -> None:
     from kbroker.testing.spark import CONNECTOR, DELTA, connector_jars, java_home
 
     for number in range(3):
-        write_deltalake(str(tmp_path / "t"), pyarrow.table({"a": [number]}), mode="append")
+        for name in ("t", "t_dead_letters"):
+            write_deltalake(str(tmp_path / name), pyarrow.table({"a": [number]}), mode="append")
     where = [sys.executable, "-m", "kbroker", "table", "maintain", "--spark-job"]
     job = subprocess.run(where, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     extensions = "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
@@ -109,7 +110,7 @@ def test_as_spark_submit_runs_it(tmp_path: Path) -> None:
         timeout=6 * LONG,
     )
     assert told.returncode == 0, told.stderr[-3000:]
-    assert "3 merged files, 1 new files, 0 removed files" in told.stdout
+    assert "6 merged files, 2 new files, 0 removed files" in told.stdout
     assert DeltaTable(str(tmp_path / "t")).count() == 3
 
 
@@ -177,7 +178,7 @@ def test_iceberg_is_maintained_by_spark(bootstrap: str, new_name: Callable[[], s
         for each in going:
             each.result(LONG)
     assert told.returncode == 0, told.stderr[-5000:]
-    assert "7 merged files, 1 new files, " in told.stdout
+    assert "7 merged files, 1 new file, " in told.stdout
     assert not any(each.exists() for each in orphans)
     assert not any(each.summary["kbroker.next.0"] for each in table_in(tmp_path, quiet).snapshots() if each.summary)
     for topic, count in ((quiet, 210), (busy, end)):

@@ -152,5 +152,5 @@ def test_wrong_credentials_end_in_one_line_without_them(proxy: Proxy, server: st
         with pytest.raises(FatalError) as refused:
             DeltaTarget(f"s3://{BUCKET}/secret/t", StoreOptions(told_options)).load([0])
         told = str(refused.value)
-        assert told.startswith(f"s3://{BUCKET}/secret/t: ") and "\n" not in told
+        assert told.startswith(f"delta:s3://{BUCKET}/secret/t: ") and "\n" not in told
         assert SECRET not in told and told_options["AWS_ACCESS_KEY_ID"] not in told

@@ -32,7 +32,7 @@ current_env: ContextVar[SimEnv | None] = ContextVar("current_env", default=None)
 DATA_DIR, SECOND_DIR = "/data", "/more"
 """Where a node's files are on its machine; the directories are made with the machine. The second is seldom used."""
 
-BUDGETS = DEFAULTS._replace(hand_over_bytes=0, turn_partitions=1)
+BUDGETS = DEFAULTS._replace(hand_over_bytes=0, turn_partitions=1, turn_records=1)
 
 EPOCH_MS = 1_700_000_000_000
 """The wall clock when a simulation begins."""

@@ -44,11 +44,11 @@ from kbroker.tables.target import (
 from kbroker.tables.upserts import latest, of_keys, truncations
 
 _FIRST: Final = "kbroker.first.partition"
-_DATA_FILE: Final = re.compile(
-    r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}[-.]c\d+(\.\w+)?\.parquet|([^/]+/)?deletion_vector_[0-9a-f-]{36}\.bin"
-)
-"""The names that Delta's writers give to files of rows, in directories of partitions, and of rows that are deleted."""
-_LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_checkpoint|_sidecars/.*|_commits/.*)")
+_DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}[-.]c\d+(\.\w+)?\.parquet")
+"""The names that Delta's writers give to files of rows, in directories of partitions."""
+_DELETED: Final = re.compile(r"([^/]+/)?deletion_vector_[0-9a-f-]{36}\.bin")
+"""Those of the files that say which rows are deleted: `deltalake` takes all of them for files of nobody."""
+_LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_(checkpoint|vacuum_info)|_sidecars/.*|_commits/.*)")
 _WRITER: Final = WriterProperties(compression="SNAPPY", max_row_group_size=ROW_GROUP)
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
@@ -144,7 +144,7 @@ class DeltaTarget:
         with self._readable():
             sizes = pyarrow.table(self._table.get_add_actions(flatten=True)).column("size_bytes").to_pylist()
             dead = 0 if self._dead is None else self._dead.count()
-            return TableFacts(self._table.version(), self._table.count(), len(sizes), sum(sizes), dead)
+            return TableFacts(self._table.version(), _count(self._table), len(sizes), sum(sizes), dead)
 
     # --- What is written ---------------------------------------------------------------------------------------------
 
@@ -445,6 +445,13 @@ def _read(table: DeltaTable, query: str) -> Iterator[pyarrow.RecordBatch]:
         yield batch.cast(plain_schema(batch.schema))
 
 
+def _count(table: DeltaTable) -> int:
+    """Returns the number of rows; the statistics of files count those, too, that deletion vectors delete."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return table.count()
+    return sum(int(each.column("n")[0].as_py()) for each in _read(table, "select count(*) as n from it"))
+
+
 def _remove(table: DeltaTable) -> int:
     """Remove what a table has had; how many files are left where it was."""
     table.delete()
@@ -469,7 +476,7 @@ def _remove(table: DeltaTable) -> int:
 def _is_left_of_rows(path: str) -> bool:
     """Whether a file is beside those of rows, which were removed before: their checksums, or which are deleted."""
     name = checked_file(path)
-    return bool(_DATA_FILE.fullmatch(name)) and not path.endswith(".parquet")
+    return bool(_DELETED.fullmatch(name)) or (bool(_DATA_FILE.fullmatch(name)) and not path.endswith(".parquet"))
 
 
 def _app_id(topic_id: str, partition: int) -> str:

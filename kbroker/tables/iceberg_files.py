@@ -83,6 +83,8 @@ def totals_of(table: Table) -> tuple[int, int, int]:
     if summary is None:
         return 0, 0, 0
     rows, files, size = (int(summary[name] or 0) for name in ("total-records", "total-data-files", "total-files-size"))
+    if int(summary["total-delete-files"] or 0):  # the records are counted without them
+        rows = table.scan().count()
     return rows, files, size
 
 

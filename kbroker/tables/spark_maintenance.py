@@ -26,6 +26,7 @@ SIZE: Final = 512 << 20
 _TRIES: Final = 5
 _CONFLICT: Final = re.compile(
     "CommitFailedException|Cannot commit rewrite|Missing required files|Manifest is missing|DELTA_CONCURRENT_"
+    "|could not be found in the latest snapshot"
 )
 _UNITS: Final = {"h": 1, "d": 24}
 
@@ -39,7 +40,7 @@ def maintain(
     order_by: str | None = None,
     size: int = SIZE,
 ) -> dict[str, int]:
-    """Merge the small files of a table, and remove the old ones; what was done.
+    """Merge the small files of a table, and of its dead letters, and remove the old ones; what was done.
 
     ``table`` is ``delta:PATH`` or ``iceberg:CATALOG.NAMESPACE.TABLE``, ``where`` a condition that names partitions,
     ``order_by`` columns by whose values rows are put together. ``ValueError`` for what is none, ``TimeoutError`` if
@@ -50,9 +51,22 @@ def maintain(
         raise ValueError(f"{table!r} is not delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
     if keep_hours < FEWEST_HOURS:
         raise ValueError(f"less than {FEWEST_HOURS} hours would take files that a follower is about to commit")
-    if kind == "delta":
-        return _maintain_delta(spark, name, keep_hours, where, order_by, size)
-    return _maintain_iceberg(spark, name, keep_hours, where, order_by, size)
+    step = _maintain_delta if kind == "delta" else _maintain_iceberg
+    done = step(spark, name, keep_hours, where, order_by, size)
+    dead = f"{name.rstrip('/')}_dead_letters" if kind == "delta" else f"{quoted(name)[:-1]}_dead_letters`"
+    if _is_there(spark, _at(dead) if kind == "delta" else dead):
+        for each, count in step(spark, dead, keep_hours, None, None, size).items():
+            done[each] += count
+    return done
+
+
+def _is_there(spark: SparkSession, name: str) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return bool(spark.table(name).schema)
+    except AnalysisException:
+        return False
 
 
 def _maintain_delta(
@@ -66,7 +80,7 @@ def _maintain_delta(
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
-    name = "delta.`" + path.replace("`", "``") + "`"
+    name = _at(path)
     try:
         chosen = f" WHERE {where}" if where else ""
         order = f" ZORDER BY ({order_by})" if order_by else ""
@@ -132,6 +146,10 @@ def quoted(name: str) -> str:
     """Returns the name of a table as SQL takes it: that of a topic may have a dash."""
     parts = re.findall(r"`(?:[^`]|``)*`|[^.`]+", name)
     return ".".join(each if each.startswith("`") else f"`{each}`" for each in parts)
+
+
+def _at(path: str) -> str:
+    return "delta.`" + path.replace("`", "``") + "`"
 
 
 def _text(words: str) -> str:

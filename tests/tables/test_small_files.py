@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 pytest.importorskip("deltalake")
 
 import pyarrow.parquet
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.target import DEAD_LETTERS, ROW_GROUP, Merging, size_to_merge
@@ -126,6 +129,46 @@ def test_files_of_nobody_go_when_they_are_old(tmp_path: Path, kind: str) -> None
     topic.append(0, b"more")
     follow(topic, path, Settings())
     check_once(topic, path)
+
+
+def delete_by_vector(path: Path, index: int) -> None:
+    """Delete a row as Spark does where a table has deletion vectors: a file beside it says which row is gone."""
+    table = DeltaTable(str(path))
+    [file] = path.glob("*.parquet")
+    # Delta's magic number, then one Roaring bitmap: its key, cookie, containers, (key, rows less one), place, row.
+    vector = struct.pack("<IQIIIHHIH", 1681511377, 1, 0, 12346, 1, 0, 0, 16, index)
+    name = path / "deletion_vector_00000000-0000-0000-0000-000000000000.bin"
+    name.write_bytes(b"\1" + struct.pack(">I", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector)))
+    place = {"storageType": "p", "pathOrInlineDv": name.as_uri(), "offset": 1, "sizeInBytes": len(vector)}
+    log = path / "_delta_log"
+    actions = [json.loads(line) for each in sorted(log.glob("*.json")) for line in each.read_text().splitlines()]
+    [added] = [each["add"] for each in actions if "add" in each]
+    features = {
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors", "appendOnly", "invariants"],
+    }
+    lines: list[Any] = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"remove": {"path": file.name, "deletionTimestamp": int(WEEKS_AGO * 1000), "dataChange": True}},
+        {"add": added | {"deletionVector": {**place, "cardinality": 1}}},
+    ]
+    (log / f"{table.version() + 1:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+def test_deletion_vectors_stay(tmp_path: Path) -> None:
+    """`deltalake` takes their files for files of nobody: without them nobody could read the table."""
+    topic, path = numbers(7), tmp_path / "t"
+    follow(topic, path, Settings())
+    delete_by_vector(path, 5)
+    age(path)
+    for keep in (0, 24):
+        target_of(path).maintain(keep)
+        found = QueryBuilder().register("t", DeltaTable(str(path))).execute("select _offset from t order by 1")
+        assert pyarrow.table(found).column(0).to_pylist() == [0, 1, 2, 3, 4, 6]
+    assert target_of(path).clean(24)["kept_files_of_others"] == 1
+    target = target_of(path)
+    target.load([0])
+    assert target.facts().rows == 6
 
 
 @needs_iceberg

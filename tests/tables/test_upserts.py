@@ -182,7 +182,7 @@ def test_a_table_keeps_its_way(tmp_path: Path) -> None:
     put(topic, 0, b"k4", None)
     follow(topic, tmp_path / "keys", Settings())
     check_latest(topic, tmp_path / "keys")
-    with pytest.raises(ValueError, match="changes debezium is of values that are json, avro, protobuf"):
+    with pytest.raises(ValueError, match="--changes debezium is of values that are json, avro, protobuf"):
         Settings(value_format="text", changes="debezium")
 
 

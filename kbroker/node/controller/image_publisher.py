@@ -158,5 +158,12 @@ class ImagePublisher:
 
 
 def _in_turns(steps: Iterable[None], env: Env) -> Iterator[None]:
-    """Make the steps; yields where others are to have a turn."""
-    return islice(steps, env.budgets.turn_records - 1, None, env.budgets.turn_records)
+    """Make the steps; yields where others are to have a turn.
+
+    Turns grow up to 16 times: on a busy node a long log in short ones would last so long that the quorum's leader is
+    taken for gone.
+    """
+    steps, turn = iter(steps), env.budgets.turn_records
+    while sum(1 for _ in islice(steps, turn)) == turn:
+        yield
+        turn = min(2 * turn, 16 * env.budgets.turn_records)
