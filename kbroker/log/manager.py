@@ -62,6 +62,8 @@ class LogManager:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._is_open = False
         """Whether the logs were taken in."""
+        self.closed = 0
+        """Logs that `close` has made durable so far: it may take long, and tells that it goes on."""
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
         self._flushes = DueFlushes(self._logs.values(), self._log_dir_with, self.mark_offline)
@@ -515,10 +517,13 @@ class LogManager:
             return
         logs = [(log, self._dir_of[tp]) for tp, log in self._logs.items()]
         checkpoint = partial(self._checkpoint, high_watermarks)
-        failed = close_logs(logs + self._found.contested, self.disk, checkpoint, self.mark_offline)
+        failed = close_logs(logs + self._found.contested, self.disk, checkpoint, self.mark_offline, self._on_closed)
         failed |= {self._dir_of[tp] for tp in self.failed if tp in self._dir_of and tp not in self._logs}
         leave_markers(self.log_dirs, failed, self.disk, broker_epoch, self.mark_offline)
         self.release()
+
+    def _on_closed(self) -> None:
+        self.closed += 1  # by several threads: that it grows is all that counts
 
     def release(self) -> None:
         """Let go of files and locks without a word to the disk, as after a crash or a test."""

@@ -61,9 +61,10 @@ def close_logs(
     disk: Disk,
     checkpoint: Callable[[], list[tuple[LogDir, OSError]]],
     mark_offline: Callable[[LogDir, OSError], None],
+    on_closed: Callable[[], None],
 ) -> set[LogDir]:
     """Make everything durable, and write the checkpoints. A dir that fails goes offline, and the others are done; the
-    dirs themselves are for the caller to sync.
+    dirs themselves are for the caller to sync. Calls ``on_closed``, in some thread, with each log.
 
     Returns the dirs in which something could not be written, also for want of room.
     """
@@ -74,7 +75,7 @@ def close_logs(
         mark_offline(log_dir, error)
 
     tasks = begin_flushes(((log.begin_close, log_dir) for log, log_dir in logs), on_failure)
-    for (task, log_dir), failure in zip(tasks, _run([task for task, _ in tasks], disk), strict=True):
+    for (task, log_dir), failure in zip(tasks, _run([task for task, _ in tasks], disk, on_closed), strict=True):
         if failure is None:
             task.end()
         else:
@@ -101,12 +102,13 @@ def leave_markers(
                 mark_offline(log_dir, error)
 
 
-def _run(tasks: list[FlushTask], disk: Disk) -> list[OSError | None]:
+def _run(tasks: list[FlushTask], disk: Disk, on_closed: Callable[[], None]) -> list[OSError | None]:
     def run(task: FlushTask) -> OSError | None:
         try:
             task.run()
         except OSError as error:
             return error
+        on_closed()
         return None
 
     if len(tasks) > 4 and isinstance(disk, OsDisk):

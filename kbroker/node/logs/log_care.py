@@ -25,7 +25,7 @@ DELAY_SECONDS = 1.0
 """Clients come first after a start, also before the imports of the cleaner."""
 
 STOP_SECONDS = 4.5
-"""The time that the flushes of a clean stop may take."""
+"""The time that a clean stop may take without having made one more log durable."""
 
 
 @dataclass(slots=True)
@@ -61,16 +61,27 @@ class LogCare:
         await self.scrubber.run()
 
     async def close(self, broker_epoch: int) -> None:
-        """Make everything durable and leave the marker of a clean stop, off the loop and within its time."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
-            marks = self.replicas.high_watermarks()
-            self.logs.on_offline.clear()  # what follows is done in a thread, and nobody waits any more
+        """Make everything durable and leave the marker of a clean stop, off the loop, for as long as it gets on."""
 
-            def close() -> None:
-                self.logs.close(high_watermarks=marks, broker_epoch=broker_epoch)
+        marks = self.replicas.high_watermarks()
+        self.logs.on_offline.clear()  # what follows is done in a thread, and nobody waits any more
 
+        async def give_up_in_time(scope: trio.CancelScope) -> None:
+            before = -1
+            while self.logs.closed > before:
+                before = self.logs.closed
+                await trio.sleep(STOP_SECONDS)
+            scope.cancel()
+
+        def close() -> None:
+            self.logs.close(high_watermarks=marks, broker_epoch=broker_epoch)
+
+        async with trio.open_nursery() as nursery:
+            nursery.cancel_scope.shield = True
+            nursery.start_soon(give_up_in_time, nursery.cancel_scope)
             try:
                 await self.env.run_blocking(close)
             except Exception:
                 logger.exception("the logs could not be closed cleanly; the next start verifies them")
                 self.logs.release()
+            nursery.cancel_scope.cancel()

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
     import trio
 
     from kbroker.handlers.registration import Preload
+    from kbroker.log.manager import LogManager
     from kbroker.node.broker import Broker
     from kbroker.runtime.env import Env
     from kbroker.tools.cli.console_beside import ConsoleBeside
     from kbroker.tools.cli.tables_beside import TablesBeside
 
 STOP_SECONDS = 5.0
-"""The time that a clean stop may take before the process ends without it."""
+"""The time that a clean stop may take, without having made one more log durable, before the process ends without it."""
 
 log = logging.getLogger("kbroker")
 
@@ -334,8 +336,10 @@ async def _serve(
 
             def stop(reason: str) -> None:
                 log.info("stopping on %s", reason)
-                _end_in_any_case()
+                _end_in_any_case(lambda: 0 if logs is None else logs.closed)
                 nursery.cancel_scope.cancel()
+
+            logs: LogManager | None = None
 
             # Before the node serves, too: one that waits for the others of its quorum may do so for long.
             await nursery.start(_await_signal, stop)
@@ -347,6 +351,7 @@ async def _serve(
             serves = trio.Event()
             nursery.start_soon(_collect_in_a_long_start, serves)
             await nursery.start(broker.run)
+            logs = broker.log_manager
             serves.set()
             gc.freeze()
             collector.freeze_survivors()
@@ -457,15 +462,17 @@ async def await_end_of_input(stop: Callable[[str], None]) -> None:
     stop("the end of standard input")
 
 
-def _end_in_any_case() -> None:
-    def give_up() -> None:
+def _end_in_any_case(closed: Callable[[], int]) -> None:
+    def give_up_in_time() -> None:
+        before = -1
+        while closed() > before:
+            before = closed()
+            time.sleep(STOP_SECONDS)
         sys.stderr.write(f"kbroker: not stopped within {STOP_SECONDS:.0f} s, ending anyway\n")
         sys.stderr.flush()
         os._exit(1)
 
-    timer = threading.Timer(STOP_SECONDS, give_up)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=give_up_in_time, daemon=True).start()
 
 
 @contextmanager

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kbroker.tools.cli.secure_setup import SecureSetup
     from kbroker.tools.diagnosis.facts import ClusterView
 
-STOP_SECONDS: Final = 8.0
+STOP_SECONDS: Final = 30.0
 """The time that a node may take to stop before it is killed."""
 
 REFRESH_SECONDS: Final = 1.0
