@@ -55,11 +55,11 @@ def connections(bench: Bench, server: Server) -> Figures:
 
 
 def partitions(bench: Bench, server: Server) -> Figures:
-    """Topics of a thousand partitions are made, one after another."""
+    """Topics of a thousand partitions are made and deleted, one after another."""
 
     def make() -> None:
         for _ in range(bench.amount(15, 5)):
-            bench.new_topic(server, PARTITIONS)
+            bench.delete_topic(server, bench.new_topic(server, PARTITIONS))
 
     return beside(bench, server.bootstrap, bench.new_topic(server, 1), make)
 
@@ -90,7 +90,9 @@ def catching_up(bench: Bench, server: Server) -> Figures:
 
 BESIDE_WORKLOADS: tuple[Workload, ...] = (
     Workload("connections-latency", f"one message at a time while {CONNECTIONS} connections come and go", connections),
-    Workload("partitions-latency", "one message at a time while topics of 1,000 partitions are made", partitions),
+    Workload(
+        "partitions-latency", "one message at a time while topics of 1,000 partitions are made and deleted", partitions
+    ),
 )
 CATCHING_UP = Workload(
     "cluster-catching-up-latency", "one message at a time while a follower fetches 1 GB", catching_up, "cluster"

@@ -56,6 +56,7 @@ SECTIONS = {
         "docs/works_with",
         "docs/benchmarks",
         "docs/capacity",
+        "docs/comparison",
         "spark_examples/README",
         "docs/spark_examples",
         "CHANGELOG",
