@@ -39,7 +39,7 @@ def small_requests(bench: Bench, server: Server, topic: str, seconds: float) -> 
 
 
 def figures_of(bench: Bench, server: Server) -> Figures:
-    """One turn: a produce of 1 KB records, then small requests."""
+    """Measure a turn: a produce of 1 KB records, then small requests."""
     topic, count = bench.new_topic(server, PARTITIONS), bench.amount(1_000_000, 300_000)
     before = server.cpu_seconds()
     result = bench.load.run("produce", server.bootstrap, topic, count, 1_000, "acks=all")

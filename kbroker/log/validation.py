@@ -52,7 +52,7 @@ from kbroker.wire.batch_header import (
     set_timestamp,
     walk_headers,
 )
-from kbroker.wire.compression import CompressionType, CorruptRecord
+from kbroker.wire.compression import CompressionType, CorruptRecord, has_linked_blocks
 from kbroker.wire.record_windows import MIN_RECORD_SIZE
 
 _PARSE = HEADER.unpack_from
@@ -177,6 +177,12 @@ def _check_header(batch: memoryview, fields: _Fields, config: LogConfig, topic_p
     if codec:
         if codec > CompressionType.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
+        # Apache Kafka says UNKNOWN_SERVER_ERROR of it.
+        if codec == CompressionType.LZ4 and size > HEADER_SIZE + 4 and has_linked_blocks(batch, HEADER_SIZE):
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"a batch sent to {topic_partition} is lz4 whose blocks depend on each other; Kafka takes independent ones",
+            )
     elif records_count * MIN_RECORD_SIZE > size - HEADER_SIZE:
         raise ApiError(
             ErrorCode.INVALID_RECORD,

@@ -29,6 +29,7 @@ from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
+    NOTE,
     NOTES,
     PAUSED,
     ROW_GROUP,
@@ -427,6 +428,8 @@ class DeltaTarget:
         with self._readable():
             handler: Any = DeltaFileSystemHandler.from_table(self._opened()._table)
             for each in handler.get_file_info_selector(NOTES, True, False):
+                if not NOTE.fullmatch(each.base_name):
+                    continue
                 with suppress(FileNotFoundError):
                     found[each.base_name] = bytes(handler.open_input_file(each.path).read()).decode("utf-8", "replace")
         return found
@@ -462,7 +465,9 @@ def _remove(table: DeltaTable) -> int:
     own = [
         each
         for each in files
-        if _LOG_FILE.fullmatch(checked_file(each)) or each.startswith(f"{NOTES}/") or _is_left_of_rows(each)
+        if _LOG_FILE.fullmatch(checked_file(each))
+        or (each.startswith(NOTES) and NOTE.fullmatch(each))
+        or _is_left_of_rows(each)
     ]
     for each in own:  # the newest of the log first: what is left by a kill is a table yet
         handler.delete_file(each)

@@ -26,7 +26,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from kbroker.errors import FatalError
 from kbroker.tables.layout import TOPIC_ID, Layout
 from kbroker.tables.rows import plain_schema
-from kbroker.tables.target import NOTES, checked_file
+from kbroker.tables.target import NOTE, NOTES, checked_file
 
 NEXT: Final = "kbroker.next."
 PARTITION: Final = "_partition"
@@ -56,6 +56,8 @@ def noted_in(table: Table) -> dict[str, str]:
     store, place = _store_of(table)
     found: dict[str, str] = {}
     for each in store.get_file_info(FileSelector(f"{place}/{NOTES}", allow_not_found=True)):
+        if not NOTE.fullmatch(each.base_name):
+            continue
         with suppress(FileNotFoundError):
             found[each.base_name] = store.open_input_stream(each.path).read().decode("utf-8", "replace")
     return found

@@ -21,6 +21,8 @@ PAUSED: Final = "kbroker.paused"
 """The property of a paused table."""
 NOTES: Final = "_kbroker"
 """The directory where followers tell of themselves: readers, and who removes files of nobody, leave out such names."""
+NOTE: Final = re.compile(rf"(?:{NOTES}/)?follower(-[^/]+)?\.json")
+"""A follower's file there; followers of 0.2.0 shared one."""
 
 
 def checked_file(path: str) -> str:

@@ -324,6 +324,11 @@ def _unpack_snappy_slowly(data: bytes, declared: int) -> Iterator[bytes]:
     yield bytes(out)
 
 
+def has_linked_blocks(view: memoryview, position: int) -> bool:
+    """Whether a frame of lz4 begins at a position whose blocks depend on each other: Kafka's readers take none."""
+    return view[position : position + 4] == _LZ4_MAGIC and not view[position + 4] & _LZ4_INDEPENDENT
+
+
 def _unpack_lz4(view: memoryview, most: int) -> Iterator[bytes]:
     position = 0
     while True:  # one turn per frame

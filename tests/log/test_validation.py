@@ -245,6 +245,16 @@ def test_unknown_codec(codec: int) -> None:
     refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, batch)
 
 
+def test_lz4_with_blocks_that_depend_on_each_other() -> None:
+    """Apache Kafka's reader of lz4 takes none, so neither a lookup nor compaction could read them."""
+    batch = rb.build_batch(RECORDS, compression=CompressionType.LZ4)
+    validate(batch)
+    flags_without_independence = put(batch_header.HEADER_SIZE + 4, 1, 0x40)
+    assert "independent" in str(
+        refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, rebuilt(batch, flags_without_independence))
+    )
+
+
 def test_zstd_needs_produce_v7() -> None:
     zstd = rb.build_batch(RECORDS, compression=CompressionType.ZSTD)
     with pytest.raises(ApiError) as caught:

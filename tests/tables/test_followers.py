@@ -41,7 +41,7 @@ def run_until(follower: Follower, moments: list[Callable[[], None]]) -> None:
 
 @pytest.mark.parametrize("values", [1000, 999])
 def test_the_first_rows_come_before_their_time(tmp_path: Path, values: int) -> None:
-    """As soon as all is read that the topic had, if it is enough to tell the columns; later ones wait."""
+    """They come as soon as all is read that the topic had, if it is enough to tell the columns; later ones wait."""
     topic, path = ModelTopic(), tmp_path / "delta"
     topic.append(0, *(b'{"id": %d}' % number for number in range(values)))
     follower = Follower(ModelSource(topic), target_of(path), Settings("json", interval=LONG))

@@ -14,7 +14,7 @@ from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
 
     from kbroker.log.partition_log import AppendInfo, PartitionLog
     from kbroker.log.segments.segment import OwnCopy
@@ -201,7 +201,7 @@ def log_of(partition: Partition) -> FollowerLog:
     return FollowerLog(log.log_start_offset, log.log_end_offset, partition.state.high_watermark, log.leader_epochs)
 
 
-def weight_of(partition: Partition | None, records: Any) -> int:
+def weight_of(partition: Partition | None, records: Sized | None) -> int:
     """The bytes that a partition of a leader's answer counts for, before it is taken."""
     weight = PARTITION_BYTES + len(records or b"")
     if partition is None or partition.offline or not records:

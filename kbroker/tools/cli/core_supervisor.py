@@ -23,8 +23,8 @@ from kbroker.base.file_lock import try_lock
 from kbroker.tools.cli.child import ended
 from kbroker.tools.cli.cluster_plan import READY
 
-STOP_SECONDS: Final = 30.0
-"""The time that nodes may take to stop before they are killed."""
+STOP_SECONDS: Final = 120.0
+"""The time that nodes may take to stop before they are killed. One that gets no further ends by itself, much sooner."""
 FIRST_PAUSE: Final = 1.0
 """Seconds between a node's second death and its start, doubled with each one more; after its first there are none."""
 TRIES: Final = 5

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from kbroker.tools.cli.secure_setup import SecureSetup
     from kbroker.tools.diagnosis.facts import ClusterView
 
-STOP_SECONDS: Final = 30.0
-"""The time that a node may take to stop before it is killed."""
+STOP_SECONDS: Final = 120.0
+"""The time that a node may take to stop before it is killed. One that gets no further ends by itself, much sooner."""
 
 REFRESH_SECONDS: Final = 1.0
 FIRST_PAUSE: Final = 1.0
