@@ -181,7 +181,7 @@ def _check_header(batch: memoryview, fields: _Fields, config: LogConfig, topic_p
         if codec == CompressionType.LZ4 and size > HEADER_SIZE + 4 and has_linked_blocks(batch, HEADER_SIZE):
             raise ApiError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"a batch for {topic_partition} is lz4 with blocks that depend on each other; Kafka takes independent ones",
+                f"a batch for {topic_partition} is lz4 whose blocks are not independent, which Kafka does not read",
             )
     elif records_count * MIN_RECORD_SIZE > size - HEADER_SIZE:
         raise ApiError(
