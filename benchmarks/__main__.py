@@ -2,6 +2,7 @@
 
     python -m benchmarks --quick             a few minutes, the figures that have a target
     python -m benchmarks --all               all that there is, five rounds, and docs/benchmarks.md of it: hours
+    python -m benchmarks --render FILE...    docs/benchmarks.md of several runs: rounds of one commit add up
     python -m benchmarks                     everything that one broker serves, two rounds: about an hour
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
@@ -9,20 +10,20 @@
                                              TLS, SCRAM, handshakes and ACLs, which only run when asked for
     python -m benchmarks --only explorer-watched
                              a node that the console's explorer watches, beside one without an explorer
-    python -m benchmarks --rounds 1 --only explorer-same-node
+    python -m benchmarks --only explorer-same-node
                              one node under a steady load, watched and unwatched in turn: five minutes
-    python -m benchmarks --rounds 1 --only 'metrics-*'
+    python -m benchmarks --only 'metrics-*'
                              a node with its page of metrics, which is scraped, beside two without: ten minutes
-    python -m benchmarks --rounds 1 --only spark-table-read
+    python -m benchmarks --only spark-table-read
                              Spark asks a topic, and the table of the topic: five minutes
-    python -m benchmarks --rounds 1 --only 'tables-*'
+    python -m benchmarks --only 'tables-*'
                              a table that follows a topic, one that is filled, the producer beside one: fifteen minutes
-    python -m benchmarks --rounds 1 --only 'capacity-*'
+    python -m benchmarks --only 'capacity-*'
                              what `kbroker capacity` reckons beside what is measured: two minutes
-    python -m benchmarks --rounds 1 --only 'metadata-*'
+    python -m benchmarks --only 'metadata-*'
                              the metadata of 10,000, 100,000 and 1,000,000 partitions on 100 brokers, in this process:
                              three minutes
-    python -m benchmarks --rounds 1 --only cluster-many-partitions
+    python -m benchmarks --only cluster-many-partitions
                              100,000 partitions on three nodes of either broker; with --quick 6,000 and two minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
@@ -53,7 +54,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -135,12 +136,24 @@ QUIET_SECONDS = 15
 """Seconds that a broker is given to come to rest. All processor time that it takes later counts as its idling."""
 
 
+class Rounds(NamedTuple):
+    """How often workloads run: those that both brokers do in turn, and those that compare within themselves."""
+
+    of_both: int
+    alone: int
+
+    def of(self, workload: Workload) -> int:
+        if workload.phase in ("alone", "cluster-alone"):
+            return self.alone
+        return 1 if workload.phase in ("idle", "last") else self.of_both
+
+
 class Run:
     """A run of the benchmarks: its servers, its results so far, its failures."""
 
-    def __init__(self, bench: Bench, kinds: list[str], rounds: int, save: Callable[[Run], None]) -> None:
+    def __init__(self, bench: Bench, kinds: list[str], rounds: Rounds, save: Callable[[Run], None]) -> None:
         """``save`` is called after each measurement: a run that is cut short loses nothing."""
-        self.bench, self.kinds, self.rounds = bench, kinds, rounds
+        self.bench, self.kinds, self.rounds, self.rounds_alone = bench, kinds, rounds.of_both, rounds.alone
         self._save = save
         self.results: dict[str, dict[str, list[Figures]]] = {}
         self.seconds: dict[str, float] = {}
@@ -162,8 +175,10 @@ class Run:
                             continue
                         # In turns, so that neither always comes behind what the other has just done.
                         for kind in self.kinds if (number + index) % 2 else self.kinds[::-1]:
+                            started = time.monotonic()
                             if phase == "loaded":
                                 self._settle()
+                            self._took(workload, started)
                             self._measure(workload, kind, f"{number + 1}/{rounds}")
             for kind, peak in self._peaks.items():
                 for figures in self.results.get("memory", {}).get(kind, ()):
@@ -175,7 +190,7 @@ class Run:
                 server.stop()
         self._run_clusters([workload for workload in workloads if workload.phase == "cluster"])
         self._run_secure([workload for workload in workloads if workload.phase == "secure"])
-        self._run_alone([workload for workload in workloads if workload.phase == "alone"])
+        self._run_alone([workload for workload in workloads if workload.phase in ("alone", "cluster-alone")])
 
     def _settle(self) -> None:
         """Wait until what was measured before is over: what it wrote is on disk, and no broker works at it any more."""
@@ -217,14 +232,16 @@ class Run:
                     cluster.stop()
 
     def _run_alone(self, chosen: list[Workload]) -> None:
-        """Measurements of kbroker in this process; no server is started."""
-        for number in range(self.rounds if "kbroker" in self.kinds else 0):
+        """Measurements of kbroker in this process, or of clusters that they make; no server is started."""
+        for number in range(self.rounds_alone):
             for workload in chosen:
-                server = KINDS["kbroker"]()
-                try:
-                    self._measure(workload, "kbroker", f"{number + 1}/{self.rounds}", server)
-                finally:
-                    server.stop()
+                of_cluster = workload.phase == "cluster-alone"
+                for kind in self.kinds if of_cluster else [kind for kind in self.kinds if kind == "kbroker"]:
+                    server = CLUSTERS[kind]() if of_cluster else KINDS[kind]()
+                    try:
+                        self._measure(workload, kind, f"{number + 1}/{self.rounds_alone}", server)
+                    finally:
+                        server.stop()
 
     def _run_secure(self, chosen: list[Workload]) -> None:
         """A secure server of each broker for all rounds, in turns, when no other server runs any more."""
@@ -268,9 +285,12 @@ class Run:
         if workload not in (WARM_UP, CLUSTER_WARM_UP, SECURITY_WARM_UP):
             self.results.setdefault(workload.name, {}).setdefault(kind, []).append(figures)
             self._save(self)
-        self.seconds[workload.name] = self.seconds.get(workload.name, 0) + time.monotonic() - started
+        self._took(workload, started)
         said = ", ".join(f"{report.UNITS[name]} {report.shown(value)}" for name, value in figures.items())
         print(f"{time.monotonic() - started:5.1f} s  {said}", file=sys.stderr, flush=True)
+
+    def _took(self, workload: Workload, started: float) -> None:
+        self.seconds[workload.name] = self.seconds.get(workload.name, 0) + time.monotonic() - started
 
     def _server(self, kind: str) -> Server:
         if kind not in self._servers:
@@ -293,8 +313,12 @@ class Run:
             del self._servers[kind]
 
 
+LOOK_SECONDS = 3.0
+"""Seconds before a run in which others' use of the processors is measured."""
+
+
 def machine() -> dict[str, Any]:
-    """The machine, its load and its versions, as facts beside the figures."""
+    """The machine, what others take of it and its versions, as facts beside the figures."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -307,8 +331,7 @@ def machine() -> dict[str, Any]:
         "memory_GB": round(psutil.virtual_memory().total / 1e9),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "load_1_minute": round(os.getloadavg()[0], 2),
-        "load_before": ", ".join(f"{value:.2f}" for value in os.getloadavg()),
+        "busy_percent": psutil.cpu_percent(LOOK_SECONDS),
     }
 
 
@@ -343,7 +366,8 @@ def main() -> None:
             print(f"{workload.name:<36} {workload.title}{note}")
         return
     chosen = _chosen(arguments)
-    rounds = arguments.rounds or (1 if arguments.quick else 5 if arguments.all else 2)
+    of_both = arguments.rounds or (1 if arguments.quick else 5 if arguments.all else 2)
+    rounds = Rounds(of_both, arguments.rounds or 1)
     kinds = _kinds(arguments)
     started = datetime.datetime.now(datetime.UTC)
     path: Path = arguments.json or ROOT / "out" / "benchmarks" / f"{started:%Y-%m-%d-%H%M}.json"
@@ -364,13 +388,14 @@ def main() -> None:
 LATEST = ROOT / "benchmarks" / "results" / "latest.json"
 
 
-def how_long(chosen: list[Workload], rounds: int) -> str:
+def how_long(chosen: list[Workload], rounds: Rounds) -> str:
     """Returns a line about the time that workloads will take, by that of the published run."""
     known: dict[str, float] = json.loads(LATEST.read_text()).get("seconds_of_round", {})
-    timed = [workload.name for workload in chosen if workload.name in known]
-    minutes = sum(known[name] for name in timed) * rounds / 60
+    timed = [workload for workload in chosen if workload.name in known]
+    minutes = sum(known[workload.name] * rounds.of(workload) for workload in timed) / 60
     return (
-        f"{len(chosen)} workloads, {rounds} rounds: {minutes:.0f} minutes for the {len(timed)} that were timed before"
+        f"{len(chosen)} workloads, {rounds.of_both} rounds ({rounds.alone} of those on one broker): "
+        f"{minutes:.0f} minutes for the {len(timed)} that were timed before"
     )
 
 
@@ -380,7 +405,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="all workloads, five rounds, --write-docs")
     parser.add_argument("--only", action="append", metavar="NAME", help="workloads by name or pattern; repeatable")
     parser.add_argument("--list", action="store_true", help="name the workloads and end")
-    parser.add_argument("--rounds", type=int, help="how often each is run on each broker (2; quick: 1)")
+    parser.add_argument("--rounds", type=int, help="how often each is run (both brokers: 2, --all: 5)")
     parser.add_argument("--server", action="append", choices=sorted(KINDS), help="only this broker")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="an earlier kbroker in place of Apache Kafka")
     parser.add_argument(
@@ -397,7 +422,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="JSON",
-        help="only write the docs, from earlier runs; of what is in several, the last one counts",
+        help="only write the docs, from earlier runs; rounds of one commit add up, else the last one counts",
     )
     return parser
 
@@ -411,7 +436,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Workload]:
     else:
         chosen = [w for w in ALL_WORKLOADS if (w.in_quick or not arguments.quick) and can_run(w)]
     if arguments.addition or not (arguments.only or arguments.all):
-        chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone")]
+        chosen = [w for w in chosen if w.phase not in ("cluster", "secure", "alone", "cluster-alone")]
     return chosen
 
 
@@ -450,7 +475,7 @@ def _show(figures: dict[str, Any], other: str) -> None:
 
 
 def measure(
-    chosen: list[Workload], kinds: list[str], rounds: int, path: Path, *, quick: bool, compiled: bool
+    chosen: list[Workload], kinds: list[str], rounds: Rounds, path: Path, *, quick: bool, compiled: bool
 ) -> dict[str, Any]:
     """Run the workloads; the figures, which are also in the file ``path``, from the first one on."""
     kafka_home(SERVER_VERSION)  # before the clock runs: the first time, Maven fetches it

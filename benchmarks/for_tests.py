@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import shutil
 import signal
@@ -263,9 +262,8 @@ def main() -> None:
     if arguments.be_the_mock:
         be_the_mock()
         return
-    load_before = os.getloadavg()[0]
     found = machine()
-    facts = f"Commit `{commit()}`, {found['processors']} processors ({found['model']}), load before {load_before:.2f}."
+    facts = f"Commit `{commit()}`, {found['processors']} processors ({found['model']}), {found['busy_percent']:.1f} % busy before."
     columns: dict[str, Told] = {}
     known: dict[str, dict[int, int]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-for-tests-") as folder:

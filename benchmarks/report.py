@@ -369,7 +369,7 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 
 
 def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Runs of different workloads as one: what is in several counts as the last one measured it.
+    """Join runs: rounds of one commit add up; of a workload that several commits ran, the last one counts.
 
     ``ValueError`` where they cannot be told as one.
     """
@@ -382,27 +382,33 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     whole["date"] = ", ".join(run["date"] for run in runs)
     whole["commit"] = ", ".join(dict.fromkeys(run["commit"] for run in runs))
     whole["commits"] = {name: run["commit"] for run in runs for name in run["results"]}
-    whole["machine"] = {
-        **runs[-1]["machine"],
-        "load_1_minute": max(run["machine"]["load_1_minute"] for run in runs),
-        "load_before": "; ".join(run["machine"]["load_before"] for run in runs),
-    }
+    whole["machine"] = {**runs[-1]["machine"], "busy_percent": max(run["machine"]["busy_percent"] for run in runs)}
     whole["failures"] = [
         failure
         for number, run in enumerate(runs)
         for failure in run["failures"]
         if not any(failure.split(" ")[0] in later["results"] for later in runs[number + 1 :])
     ]
-    whole["results"] = {name: figures for run in runs for name, figures in run["results"].items()}
+    results: dict[str, dict[str, list[Mapping[str, float]]]] = {}
+    for run in runs:
+        for name, servers in run["results"].items():
+            if run["commit"] == whole["commits"][name]:
+                for kind, rounds in servers.items():
+                    results.setdefault(name, {}).setdefault(kind, []).extend(rounds)
+    whole["results"] = results
     whole["seconds_of_round"] = {name: each for run in runs for name, each in run.get("seconds_of_round", {}).items()}
     return whole
+
+
+QUIET_PERCENT = 5
+"""Percent of all processors that others may take before a run on a quiet machine."""
 
 
 def document(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """`docs/benchmarks.md` from a report as it was written to JSON."""
     machine, results, commits = report["machine"], report["results"], report.get("commits")
     quick = " A quick run: fewer records, one round." if report["quick"] else ""
-    if machine["load_1_minute"] > 0.5:
+    if machine["busy_percent"] > QUIET_PERCENT:
         quick += " The machine was NOT quiet before the run: take the figures as provisional."
     failures = "".join(f"\n- {line}" for line in report["failures"])
     return f"""# Benchmarks
@@ -420,7 +426,7 @@ topic afterwards.
 
 - {report["date"]}, commit `{report["commit"]}`, Python {machine["python"]}
 - {machine["processors"]} processors ({machine["model"]}), {machine["memory_GB"]} GB, {machine["system"]}
-- load average before the run: {machine["load_before"]}
+- the processors were busy before the run: {machine["busy_percent"]:.1f} %
 
 MB are 10^6 bytes of record values. CPU is the broker's own user and system time. Memory is resident memory.
 A ratio is kbroker's figure over Apache Kafka's.

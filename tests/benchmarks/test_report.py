@@ -94,8 +94,8 @@ def test_rows_hold_medians_ratios_and_verdicts() -> None:
 def test_document_holds_both_tables_and_the_failures() -> None:
     text = report.document(
         {
-            "machine": dict.fromkeys(("processors", "model", "memory_GB", "system", "python", "load_before"), "?")
-            | {"load_1_minute": 4.2},
+            "machine": dict.fromkeys(("processors", "model", "memory_GB", "system", "python"), "?")
+            | {"busy_percent": 40.0},
             "results": RESULTS,
             "quick": True,
             "failures": ["latency on kbroker: LoadError: closed by the broker"],
@@ -114,16 +114,23 @@ def test_document_holds_both_tables_and_the_failures() -> None:
 
 def test_runs_are_told_as_one() -> None:
     def run(load: float, results: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        machine = {"load_1_minute": load, "load_before": f"{load}, 0, 0"}
+        machine = {"busy_percent": load}
         fixed = {"commit": "c", "cut_short": False, "quick": False, "apache_kafka": "4.3.1", "client": "librdkafka"}
         return {**fixed, "date": f"at {load}", "machine": machine, "failures": [], "results": results, **fields}
 
-    first = run(0.4, {"a": {"kbroker": [{"p50_ms": 1}]}, "b": {}}, failures=["a on kbroker: it", "b on apache: that"])
+    first = run(
+        0.4,
+        {"a": {"kbroker": [{"p50_ms": 1}]}, "b": {"kbroker": [{"p50_ms": 4}]}},
+        failures=["a on kbroker: it", "b on apache: that"],
+    )
     second = run(0.1, {"b": {"kbroker": [{"p50_ms": 2}]}})
     whole = report.joined([first, second])
-    assert whole["results"] == {"a": first["results"]["a"], "b": second["results"]["b"]}
+    both_rounds = {"kbroker": [{"p50_ms": 4}, {"p50_ms": 2}]}
+    assert whole["results"] == {"a": first["results"]["a"], "b": both_rounds}, "rounds of one commit add up"
+    later = run(0.1, {"b": {"kbroker": [{"p50_ms": 2}]}}, commit="d")
+    assert report.joined([first, later])["results"]["b"] == later["results"]["b"], "the last commit counts"
     assert whole["date"] == "at 0.4, at 0.1"
-    assert whole["machine"] == {"load_1_minute": 0.4, "load_before": "0.4, 0, 0; 0.1, 0, 0"}
+    assert whole["machine"] == {"busy_percent": 0.4}
     assert whole["failures"] == ["a on kbroker: it"], "b was run again"
     assert whole["commits"] == {"a": "c", "b": "c"}
     with pytest.raises(ValueError, match="differ in client"):
