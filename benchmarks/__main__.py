@@ -23,8 +23,8 @@
     python -m benchmarks --only 'metadata-*'
                              the metadata of 10,000, 100,000 and 1,000,000 partitions on 100 brokers, in this process:
                              three minutes
-    python -m benchmarks --only cluster-many-partitions
-                             100,000 partitions on three nodes of either broker; with --quick 6,000 and two minutes
+    python -m benchmarks --only 'cluster-partitions-*'
+                             6,000 partitions on three nodes of either broker, and 100,000 on kbroker's: five minutes
     python -m benchmarks --before ../earlier --rounds 9
                                              this checkout and an earlier one, in place of Apache Kafka
     python -m benchmarks --with metrics --rounds 9 --only 'produce-*' --only requests

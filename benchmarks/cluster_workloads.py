@@ -16,7 +16,7 @@ from benchmarks.beside_workloads import CATCHING_UP
 from benchmarks.clients import LoadError
 from benchmarks.cluster_servers import NODES, ClusterServer
 from benchmarks.group_workloads import summed_up
-from benchmarks.many_workloads import MANY_PARTITIONS
+from benchmarks.many_workloads import MANY_WORKLOADS
 from benchmarks.servers import Server
 from benchmarks.transaction_failover import TRANSACTION_FAILOVER
 from benchmarks.transaction_workloads import RECORDS, commit, producer
@@ -202,6 +202,6 @@ CLUSTER_WORKLOADS: tuple[Workload, ...] = (
     ),
     TRANSACTION_FAILOVER,
     CATCHING_UP,
-    MANY_PARTITIONS,
+    *MANY_WORKLOADS,
 )
 """In this order, on one cluster of each broker: the first starts it."""

@@ -263,7 +263,8 @@ def main() -> None:
         be_the_mock()
         return
     found = machine()
-    facts = f"Commit `{commit()}`, {found['processors']} processors ({found['model']}), {found['busy_percent']:.1f} % busy before."
+    busy = f"{found['busy_percent']:.1f} % busy before"
+    facts = f"Commit `{commit()}`, {found['processors']} processors ({found['model']}), {busy}."
     columns: dict[str, Told] = {}
     known: dict[str, dict[int, int]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-for-tests-") as folder:
