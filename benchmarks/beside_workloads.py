@@ -58,7 +58,7 @@ def partitions(bench: Bench, server: Server) -> Figures:
     """Topics of a thousand partitions are made and deleted, one after another."""
 
     def make() -> None:
-        for _ in range(bench.amount(15, 5)):
+        for _ in range(5):
             bench.delete_topic(server, bench.new_topic(server, PARTITIONS))
 
     return beside(bench, server.bootstrap, bench.new_topic(server, 1), make)

@@ -146,7 +146,7 @@ def _targets() -> Iterator[Target]:
     yield Target("latency", "p50_ms", 1.3, 1.0)
     yield Target("latency", "p99_ms", 1.0, 0.5)
     yield Target("requests", "requests_per_s", 0.7, 1.0)
-    yield Target("startup", "first_record_s", 0.5, 0.25, is_ratio=False)
+    yield Target("startup", "first_record_s", 0.5, 0.17, is_ratio=False)
     yield Target("idle", "MB", 60, 35, is_ratio=False)
     yield Target("memory", "MB", 150, 80, is_ratio=False)
     yield Target("idle", "cpu_percent", 1.0, 0.2, is_ratio=False)
@@ -179,8 +179,8 @@ def _targets() -> Iterator[Target]:
     yield Target("spark-first-batch", "first_result_s", 2.0, None, is_ratio=False)
     yield Target("spark-first-batch", "first_record_s", 0.3, None, is_ratio=False)
     yield Target("restart-large", "killed_s", 2.0, None, is_ratio=False)
-    yield Target("restart-many", "killed_s", 10.0, None, is_ratio=False)
-    yield Target("restart-many", "partition_KB", 10, None, is_ratio=False)
+    yield Target("restart-many", "killed_s", 2, None, is_ratio=False)
+    yield Target("restart-many", "partition_KB", 4, None, is_ratio=False)
     for situation in (
         "compaction",
         "cold-reading",
