@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -43,17 +44,6 @@ KINDS = {"faults": "start", "faults -n 2": "up"}
 """Commands that may go on with what another has begun."""
 
 
-def started(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kbroker", *words],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
-
-
 def begin(command: str, data: Path) -> None:
     """Leave behind what the command does when it starts for the first time."""
     if command.startswith("up"):
@@ -74,6 +64,16 @@ def content(data: Path) -> dict[str, bytes]:
     return {str(path.relative_to(data)): path.read_bytes() for path in files}
 
 
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """This process has the environment of a command, and its loggers are put back."""
+    for name in os.environ.keys() - ENVIRONMENT.keys():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CLUSTER_ID", "")
+    caplog.set_level(logging.root.level)
+
+
+@pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -87,7 +87,7 @@ def test_each_refuses_the_directory_of_another_in_one_line(tmp_path: Path, first
     data = tmp_path / "data"
     begin(first, data)
     before = content(data)
-    refused = started(*COMMANDS[second]("data"), cwd=tmp_path)
+    refused = kbroker(*COMMANDS[second]("data"), cwd=tmp_path)
     assert refused.returncode == 1, refused.stderr
     [line] = [line for line in refused.stderr.splitlines() if line.startswith("kbroker: ")]
     assert f"kbroker {first}" in line
@@ -95,6 +95,7 @@ def test_each_refuses_the_directory_of_another_in_one_line(tmp_path: Path, first
     assert content(data) == before
 
 
+@pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize("first", ["start", "up", "up --secure"])
 @pytest.mark.parametrize("second", COMMANDS)
 def test_each_refuses_a_directory_whose_node_runs(tmp_path: Path, first: str, second: str) -> None:
@@ -104,7 +105,7 @@ def test_each_refuses_a_directory_whose_node_runs(tmp_path: Path, first: str, se
     lock = OsDisk().lock(str(log_dir / ".lock"))
     before = content(data)
     try:
-        refused = started(*COMMANDS[second]("data"), cwd=tmp_path)
+        refused = kbroker(*COMMANDS[second]("data"), cwd=tmp_path)
     finally:
         lock.release()
     assert refused.returncode == 1, refused.stderr
