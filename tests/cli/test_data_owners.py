@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import signal
@@ -65,12 +64,11 @@ def content(data: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def untold(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """This process has the environment of a command, and its loggers are put back."""
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has the environment of a command."""
     for name in os.environ.keys() - ENVIRONMENT.keys():
         monkeypatch.delenv(name)
     monkeypatch.setenv("CLUSTER_ID", "")
-    caplog.set_level(logging.root.level)
 
 
 @pytest.mark.usefixtures("untold")
