@@ -172,8 +172,6 @@ def test_by_default_each_has_a_directory_of_its_own(tmp_path: Path) -> None:
     for name, words in reversed([*zip(("of-start", "of-up"), PLAIN, strict=True)]):
         with running(words, tmp_path) as bootstrap:
             assert name in topics(bootstrap, "list", cwd=tmp_path).stdout
-    with running(SECURE, tmp_path):
-        pass
     assert not [*tmp_path.rglob("*-stray")]
 
 
