@@ -80,7 +80,7 @@ console: $(VENV)/.spark ## A living cluster with Spark reading from it, and its 
 # --- Tests ------------------------------------------------------------------------------------------------------
 
 # Tests of nodes wait most of their time, so there are more workers than processors.
-WORKERS ?= $(shell getconf _NPROCESSORS_ONLN | awk '{print 2 * $$1}')
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN | awk '{print 3 * $$1}')
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name', ONLY=tests/log, CHANGED=1: what depends on your change)
