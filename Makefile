@@ -87,7 +87,7 @@ test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name', ONLY=tests/lo
 ifdef CHANGED
 	@paths=$$($(PY) -m tests.gate.changed) && if [ -n "$$paths" ]; then $(PY) -m pytest $$paths $(SIDE_BY_SIDE) $(ARGS); fi
 else ifeq ($(origin ONLY),file)
-	@echo "all tests of kbroker, with $(WORKERS) at a time: some 7 minutes on two processors"
+	@echo "all tests of kbroker, with $(WORKERS) at a time: some 5 minutes on two processors"
 	$(PY) -m pytest tests -m 'not spark and not kafka and not everything' $(SIDE_BY_SIDE) $(ARGS)
 else
 	$(PY) -m pytest $(ONLY) $(ARGS)
