@@ -80,14 +80,14 @@ console: $(VENV)/.spark ## A living cluster with Spark reading from it, and its 
 # --- Tests ------------------------------------------------------------------------------------------------------
 
 # Tests of nodes wait most of their time, so there are more workers than processors.
-WORKERS ?= $(shell getconf _NPROCESSORS_ONLN | awk '{print 2 * $$1}')
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN | awk '{print 3 * $$1}')
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev ## The tests of kbroker itself (ARGS='-k name', ONLY=tests/log, CHANGED=1: what depends on your change)
 ifdef CHANGED
 	@paths=$$($(PY) -m tests.gate.changed) && if [ -n "$$paths" ]; then $(PY) -m pytest $$paths $(SIDE_BY_SIDE) $(ARGS); fi
 else ifeq ($(origin ONLY),file)
-	@echo "all tests of kbroker, with $(WORKERS) at a time: some 7 minutes on two processors"
+	@echo "all tests of kbroker, with $(WORKERS) at a time: some 5 minutes on two processors"
 	$(PY) -m pytest tests -m 'not spark and not kafka and not everything' $(SIDE_BY_SIDE) $(ARGS)
 else
 	$(PY) -m pytest $(ONLY) $(ARGS)

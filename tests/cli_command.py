@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,11 +65,14 @@ def command_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def kbroker(*words: str, cwd: str | Path = ".") -> subprocess.CompletedProcess[str]:
     """Runs the command in this process, with streams of its own, as `subprocess.run` does in another."""
+    level = logging.root.level
     out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
             code = main(list(words))
         except SystemExit as error:
             code = int(error.code or 0)
+        finally:
+            logging.root.setLevel(level)
     told = [stream.buffer.getvalue().decode() for stream in (out, errors)]
     return subprocess.CompletedProcess(words, code, *told)

@@ -84,12 +84,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+WAITING = {"cli", "console", "node", "tables", "tests"}
+"""Folders of tests that wait for nodes most of their time."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let files with slow tests come first, then those with many: workers that run side by side end together."""
+    """Let files that wait for nodes take turns with those that compute: workers side by side use all processors.
+
+    Of both come files with slow tests first, then those with many: workers end together.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     count = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path not in slow, -count[item.path]))
+    longest_first = sorted(count, key=lambda path: (path not in slow, -count[path], path))
+    kinds = [[path for path in longest_first if (path.parent.name in WAITING) is waits] for waits in (True, False)]
+    order = {path: (turn, path) for kind in kinds for turn, path in enumerate(kind)}
+    items.sort(key=lambda item: order[item.path])
 
 
 class _FilesOrTests(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli_command import kbroker
 from tests.control_client import ENVIRONMENT, QUICK, Control, command, write_secure_node
 from tests.patience import LONG
 
@@ -41,9 +42,7 @@ def test_kbroker_start(tmp_path: Path) -> None:
 def test_kbroker_start_behind_a_secure_listener(tmp_path: Path) -> None:
     write_secure_node(tmp_path)
     words = ["start", "-c", "node.properties", "--control", "0"]
-    refused = subprocess.run(
-        [sys.executable, "-m", "kbroker", *words], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
-    )
+    refused = kbroker(*words, cwd=tmp_path)
     assert refused.returncode == 2 and "--control-config FILE" in refused.stderr
     with command(*words, "--control-config", "admin.properties", cwd=tmp_path) as (_, at):
         assert Control(at["control"]).do("POST", "/wait/group", group="g", state="Dead")["state"] == ""
@@ -96,14 +95,7 @@ def test_kbroker_faults_has_it_too(tmp_path: Path) -> None:
 def test_options_that_are_wrong(tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "wrong").write_text("hold Fetch\nexplode Fetch\n")
     (tmp_path / "records").write_text("expire orders\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "kbroker", *words],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
+    ended = kbroker(*words, cwd=tmp_path)
     assert ended.returncode in (1, 2) and re.search(message, ended.stderr), ended.stderr
 
 

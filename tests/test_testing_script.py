@@ -20,6 +20,7 @@ from kbroker.testing import RunningBroker
 from kbroker.testing.script import WORDS, FaultScript, summary
 from kbroker.wire.messages.groups import ListGroupsRequest
 from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
+from tests.cli_command import kbroker
 from tests.patience import LONG
 
 ROOT = Path(__file__).parents[1]
@@ -164,9 +165,6 @@ def test_the_command() -> None:
 
 
 def test_a_wrong_line_ends_the_command_before_it_serves() -> None:
-    with command("drop Fetsch") as process:
-        assert process.wait(LONG) == 2
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.read() == ""
-        told = "kbroker faults: drop Fetsch: Kafka has no API 'Fetsch' (see kbroker faults --help)\n"
-        assert process.stderr.read() == told
+    told = kbroker("faults", "--port", "0", "drop Fetsch")
+    assert told.returncode == 2 and told.stdout == ""
+    assert told.stderr == "kbroker faults: drop Fetsch: Kafka has no API 'Fetsch' (see kbroker faults --help)\n"

@@ -22,6 +22,7 @@ from kbroker.wire.messages.describe_cluster import DescribeClusterRequest
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.registry import API_KEYS, api_named
 from kbroker.wire.schema import struct_spec
+from tests.cli_command import kbroker
 from tests.control_client import ENVIRONMENT, QUICK, Control, command
 from tests.patience import LONG, eventually
 
@@ -328,6 +329,5 @@ def test_the_console_beside_it_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_wrong_is_one_line(tmp_path: Path, words: list[str], code: int, text: str) -> None:
     (tmp_path / "tls").write_text("security.protocol=SSL\n")
-    line = [sys.executable, "-m", "kbroker", "faults", "--port", "0", *words]
-    done = subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=LONG)
+    done = kbroker("faults", "--port", "0", *words, cwd=tmp_path)
     assert done.returncode == code and text in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr

@@ -10,8 +10,8 @@ from typing import Any
 
 
 def examples(count: int) -> int:
-    """Returns how many of `count` examples a property has: half, or as many percent as the environment says."""
-    return max(1, count * int(os.environ.get("KBROKER_EXAMPLES", "50")) // 100)
+    """Returns how many of `count` examples a property has: a quarter, or as many percent as the environment says."""
+    return max(1, count * int(os.environ.get("KBROKER_EXAMPLES", "25")) // 100)
 
 
 def with_each(values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -54,9 +54,9 @@ class Peer:
         end_accepting(self._listening, self._thread)
 
 
-@pytest.fixture(params=["C", "Python"])
-def load(request: pytest.FixtureRequest, tmp_path: Path) -> Load:
-    made = Load(tmp_path, compiled=request.param == "C")
+@pytest.fixture(params=["C", "Python"], scope="module")
+def load(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Load:
+    made = Load(tmp_path_factory.mktemp("load"), compiled=request.param == "C")
     if request.param == "C" and not made.is_compiled:
         pytest.skip("no C compiler here")
     return made

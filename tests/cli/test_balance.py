@@ -50,14 +50,14 @@ def load(cluster: RunningCluster, topic: str, replicas: list[list[int]], **confi
             producer.send(Record(0, 0, None, b"first"), 0, 0)
             producer.flush()
             begun.set()
-            while not ended.is_set():
+            while not ended.wait(0.02):
                 for number in range(len(replicas)):
                     producer.send(Record(0, 0, None, bytes(900_000)), 0, number)
                 producer.flush()
 
     def read() -> None:
         with cluster.client() as client:
-            while not ended.is_set():
+            while not ended.wait(0.02):
                 reader = Reader(client, topic, dict.fromkeys(range(len(replicas)), 0))
                 for _ in range(10):
                     reader.poll(0.1)

@@ -43,17 +43,6 @@ KINDS = {"faults": "start", "faults -n 2": "up"}
 """Commands that may go on with what another has begun."""
 
 
-def started(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kbroker", *words],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
-
-
 def begin(command: str, data: Path) -> None:
     """Leave behind what the command does when it starts for the first time."""
     if command.startswith("up"):
@@ -74,6 +63,15 @@ def content(data: Path) -> dict[str, bytes]:
     return {str(path.relative_to(data)): path.read_bytes() for path in files}
 
 
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has the environment of a command."""
+    for name in os.environ.keys() - ENVIRONMENT.keys():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CLUSTER_ID", "")
+
+
+@pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -87,7 +85,7 @@ def test_each_refuses_the_directory_of_another_in_one_line(tmp_path: Path, first
     data = tmp_path / "data"
     begin(first, data)
     before = content(data)
-    refused = started(*COMMANDS[second]("data"), cwd=tmp_path)
+    refused = kbroker(*COMMANDS[second]("data"), cwd=tmp_path)
     assert refused.returncode == 1, refused.stderr
     [line] = [line for line in refused.stderr.splitlines() if line.startswith("kbroker: ")]
     assert f"kbroker {first}" in line
@@ -95,6 +93,7 @@ def test_each_refuses_the_directory_of_another_in_one_line(tmp_path: Path, first
     assert content(data) == before
 
 
+@pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize("first", ["start", "up", "up --secure"])
 @pytest.mark.parametrize("second", COMMANDS)
 def test_each_refuses_a_directory_whose_node_runs(tmp_path: Path, first: str, second: str) -> None:
@@ -104,7 +103,7 @@ def test_each_refuses_a_directory_whose_node_runs(tmp_path: Path, first: str, se
     lock = OsDisk().lock(str(log_dir / ".lock"))
     before = content(data)
     try:
-        refused = started(*COMMANDS[second]("data"), cwd=tmp_path)
+        refused = kbroker(*COMMANDS[second]("data"), cwd=tmp_path)
     finally:
         lock.release()
     assert refused.returncode == 1, refused.stderr
@@ -173,8 +172,6 @@ def test_by_default_each_has_a_directory_of_its_own(tmp_path: Path) -> None:
     for name, words in reversed([*zip(("of-start", "of-up"), PLAIN, strict=True)]):
         with running(words, tmp_path) as bootstrap:
             assert name in topics(bootstrap, "list", cwd=tmp_path).stdout
-    with running(SECURE, tmp_path):
-        pass
     assert not [*tmp_path.rglob("*-stray")]
 
 

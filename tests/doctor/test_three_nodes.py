@@ -46,6 +46,7 @@ def test_a_topic_with_a_mistake(topic: NewTopic, name: str, cluster: RunningClus
     assert list(found) == [name] and topic.name in found[name][0]["about"]
 
 
+@pytest.mark.everything
 def test_a_secure_cluster_loses_its_nodes(doctor: Doctor, properties_file: Callable[[Mapping[str, str]], Path]) -> None:
     """Nothing is wrong with it; then a node is stopped, and a second is killed."""
     with running_cluster(3, QUIET, secure=True) as cluster:

@@ -88,7 +88,7 @@ def run(step: Step, directory: Path, again: bool = False, root: Path = ROOT) -> 
         *(["--last-failed --last-failed-no-failures none"] if again else []),
     ]
     inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES")}
-    environment = inherited | step.environment | {"PYTEST_ADDOPTS": " ".join(options), "LC_ALL": "C.UTF-8"}
+    environment = inherited | {"PYTEST_ADDOPTS": " ".join(options), "LC_ALL": "C.UTF-8"}
     # A shell lets what it starts in the background ignore interrupts, and some tests send one. An interrupt has pytest
     # say what has failed so far, and where it was.
     command = ["env", "--default-signal=INT,QUIT", "timeout", "--signal=INT", "--kill-after=30", str(step.limit)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,7 +19,6 @@ class Step:
     name: str
     arguments: tuple[str, ...]
     minutes: float
-    environment: dict[str, str] = field(default_factory=dict)
     optional: bool = False
 
     @property
@@ -44,7 +43,6 @@ SPARK = "spark spark_control"
 ONE_QUERY = "compat_tests/spark/test_sink.py::test_from_topic_to_topic_and_again"
 
 # Left out on the second Python: pure cores and files, which use little of it, pages, whole clusters, and what is slow.
-# Most properties have a quarter of their examples there: the interpreter is another one, the rules are the same.
 NOT_ON_SECOND = """
     console sim groups raft_metadata transactions replication share_partitions share_coordinator handlers log doctor top
     diagnosis explorer records_io schemas telemetry security spark_examples benchmarks gate test_readme.py test_*page.py
@@ -85,13 +83,10 @@ REST = [
     Step("compat, others", ("compat", f"ARGS={_but(f'{FAMILIES} {OTHER_CLIENTS} {CLUSTERS} {WIRE} {SPARK}')}"), 32),
     Step("compat, clusters", ("compat", f"ONLY={_directories(CLUSTERS)}"), 22),
     Step("compat, Spark", ("compat", f"ONLY={_directories(SPARK)}"), 18),
-    Step("test, what is long or needs Java", ("test", "ONLY=tests", "ARGS=-m 'spark or kafka or everything'"), 9),
+    Step("test, what is long or needs Java", ("test", "ONLY=tests", "ARGS=-m 'spark or kafka or everything'"), 12),
     Step("compat, other clients", ("compat", f"ONLY={_directories(OTHER_CLIENTS)}"), 5),
     Step(
-        "test, the newest Python",
-        ("test-newest", f"ARGS={_left_out_on_second()} -m 'not slow and not everything'"),
-        8,
-        {"KBROKER_EXAMPLES": "25"},
+        "test, the newest Python", ("test-newest", f"ARGS={_left_out_on_second()} -m 'not slow and not everything'"), 8
     ),
     Step("dist, the newest Python", ("dist", "ARGS=--newest"), 4),
     Step("soak", ("soak", "SEEDS=5"), 19),

@@ -35,7 +35,7 @@ COMPACT = LogConfig(
     min_cleanable_dirty_ratio=0.0,
 )
 PLAIN, TRANSACTIONAL, COMPACTED = (TopicPartition(name, 0) for name in ("plain", "transactional", "compacted"))
-FLIPS = int(os.environ.get("KBROKER_LOG_FLIPS", "500"))
+FLIPS = int(os.environ.get("KBROKER_LOG_FLIPS", "300"))
 
 Values = dict[int, tuple[bytes | None, bytes | None]]
 

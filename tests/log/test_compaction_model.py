@@ -209,6 +209,10 @@ class CompactionMachine(RuleBasedStateMachine):
     def power_cut(self, lose_all: bool) -> None:
         self.disk.crash(lose_all=lose_all)
         self.open()
+        if self.log.damage:
+            # A truncation is taken back in a later segment alone. A follower cuts it off, and fetches what is missing.
+            self.log.truncate_to(self.log.damage[0].start_offset)
+            self.log.healed()
         assert self.log.log_end_offset >= self.durable
         assert self.log.log_start_offset <= self.log_start
         self.log_start = self.log.log_start_offset

@@ -46,12 +46,10 @@ def start_all(cluster: RunningCluster) -> None:
         node.start(wait=False)
 
 
+@pytest.mark.everything
 @pytest.mark.parametrize(
     ("stop", "ways"),
-    [
-        pytest.param(RunningCluster.kill, ["zeroed", "cut", "emptied"], marks=pytest.mark.everything),
-        (RunningCluster.stop, ["flipped", "removed"]),
-    ],
+    [(RunningCluster.kill, ["zeroed", "cut", "emptied"]), (RunningCluster.stop, ["flipped", "removed"])],
     ids=["killed", "stopped"],
 )
 def test_a_damaged_voter_gets_back_what_it_lacks(

@@ -152,7 +152,8 @@ def check_all_is_whole(cluster: RunningCluster) -> None:
         assert not any(log.with_name(DAMAGE).exists() for log in logs)
 
 
-@pytest.mark.parametrize("victim", [pytest.param(1, marks=pytest.mark.everything), 3])
+@pytest.mark.everything
+@pytest.mark.parametrize("victim", [1, 3])
 def test_a_damaged_copy_does_not_win_when_all_were_killed(victim: int) -> None:
     with written(min_isr=2) as cluster:
         cluster.kill()

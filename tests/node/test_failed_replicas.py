@@ -14,7 +14,7 @@ from tests.patience import LONG, SHORT, eventually
 confluent_kafka: Any = pytest.importorskip("confluent_kafka")
 admin: Any = pytest.importorskip("confluent_kafka.admin")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.everything]
 
 RECORDS = 60
 PARTITIONS = 3

@@ -1,7 +1,7 @@
 """Clients that ask foolish things in a loop, while brokers are killed: the controller notices each at once.
 
-KBROKER_FOOLISH_ROUNDS sets how often a broker is killed under each kind of them. Without it, a broker is killed once
-under a flood; what the others do to a controller is simulated (`cluster-foolish-client`).
+`cluster-foolish-client` simulates the same. KBROKER_FOOLISH_ROUNDS sets how often a broker is killed under each kind of
+them. Without it, a broker is killed once under a flood.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kbroker.wire.messages.elect_leaders import ElectLeadersRequest
 from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.patience import LONG, eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.everything]
 
 ROUNDS = int(os.environ.get("KBROKER_FOOLISH_ROUNDS", "0"))
 KINDS = ["flood", *(["large", "old", "malformed", "never whole"] if ROUNDS else [])]

@@ -302,6 +302,7 @@ def test_the_disk_of_the_metadata_log_alone_is_full(tmp_path: Path, small: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.everything
 def test_the_disk_of_one_node_of_three_is_full(tmp_path: Path) -> None:
     """Others lead, and all is acknowledged. The node starts on the full disk, too, and follows when there is room."""
     data = tmp_path / "nodes"

@@ -69,7 +69,11 @@ async def by_sasl(node: Node) -> Client:
 
 @pytest.mark.parametrize(
     ("protocol", "begin", "connect"),
-    [("SSL", nothing, by_tls), ("SSL", half_a_hello, by_tls), ("SASL_PLAINTEXT", half_a_token, by_sasl)],
+    [
+        pytest.param("SSL", nothing, by_tls, marks=pytest.mark.everything),
+        ("SSL", half_a_hello, by_tls),
+        ("SASL_PLAINTEXT", half_a_token, by_sasl),
+    ],
 )
 def test_a_thousand_half_handshakes_keep_nobody_out_and_end_in_time(
     tmp_path: Path, protocol: str, begin: Begin, connect: Callable[[Node], Awaitable[Client]]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import FatalError
+from kbroker.testing import running_broker
 from tests.cli_command import kbroker
 from tests.node.test_damaged_data_dirs import Damage, Started, damaged, empty, garbage, torn
 
@@ -49,12 +50,10 @@ def of_a_topic(path: Path) -> None:
 
 
 def topics(copy: Path) -> list[str]:
-    with Started(copy) as node:
-        address = node.address()
-        assert address
-        listed = kbroker("topic", "list", "-b", address, "--json", cwd=copy)
+    with running_broker(data_dir=copy / "kbroker-data") as node:
+        listed = kbroker("topic", "list", "-b", node.bootstrap_servers, "--json", cwd=copy)
         assert listed.returncode == 0, listed.stderr
-    assert "Traceback" not in node.errors
+    assert not [line for line in node.logs if line.exc_info]
     return [topic["name"] for topic in json.loads(listed.stdout)]
 
 
@@ -119,13 +118,11 @@ def test_the_end_of_a_copy_is_promised(whole: Path, tmp_path: Path) -> None:
 @WHEN_KILLED
 def test_a_copy_of_another_cluster_is_refused(whole: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    other.mkdir()
-    with Started(other) as node:
-        assert node.address()
+    with running_broker(data_dir=other / "kbroker-data"):
+        pass
     copy = damaged(whole, tmp_path, {LOG: garbage})
     refused = kbroker("recover-metadata", "--from", str(other / "kbroker-data"), cwd=copy)
     assert refused.returncode == 1 and "belongs to cluster" in refused.stderr
-    with Started(other) as node:
-        assert node.address()
+    with running_broker(data_dir=other / "kbroker-data"):
         used = kbroker("recover-metadata", cwd=other)
         assert used.returncode == 1 and "stop its node first" in used.stderr

@@ -17,7 +17,7 @@ from tests.node.node_harness import Client, batch, produce_request, run
 from tests.node.process_harness import CommandNode
 
 
-@pytest.mark.parametrize("files", [256, 512])
+@pytest.mark.parametrize("files", [256, pytest.param(512, marks=pytest.mark.everything)])
 def test_clients_that_only_stay_take_no_disk_offline(tmp_path: Path, files: int) -> None:
     """A log that cannot be opened counts as a disk that fails, so connections leave files to the logs."""
     node = CommandNode(tmp_path, {"log.dirs": str(tmp_path / "data")}, files=files)

@@ -135,6 +135,7 @@ def test_nodes_log_in_to_one_another(
             await produce(cluster, "t", 5)
             while trio.current_time() < deadline:
                 await produce(cluster, "t", 1)
+                await trio.sleep(0.05)
 
             # A password that was changed since the nodes were formatted is theirs after a restart of all of them.
             changed = parse_add_scram(f"{MECHANISM}=[name=broker,password=broker-secret,salt=bmV3]")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.control_client import ENVIRONMENT, Control, command, write_secure_node
-from tests.patience import LONG
+from tests.cli_command import kbroker
+from tests.control_client import Control, command, write_secure_node
 from tests.registry.registry_client import Asked
 
 pytestmark = pytest.mark.slow
@@ -27,11 +25,12 @@ def test_kbroker_start(tmp_path: Path) -> None:
     with command("start", "--port", "0", "--registry", "0", cwd=tmp_path) as (_, told):
         ask = Asked(told["registry"])
         assert ask("GET", "/subjects") == ["a"] and ask.register("b", '"string"') == known
-        run = [sys.executable, "-m", "kbroker", "topic", "describe", "_schemas", "-b", told["ready"]]
-        assert "compact" in subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+        assert "compact" in kbroker("topic", "describe", "_schemas", "-b", told["ready"]).stdout
 
 
-@pytest.mark.parametrize("also", [("--control", "0"), ("--secure",)], ids=["control", "secure"])
+@pytest.mark.parametrize(
+    "also", [("--control", "0"), pytest.param(("--secure",), marks=pytest.mark.everything)], ids=["control", "secure"]
+)
 def test_kbroker_up(tmp_path: Path, also: tuple[str, ...]) -> None:
     with command("up", "-n", "3", "--port", "0", "--registry", "0", *also, cwd=tmp_path) as (_, told):
         ask = Asked(told["registry"])
@@ -59,6 +58,5 @@ def test_a_registry_behind_a_secure_listener(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_go(tmp_path: Path, words: list[str], why: str) -> None:
-    run = [sys.executable, "-m", "kbroker", *words]
-    done = subprocess.run(run, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=LONG)
+    done = kbroker(*words, cwd=tmp_path)
     assert done.returncode in (1, 2) and why in done.stderr and "Traceback" not in done.stderr

@@ -29,8 +29,8 @@ from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.control import VotersRecord
 from tests.with_each import with_each
 
-SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "10"))
-SHARES = {"committed-data-lost-by-majority": 5, "kraft-version-upgrade": 4}
+SEEDS = int(os.environ.get("KBROKER_SIM_SEEDS", "5"))
+SHARES = {"committed-data-lost-by-majority": 5, "kraft-version-upgrade": 2}
 """Of these a part is enough in the ordinary run: one that no invariant can hold in, and the longest."""
 
 
@@ -43,6 +43,7 @@ def test_invariants_hold(name: str) -> None:
             pytest.fail(f"{error}\nagain with: {replay_line(name, seed)}")
 
 
+@pytest.mark.everything
 @with_each(SCENARIOS)
 def test_the_same_seed_takes_the_same_course(name: str) -> None:
     first = run_scenario(name, 1000)

@@ -37,10 +37,10 @@ async def prompt(cluster: SimCluster) -> None:
     cluster.commit_offsets(partitions[0], 2)
     for _ in range(2):
         cluster.join_group("group", TOPIC, len(partitions))
-    await cluster.run_for(3)
+    await cluster.run_for(2)
     cluster.promptness.expect(0.1)
     before = dict(cluster.history.refusals)
-    await cluster.run_for(5)
+    await cluster.run_for(2)
     if cluster.history.refusals != before:
         raise Violation(f"nothing was wrong, and producers were refused: {cluster.history.refusals}")
     cluster.promptness.expect(inf)
