@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -391,7 +392,7 @@ async def test_the_next_controller_makes_the_elections_that_the_last_has_left(tm
         await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
         epoch = metadata.image.brokers[1].epoch
         await metadata.submit(lambda view: fence_broker(view, 1, epoch))
-        await metadata.submit(lambda view: ControllerResult(None, unfence_broker(view, 1, epoch).records[:1]))
+        await metadata.submit(lambda view: ControllerResult(None, islice(unfence_broker(view, 1, epoch).records, 1)))
         assert leaders(metadata.image) == {-1}
     async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
         nursery.start_soon(LeaderBalancer(metadata, config(tmp_path)).run)
