@@ -81,7 +81,8 @@ class MetadataFollower:
             # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
             self._log_manager.set_stray_aside(self._is_own, self._is_only)
         self._note_changes(None if is_first else delta, image)
-        self._take_turn()
+        if len(table.behind) <= self._env.budgets.turn_partitions:
+            self._take_turn()
         if table.behind and self._in_step.is_set():
             self._in_step = trio.Event()
             self._start_soon(self._catch_up)
