@@ -332,7 +332,7 @@ async def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_el
         leader.state.high_watermark = 10
         leader.progress.advance_high_watermark = advance_and_fail  # type: ignore[method-assign]
         if when == "looked for laggards":
-            leader.alter_partition.shrink()
+            await leader.alter_partition.shrink()
         elif when == "brokers changed":
             leader.brokers_changed()
         else:
