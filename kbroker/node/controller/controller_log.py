@@ -30,7 +30,6 @@ from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.raft_metadata.storage import activation_records, bootstrap_records
 from kbroker.runtime.env import Env
 from kbroker.runtime.later import Later
-from kbroker.types import OffsetAndEpoch
 from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.records.metadata import AbortTransactionRecord
