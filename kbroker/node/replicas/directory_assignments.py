@@ -102,13 +102,13 @@ class DirectoryAssignments:
     async def _request(self) -> AssignReplicasToDirsRequest | None:
         """The replicas of which the controller knows another directory, or none; None if there are none, or the level
         of ``metadata.version`` has no place for them."""
-        manager, image = self._manager, self._image()
-        if image.features.metadata_version < DIRECTORIES:
+        manager = self._manager
+        if self._image().features.metadata_version < DIRECTORIES:
             return None
         differing: list[tuple[Partition, Uuid]] = []
         replicas = iter([*manager.partitions.values()])
         while some := list(islice(replicas, manager.env.budgets.turn_isrs)):
-            differing += self._differing(image, some)
+            differing += self._differing(self._image(), some)
             if len(some) == manager.env.budgets.turn_isrs:
                 await trio.lowlevel.checkpoint()
         found: dict[Uuid, dict[Uuid, list[PartitionData]]] = {}
