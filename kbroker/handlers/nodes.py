@@ -17,8 +17,7 @@ UnregisterController (key 94): forget a controller that has left the cluster for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.cluster_permission import cluster_refusal
@@ -29,7 +28,6 @@ from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import (
     BrokerRegistration,
-    end_former_life,
     register_broker,
     register_controller,
     unregister_broker,
@@ -52,8 +50,6 @@ from kbroker.wire.messages.nodes import (
     UnregisterControllerRequest,
     UnregisterControllerResponse,
 )
-
-T = TypeVar("T")
 
 
 @handler(BrokerRegistrationRequest)
@@ -80,18 +76,12 @@ async def handle_broker_registration(
         previous_broker_epoch=request.previous_broker_epoch,
     )
 
-    def checked(
-        operation: Callable[[ControllerView, BrokerRegistration], ControllerResult[T]],
-    ) -> Callable[[ControllerView], ControllerResult[T]]:
-        def run(view: ControllerView) -> ControllerResult[T]:
-            services.metadata.check_registration(registration)  # here: another may have been heard of meanwhile
-            return operation(view, registration)
-
-        return run
+    def register(view: ControllerView) -> ControllerResult[int]:
+        services.metadata.check_registration(registration)  # here: another may have been heard of meanwhile
+        return register_broker(view, registration)
 
     try:
-        await services.metadata.submit(checked(end_former_life))
-        epoch = await services.metadata.submit(checked(register_broker))
+        epoch = await services.metadata.submit(register)
     except ApiError as error:
         log_rejection(ctx, who, error.code, error.message)
         return BrokerRegistrationResponse(error_code=error.code)

@@ -69,7 +69,16 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
     image = view.image
     old = image.brokers.get(broker_id)
     same_incarnation = old is not None and old.incarnation_id == registration.incarnation_id
-    records = list(end_former_life(view, registration).records)
+    if old is not None and not same_incarnation and old.active:
+        _check_previous_life(old, registration)
+    _check_features(view, registration)
+    _check_directories(view, registration)
+    records: list[object] = []
+    returns_alone = len(image.brokers) == 1 and old is not None and registration.previous_broker_epoch == old.epoch
+    if not (same_incarnation or returns_alone):
+        # The only broker keeps its partitions if it stopped cleanly: no other could have taken over anything. If not,
+        # it may have lost records, and consumers are to see by the leader epoch that others took their offsets.
+        records += _records_for_new_life(view, broker_id, old, registration.previous_broker_epoch)
     # The offset of its own record: a broker that has read that far has read all that came with it.
     epoch = old.epoch if old is not None and same_incarnation else view.next_offset + len(records)
     broker = BrokerImage(
@@ -85,27 +94,6 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
     )
     level = image.features.metadata_version
     return ControllerResult(epoch, [*records, register_broker_record(broker, level)])
-
-
-def end_former_life(view: ControllerView, registration: BrokerRegistration) -> ControllerResult[None]:
-    """Take a broker that is about to be registered out of ISRs, unless it is in the same life or always was alone.
-
-    `register_broker` does so, too, all at once: there may be thousands of partitions. ``ApiError`` as there.
-    """
-    image = view.image
-    old = image.brokers.get(registration.broker_id)
-    same_incarnation = old is not None and old.incarnation_id == registration.incarnation_id
-    if old is not None and not same_incarnation and old.active:
-        _check_previous_life(old, registration)
-    _check_features(view, registration)
-    _check_directories(view, registration)
-    returns_alone = len(image.brokers) == 1 and old is not None and registration.previous_broker_epoch == old.epoch
-    if same_incarnation or returns_alone:
-        # The only broker keeps its partitions if it stopped cleanly: no other could have taken over anything. If not,
-        # it may have lost records, and consumers are to see by the leader epoch that others took their offsets.
-        return ControllerResult(None, at_once=True)
-    records = _records_for_new_life(view, registration.broker_id, old, registration.previous_broker_epoch)
-    return ControllerResult(None, records, at_once=True)
 
 
 def _check_previous_life(old: BrokerImage, registration: BrokerRegistration) -> None:
