@@ -134,11 +134,11 @@ class ControllerLog:
         self, operation: Callable[[ControllerView], ControllerResult[T]]
     ) -> tuple[ControllerResult[T], int]:
         """Run the operation and append its records; the result, and what must be committed before it is answered."""
-        now = self._env.now
+        now, start = self._env.now, self._log.end_offset
         while True:
             self.check_active()
-            began, waited, start = now(), 0.0, self._log.end_offset
-            result = operation(self._controller.view(start))
+            began, waited = now(), 0.0
+            result = operation(self._controller.view(self._log.end_offset))
             try:
                 with trio.CancelScope(shield=True):  # there may be a batch of it in the log
                     for _ in self._append(result.records):

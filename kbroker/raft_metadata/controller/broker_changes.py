@@ -85,7 +85,8 @@ def records_to_elect_with(view: ControllerView, broker_id: int) -> Iterator[Part
 def records_to_elect_most_complete(view: ControllerView) -> Iterator[PartitionChangeRecord]:
     """Elect leaders of the partitions of which no replica is known to have everything, by what brokers say of them."""
     topics = view.image.topics.by_id
-    asked = ((topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked())
+    # All at once: what is decided ends the questions, a batch at a time.
+    asked = [(topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked()]
     return _changes(view, asked, view.is_active)
 
 
