@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import decode, encode
@@ -346,7 +346,7 @@ def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
 
 
 @cache
-def _head(cls: type[MetadataRecord], version: int) -> bytes:
+def _head(cls: type[Any], version: int) -> bytes:
     key = struct_spec(cls).api_key
     assert key is not None
     return encode_uvarint(_FRAME_VERSION) + encode_uvarint(key) + encode_uvarint(version)
