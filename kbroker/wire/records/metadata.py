@@ -342,7 +342,8 @@ def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
 
     Frame version, type and version as varints, then the body.
     """
-    return _head(type(record), version) + encode(record, version)
+    cls: type[Any] = type(record)
+    return _head(cls, version) + encode(record, version)
 
 
 @cache
