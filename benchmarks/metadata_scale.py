@@ -102,10 +102,11 @@ class _Cluster:
         """Decide, replay and write down, as ``ControllerLog`` does."""
         controller = self.controller
         result = operation(controller.view())
+        decided = list(result.records)
         level = controller.image.features.metadata_version or 30
         self.last_batches = []
-        for first in range(0, len(result.records), MAX_RECORDS_PER_BATCH):
-            records = result.records[first : first + MAX_RECORDS_PER_BATCH]
+        for first in range(0, len(decided), MAX_RECORDS_PER_BATCH):
+            records = decided[first : first + MAX_RECORDS_PER_BATCH]
             base = controller.image.offset + 1
             controller.replay(records, OffsetAndEpoch(controller.image.offset + len(records), 1))
             self.last_batches.append(

@@ -23,8 +23,14 @@ class Budgets(NamedTuple):
     turn_partitions: int = 16
     """Partitions that are made, led, followed or dropped for an image of the metadata before others have a turn. One
     takes 20 to 70 us."""
+    turn_isrs: int = 128
+    """Partitions whose ISRs or log directories are compared with the metadata before others have a turn. One takes 1 to
+    4 us."""
     turn_records: int = 64
-    """Records of the metadata that are read before others have a turn. One takes 10 to 20 us."""
+    """Records of the metadata that are decided on, or read, before others have a turn. One takes 6 to 12 us."""
+    short_turns_seconds: float = 0.3
+    """The time for which turns of reading stay short. On a busy node a long log in short ones would last so long that
+    the quorum's leader is taken for gone."""
     fetch_turn_partitions: int = 256
     """Partitions that are read in one go; then other requests have their turn."""
     crowd: int = 8

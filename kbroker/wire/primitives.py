@@ -44,6 +44,15 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+VARINTS: Final = tuple(encode_uvarint(value << 1) for value in range(1024))
+"""Lengths of keys, values and records, and offsets in a batch, are rarely more."""
+
+
+def encode_varint(value: int) -> bytes:
+    """A zigzag varint of a number that is not negative."""
+    return VARINTS[value] if value < 1024 else encode_uvarint(value << 1)
+
+
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """``(value, next position)`` of an unsigned varint of 32 bits, at most 5 bytes.
 

@@ -68,4 +68,4 @@ async def test_another_min_isr_clears_the_eligible_leaders(tmp_path: Path) -> No
     async with metadata_plane(tmp_path) as plane:
         changes = {ConfigResource(4, ""): [ConfigChange(MIN_ISR, SET, "2")]}
         result = incremental_alter_configs(plane.metadata.controller.view(), changes)
-        assert result.records[1:] == [ClearElrRecord(topic_name="")]
+        assert [*result.records][1:] == [ClearElrRecord(topic_name="")]

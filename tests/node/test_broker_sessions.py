@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from kbroker.node.controller import broker_sessions
 from kbroker.node.controller.broker_sessions import FORGIVEN_MS, SessionKeeper
+from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.controller.surviving_logs import LogEnds
 from kbroker.runtime.budgets import DEFAULTS
@@ -55,7 +56,7 @@ class _World:
         controller: Any = SimpleNamespace(node_id=1, image=image, view=lambda: view, log_ends=LogEnds())
 
         async def submit(operation: Callable[[Any], Any]) -> Any:
-            return operation(view)
+            return operation(view).response
 
         log: Any = SimpleNamespace(
             controller=controller,
@@ -67,9 +68,10 @@ class _World:
         env: Any = SimpleNamespace(now=trio.current_time, budgets=DEFAULTS)
         self.keeper = SessionKeeper(log, env, 9000, self.brokers[1].incarnation_id)
 
-    def _fence(self, view: Any, broker_id: int, epoch: int) -> None:
+    def _fence(self, view: Any, broker_id: int, epoch: int) -> ControllerResult[None]:
         self.brokers[broker_id].fenced = True
         self.fenced.append((broker_id, trio.current_time()))
+        return ControllerResult(None)
 
     async def beat(self, broker_id: int, count: int) -> None:
         connection: Any = _Connection()

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.node.controller.leader_balancer import LeaderBalancer
 from kbroker.node.controller.metadata_plane import MetadataPlane
-from kbroker.raft_metadata.controller import ControllerResult
+from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, fence_broker, unfence_broker
 from kbroker.raft_metadata.controller.brokers import register_broker as register_broker_again
 from kbroker.raft_metadata.controller.topics import create_topics
@@ -27,7 +28,7 @@ from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch, Uuid
-from kbroker.wire.records.metadata import RegisterBrokerRecord
+from kbroker.wire.records.metadata import NoOpRecord, RegisterBrokerRecord
 from tests.handlers.metadata_plane import register_broker
 from tests.patience import SHORT
 
@@ -391,7 +392,7 @@ async def test_the_next_controller_makes_the_elections_that_the_last_has_left(tm
         await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
         epoch = metadata.image.brokers[1].epoch
         await metadata.submit(lambda view: fence_broker(view, 1, epoch))
-        await metadata.submit(lambda view: ControllerResult(None, unfence_broker(view, 1, epoch).records[:1]))
+        await metadata.submit(lambda view: ControllerResult(None, islice(unfence_broker(view, 1, epoch).records, 1)))
         assert leaders(metadata.image) == {-1}
     async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
         nursery.start_soon(LeaderBalancer(metadata, config(tmp_path)).run)
@@ -412,3 +413,79 @@ async def test_the_epoch_of_a_broker_is_where_its_registration_stands(tmp_path: 
         [batch] = metadata.quorum.log.read(epoch, epoch + 1)
         records = list(batch.records)
         assert batch.base_offset < epoch and isinstance(records[epoch - batch.base_offset], RegisterBrokerRecord)
+
+
+async def test_a_large_change_goes_in_turns_and_is_seen_by_none_before_it_is_whole(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
+        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
+        first, outcomes = metadata.quorum.log.end_offset, []
+
+        async def make() -> None:
+            outcomes.append((await create(metadata, NewTopic("t", 1_000, 1)))["t"])
+
+        nursery.start_soon(make)
+        nursery.start_soon(make)  # decides when the first is decided
+        turns = 0
+        while "t" not in metadata.controller.image.topics.by_name:
+            assert metadata.quorum.log.end_offset == first
+            turns += 1
+            await trio.lowlevel.checkpoint()
+        assert turns > 10
+        with trio.fail_after(SHORT):
+            while len(outcomes) < 2:
+                await trio.sleep(0)
+        assert [isinstance(each, ApiError) for each in outcomes] in ([False, True], [True, False])
+        [batch] = metadata.quorum.log.read(first, metadata.image.offset + 1)
+        assert len(list(batch.records)) == 1_001
+        assert metadata.image is metadata.controller.image
+
+
+async def test_a_change_that_is_overtaken_is_decided_anew(tmp_path: Path) -> None:
+    """A new voter's record, say, comes into the log while it is under way: the broker's epoch is no more its offset."""
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
+        endpoints, own = [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], directory_id(tmp_path)
+        await register_broker(metadata, endpoints, [own])
+        await create(metadata, NewTopic("t", 300, 1))
+        again = BrokerRegistration(1, Uuid(bytes([9]) * 16), endpoints, metadata.features(), [own])
+        log, begun = metadata.quorum.log, trio.Event()
+
+        async def overtake() -> None:
+            await begun.wait()
+            log.append_records([NoOpRecord()], log.last_epoch, timestamp_ms=0, metadata_version=LATEST_METADATA_VERSION)
+
+        def register(view: ControllerView) -> ControllerResult[int]:
+            begun.set()
+            return register_broker_again(view, again)
+
+        nursery.start_soon(overtake)
+        await trio.testing.wait_all_tasks_blocked()
+        epoch = await metadata.submit(register)
+        records = [
+            each for batch in log.read(epoch, log.end_offset) for each in enumerate(batch.records, batch.base_offset)
+        ]
+        assert dict(records)[epoch].broker_epoch == epoch  # type: ignore[attr-defined]
+        assert metadata.image.brokers[1].epoch == epoch
+
+
+async def test_a_change_that_is_under_way_ends_with_its_controller(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
+        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
+        before, end_offset, begun = metadata.controller.image, metadata.quorum.log.end_offset, trio.Event()
+
+        async def fail() -> None:
+            await begun.wait()
+            metadata.controller_log.fail()
+
+        def decide(view: ControllerView) -> ControllerResult[Any]:
+            begun.set()
+            return create_topics(view, [NewTopic("t", 300, 1)])
+
+        nursery.start_soon(fail)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(ApiError) as caught:
+            await metadata.submit(decide)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert metadata.controller.image is before and metadata.quorum.log.end_offset == end_offset

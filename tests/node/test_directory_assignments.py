@@ -13,6 +13,7 @@ from kbroker.errors import ErrorCode
 from kbroker.node.replicas.directory_assignments import DirectoryAssignments
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.log_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
@@ -43,6 +44,7 @@ class Node:
             for index in where
         }
         self.manager: Any = SimpleNamespace(
+            env=SimpleNamespace(budgets=DEFAULTS),
             node_id=1,
             partitions=partitions,
             behind={},

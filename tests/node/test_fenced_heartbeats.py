@@ -19,6 +19,7 @@ from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assig
 from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import Uuid
+from kbroker.value_types import replace
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from tests.raft_metadata.controller_harness import FEATURES, Harness
 
@@ -48,8 +49,9 @@ class World:
 
     async def _submit(self, operation: Callable[[ControllerView], ControllerResult[Any]]) -> Any:
         result = operation(self.harness.view)
-        self.written += result.records
-        return self.harness.apply(result)
+        records = list(result.records)
+        self.written += records
+        return self.harness.apply(replace(result, records=records))
 
     def register(self, broker: BrokerRegistration) -> int:
         """Its epoch."""

@@ -20,6 +20,7 @@ from kbroker.node.replicas.isr import IsrMembership
 from kbroker.node.replicas.metadata_follower import MetadataFollower
 from kbroker.node.replicas.partition_events import CheckpointRequests, Progress
 from kbroker.node.replicas.partition_table import PartitionTable
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -64,7 +65,7 @@ class Leader:
 
     def start(self, controller: Controller) -> AlterPartitionManager:
         """Put the parts together; they ask ``controller``."""
-        env: Any = SimpleNamespace(now=trio.current_time)
+        env: Any = SimpleNamespace(now=trio.current_time, budgets=DEFAULTS)
         table = PartitionTable(1)
         image: Any = self.image
         table.image, table.partitions[KEY] = image, self.partition
@@ -332,7 +333,7 @@ async def test_a_log_dir_that_fails_as_the_high_watermark_moves_fails_nothing_el
         leader.state.high_watermark = 10
         leader.progress.advance_high_watermark = advance_and_fail  # type: ignore[method-assign]
         if when == "looked for laggards":
-            leader.alter_partition.shrink()
+            await leader.alter_partition.shrink()
         elif when == "brokers changed":
             leader.brokers_changed()
         else:

@@ -47,13 +47,14 @@ class Harness:
             self.apply(ControllerResult(None, [off]))
 
     def apply(self, result: ControllerResult[Any]) -> Any:
-        if result.records:
-            level = self.level or cast(FeatureLevelRecord, result.records[0]).feature_level
+        records = list(result.records)
+        if records:
+            level = self.level or cast(FeatureLevelRecord, records[0]).feature_level
             data = encode_records(
-                result.records, base_offset=self.view.next_offset, epoch=1, timestamp_ms=0, metadata_version=level
+                records, base_offset=self.view.next_offset, epoch=1, timestamp_ms=0, metadata_version=level
             )
             [batch] = decode_batches(data)
-            assert batch.records == result.records, "the level's version of a record holds all of it"
+            assert batch.records == records, "the level's version of a record holds all of it"
             self.written.append((level, data))
             self.controller.replay(batch.records, OffsetAndEpoch(batch.last_offset, 1))
         return result.response

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from kbroker.errors import ErrorCode
@@ -96,13 +98,13 @@ def test_what_a_controller_leaves_half_done_is_ended() -> None:
     h.assign("t", 1, 2)
     h.fence(1)
     h.fence(2)
-    h.apply(ControllerResult(None, unfence_broker(h.view, 2, h.epochs[2]).records[:1]))
+    h.apply(ControllerResult(None, islice(unfence_broker(h.view, 2, h.epochs[2]).records, 1)))
     assert (h.partition().leader, h.controller.image.brokers[2].fenced) == (NO_LEADER, False)
     h.apply(elect_missing_leaders(h.view))
     assert h.partition().leader == 2
     h.unfence(1)
     h.create("u", 4, 2)
-    h.apply(ControllerResult(None, begin_controlled_shutdown(h.view, 1, h.epochs[1]).records[:1]))
+    h.apply(ControllerResult(None, islice(begin_controlled_shutdown(h.view, 1, h.epochs[1]).records, 1)))
     assert current_state(h.controller.image.brokers[1]) is BrokerState.UNFENCED and leads_any(h.view, 1)
     h.apply(begin_controlled_shutdown(h.view, 1, h.epochs[1]))
     assert current_state(h.controller.image.brokers[1]) is BrokerState.CONTROLLED_SHUTDOWN

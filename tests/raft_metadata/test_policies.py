@@ -126,7 +126,7 @@ def test_the_older_request_does_not_tell_what_it_removes_without_a_name(cluster:
     cluster.configure("t", "cleanup.policy", "compact")
     asked.changes.clear()
     result = legacy_alter_configs(cluster.view, {TOPIC: {"retention.ms": "7"}})
-    assert result.response == {TOPIC: None} and len(result.records) == 2
+    assert result.response == {TOPIC: None} and len([*result.records]) == 2
     assert asked.changes == [(ResourceType.TOPIC, "t", {"retention.ms": "7"})]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from kbroker.cores.coordinator.result import NO_TRANSACTION, CoordinatorRecord, TransactionalWriter
 from kbroker.wire.batch_header import CRC, HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c
 from kbroker.wire.compression import CompressionType, compress
-from kbroker.wire.primitives import encode_uvarint
+from kbroker.wire.primitives import VARINTS, encode_varint
 
 _TRANSACTIONAL = 0x10
 _CRC_AT = 17
@@ -15,15 +15,6 @@ _CRC_FROM = 21
 _MAGIC = 2
 _BATCH_BYTES = 256 * 1024
 """Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
-
-
-def _varint(value: int) -> bytes:
-    """A zigzag varint of a number that is not negative."""
-    return encode_uvarint(value << 1)
-
-
-_VARINTS = tuple(_varint(value) for value in range(1024))
-"""Lengths of keys, values and records, and offsets in a batch, are rarely more."""
 
 
 def coordinator_batch(
@@ -38,17 +29,17 @@ def coordinator_batch(
     for delta, (key, value) in enumerate(records):
         key_size = len(key)
         body = (
-            (b"\0\0" + _VARINTS[delta] if delta < 1024 else b"\0\0" + _varint(delta))
-            + (_VARINTS[key_size] if key_size < 1024 else _varint(key_size))
+            (b"\0\0" + VARINTS[delta] if delta < 1024 else b"\0\0" + encode_varint(delta))
+            + (VARINTS[key_size] if key_size < 1024 else encode_varint(key_size))
             + key
         )
         if value is None:
             body += b"\1\0"
         else:
             value_size = len(value)
-            body += (_VARINTS[value_size] if value_size < 1024 else _varint(value_size)) + value + b"\0"
+            body += (VARINTS[value_size] if value_size < 1024 else encode_varint(value_size)) + value + b"\0"
         body_size = len(body)
-        length = _VARINTS[body_size] if body_size < 1024 else _varint(body_size)
+        length = VARINTS[body_size] if body_size < 1024 else encode_varint(body_size)
         parts.append(length)
         parts.append(body)
         size += len(length) + body_size

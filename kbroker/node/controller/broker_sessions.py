@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import trio
@@ -162,30 +163,40 @@ class SessionKeeper:
             broker_id, beat.broker_epoch, beat.log_ends, self._now_ms(), recovers=beat.want_fence
         )
 
-        view = log.controller.view()
-        state = sessions.next_state(
-            broker,
-            beat,
-            lambda: leads_any(view, broker_id),
-            lambda: bool(newly_failed(view, broker_id, beat.offline_log_dirs)),
-            view.image.brokers.values(),
-        )
-        records = list(_records(view, broker, current_state(broker), state))
-        if is_news and not records:
-            records += records_to_elect_most_complete(view)
-        records += directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
-        offset = view.next_offset - 1
-        if not state.fenced:
-            sessions.touch(broker_id, self._now_ms())
-        elif state is BrokerState.FENCED:
-            sessions.touch_fenced(broker_id, beat.broker_epoch, self._now_ms())
-        else:
-            sessions.forget_fenced(broker_id)
-        if self._next_deadline() < self._sleeps_until:
-            self._alarm.ring()
-        if records:
-            # Nothing has changed since, and it may be about thousands of partitions: it is not decided twice.
-            offset = await log.submit(lambda now: ControllerResult(now.next_offset + len(records) - 1, records))
+        offset = -1
+
+        def counted(records: Iterator[object]) -> Iterator[object]:
+            nonlocal offset
+            for record in records:
+                offset += 1
+                yield record
+
+        def decide(view: ControllerView) -> ControllerResult[BrokerState]:
+            nonlocal offset
+            broker = check_broker_epoch(view, broker_id, beat.broker_epoch)
+            state = sessions.next_state(
+                broker,
+                beat,
+                lambda: leads_any(view, broker_id),
+                lambda: bool(newly_failed(view, broker_id, beat.offline_log_dirs)),
+                view.image.brokers.values(),
+            )
+            records = _records(view, broker, current_state(broker), state)
+            if is_news and not records:
+                records = records_to_elect_most_complete(view)
+            if not state.fenced:
+                sessions.touch(broker_id, self._now_ms())
+            elif state is BrokerState.FENCED:
+                sessions.touch_fenced(broker_id, beat.broker_epoch, self._now_ms())
+            else:
+                sessions.forget_fenced(broker_id)
+            if self._next_deadline() < self._sleeps_until:
+                self._alarm.ring()
+            directories = directory_records(view, broker_id, beat.offline_log_dirs, beat.cordoned_log_dirs)
+            offset = view.next_offset - 1
+            return ControllerResult(state, counted(chain(records, directories)), at_once=True)
+
+        state = await log.submit(decide)
         now = log.controller.image.brokers.get(broker_id)
         if now is None or now.fenced:
             sessions.end(broker_id)
@@ -239,7 +250,7 @@ class SessionKeeper:
         if not log_ends.passed(self._now_ms()) or not self._log.is_active:
             self._said.clear()
             return
-        if records_to_elect_most_complete(self._log.controller.view()):
+        if any(True for _ in records_to_elect_most_complete(self._log.controller.view())):
             with suppress(ApiError):  # another controller decides
                 await self._log.submit(lambda view: ControllerResult(None, records_to_elect_most_complete(view)))
         missed = log_ends.missed()
@@ -305,7 +316,7 @@ class SessionKeeper:
 
 def _records(
     view: ControllerView, broker: BrokerImage, state: BrokerState, next_state: BrokerState
-) -> Sequence[object]:
+) -> Iterable[object]:
     """The records of a broker's move from state to state."""
     if state is next_state:
         return ()

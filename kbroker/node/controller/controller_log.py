@@ -3,14 +3,21 @@
 Many changes may wait for one flush (group commit): while ``fdatasync`` runs in a thread, further records are appended,
 and the next flush takes them all. A change is answered when the high watermark has passed its records and every
 subscriber has seen the image that holds them.
+
+A change may be about thousands of partitions: it is decided, replayed and encoded in turns, between which others are
+served. Other changes wait meanwhile, and what is under way is in no image before it is whole and in the log.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
+
+import trio
 
 from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.node.controller.image_publisher import ImagePublisher
@@ -18,11 +25,11 @@ from kbroker.node.controller.quorum import MetadataLog, Quorum
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.view import MAX_RECORDS_PER_USER_OP
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
+from kbroker.raft_metadata.raft.batches import BatchEncoder
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.raft_metadata.storage import activation_records, bootstrap_records
 from kbroker.runtime.env import Env
 from kbroker.runtime.later import Later
-from kbroker.types import OffsetAndEpoch
 from kbroker.value_types import NamedTuple
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.records.metadata import AbortTransactionRecord
@@ -52,6 +59,10 @@ class _Pending(NamedTuple):
     """Seconds of the node's clock."""
 
 
+class _Overtaken(Exception):
+    """The log or the image has changed while a change was under way: by a new voter, by the loss of the epoch."""
+
+
 class ControllerLog:
     """The controller on top of the metadata log.
 
@@ -75,6 +86,8 @@ class ControllerLog:
         self.change_times: Histogram | None = None
         """Of the work for changes, and ``commit_times`` until they are committed, on a node that has metrics."""
         self.commit_times: Histogram | None = None
+        self._deciding = trio.Lock()
+        """Held by the change that is under way."""
         self._active = False
         self._on_active: list[Callable[[], None]] = []
 
@@ -103,50 +116,96 @@ class ControllerLog:
         ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
         records still waits until everything that it may have seen is committed.
         """
-        self.check_active()
-        began = self._env.now()
-        result = operation(self._controller.view(self._log.end_offset))
-        for at in range(0, len(result.records), MAX_RECORDS_PER_BATCH):
-            self._append(result.records[at : at + MAX_RECORDS_PER_BATCH], self._env.wall_clock_ms())
-        if self.change_times is not None:
-            self.change_times.observe_seconds(self._env.now() - began)
-        if self._log.end_offset > self._core.high_watermark:
+        try:
+            self._deciding.acquire_nowait()  # mostly it is free, and this saves a turn of the scheduler
+        except trio.WouldBlock:
+            await self._deciding.acquire()
+        try:
+            result, end_offset = await self._decide(operation)
+        finally:
+            self._deciding.release()
+        if end_offset > self._core.high_watermark:
             committed = Later[None]()
-            self._waiting.append((self._log.end_offset, committed))
+            self._waiting.append((end_offset, committed))
             await committed
         return result.response
 
-    def _append(self, records: Sequence[object], now_ms: int) -> None:
+    async def _decide(
+        self, operation: Callable[[ControllerView], ControllerResult[T]]
+    ) -> tuple[ControllerResult[T], int]:
+        """Run the operation and append its records; the result, and what must be committed before it is answered."""
+        now, start = self._env.now, self._log.end_offset
+        while True:
+            self.check_active()
+            began, waited = now(), 0.0
+            result = operation(self._controller.view(self._log.end_offset))
+            try:
+                with trio.CancelScope(shield=True):  # there may be a batch of it in the log
+                    for _ in self._append(result.records):
+                        paused = now()
+                        await trio.lowlevel.checkpoint()
+                        waited += now() - paused
+            except _Overtaken:
+                continue  # decided anew; of several batches the first ones are right without the rest
+            end_offset = self._log.end_offset
+            if result.at_once and end_offset == start:
+                return result, 0
+            if self.change_times is not None:
+                self.change_times.observe_seconds(now() - began - waited)
+            return result, end_offset
+
+    def _append(self, records: Iterable[object]) -> Iterator[None]:
+        """Append records in batches, in steps between which others may have a turn. `_Overtaken` where that has changed
+        what the rest was decided by."""
+        left, turn = iter(records), self._env.budgets.turn_records
+        while some := list(islice(left, turn)):
+            yield from self._append_batch(chain(some, islice(left, MAX_RECORDS_PER_BATCH - len(some))), turn)
+
+    def _append_batch(self, records: Iterator[object], turn: int) -> Iterator[None]:
         log, controller, epoch = self._log, self._controller, self._core.epoch
-        before = controller.image
+        before, first_offset, now_ms = controller.image, log.end_offset, self._env.wall_clock_ms()
         version = before.features.metadata_version
-        # Replayed before it is written: a record that cannot follow must not reach the log.
-        expected = OffsetAndEpoch(log.end_offset + len(records) - 1, epoch)
-        delta = controller.replay(records, expected)
+        delta = MetadataDelta(before)
+        batch: BatchEncoder | None = None
+        while some := list(islice(records, turn)):
+            if batch is not None:
+                yield
+                if (
+                    not self._active
+                    or self._core.epoch != epoch
+                    or controller.image is not before
+                    or log.end_offset != first_offset
+                ):
+                    raise _Overtaken
+            # Replayed before it is written: a record that cannot follow must not reach the log.
+            for record in some:
+                delta.replay(record)
+            batch = batch or BatchEncoder(now_ms, version or delta.features.metadata_version)
+            with self._refused_alone(version):
+                batch.add(some)
+        assert batch is not None
+        with self._refused_alone(version):
+            last = log.append_batch(batch, epoch)
+        controller.adopt(delta, last)
+        self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
+        self._quorum.runner.on_appended()
+
+    @contextmanager
+    def _refused_alone(self, version: int) -> Iterator[None]:
+        """Refuse a change that cannot be written; a disk that fails ends this controller."""
         try:
-            last = log.append_records(
-                records,
-                epoch,
-                timestamp_ms=now_ms,
-                metadata_version=version or controller.image.features.metadata_version,
-            )
+            yield
         except EncodeError as error:
             # Not the caller's fault, and no other change's: this one is refused, and the controller goes on.
-            controller.reset(before)
             logger.exception("a change has a record that metadata.version %d cannot express", version)
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
         except ValueError as error:
-            controller.reset(before)
             raise ApiError(ErrorCode.POLICY_VIOLATION, str(error)) from None
         except OSError as error:
             self._quorum.fail(
                 LogDirFailure(f"cannot write the metadata log in {self._directory}: {error.strerror or error}")
             )
             raise ApiError(ErrorCode.NOT_CONTROLLER, "The controller cannot write its log.") from None
-        assert last == expected
-        first_offset = last.offset - len(records) + 1
-        self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
-        self._quorum.runner.on_appended()
 
     async def read_committed(self, high_watermark: int) -> None:
         """Read what is committed and not this controller's own, with turns for others; `on_high_watermark` follows."""
@@ -176,14 +235,17 @@ class ControllerLog:
         self._active = True
         for callback in self._on_active:
             callback()
-        now_ms = self._env.wall_clock_ms()
         if aborts:
-            self._append([AbortTransactionRecord(reason="The writer is gone")], now_ms)
+            self._append_at_once([AbortTransactionRecord(reason="The writer is gone")])
         if self._controller.image.features.metadata_version == 0:
             # The cluster's history begins with the records of ``bootstrap.checkpoint``, which nobody needs afterwards.
             found = read_bootstrap(self._env.disk, self._log_dir)
             records = found if found is not None else bootstrap_records()
-            self._append(activation_records(records, self._controller.schema.static_min_insync_replicas), now_ms)
+            self._append_at_once(activation_records(records, self._controller.schema.static_min_insync_replicas))
+
+    def _append_at_once(self, records: Iterable[object]) -> None:
+        for _ in self._append(records):
+            pass
 
     def on_role_changed(self) -> None:
         """Forget what is not committed if this node does not lead any more."""

@@ -160,10 +160,11 @@ class ImagePublisher:
 def _in_turns(steps: Iterable[None], env: Env) -> Iterator[None]:
     """Make the steps; yields where others are to have a turn.
 
-    Turns grow up to 16 times: on a busy node a long log in short ones would last so long that the quorum's leader is
-    taken for gone.
+    Turns grow up to 16 times if it lasts.
     """
     steps, turn = iter(steps), env.budgets.turn_records
+    short_until = env.now() + env.budgets.short_turns_seconds
     while sum(1 for _ in islice(steps, turn)) == turn:
         yield
-        turn = min(2 * turn, 16 * env.budgets.turn_records)
+        if env.now() >= short_until:
+            turn = min(2 * turn, 16 * env.budgets.turn_records)

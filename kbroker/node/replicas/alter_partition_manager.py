@@ -106,13 +106,15 @@ class AlterPartitionManager:
     async def _keep_shrinking(self) -> None:
         while True:
             await trio.sleep(self._isr.max_lag_ms / 2000)
-            self.shrink()
+            await self.shrink()
 
-    def shrink(self) -> None:
+    async def shrink(self) -> None:
         """Propose to leave out members that have lagged for too long, in all partitions (``maybeShrinkIsr``)."""
-        for partition in self._table.led_with_followers():
+        for number, partition in enumerate(self._table.led_with_followers(), 1):
             self._isr.shrink(partition)
             self._progress.isr_changed(partition)
+            if number % self._progress.env.budgets.turn_isrs == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _send(self) -> bool:
         """Send all proposals in one request; false to try (some of) them again after a moment."""

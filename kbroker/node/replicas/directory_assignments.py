@@ -60,7 +60,8 @@ class DirectoryAssignments:
 
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the metadata."""
-        if self._manager.behind:
+        turn = self._manager.env.budgets.turn_isrs
+        if self._manager.behind or sum(map(len, delta.changed_partitions.values())) > turn:
             self._wanted.set()  # which is looked at once they are in step
             return
         known = self._manager.partitions
@@ -88,24 +89,30 @@ class DirectoryAssignments:
     async def run(self) -> None:
         """Compare and report, until cancelled."""
         while True:
-            self._wanted = trio.Event()
+            self._wanted, told = trio.Event(), self._told
             await self._manager.metadata.until_in_step()
-            request = self._request()
+            request = await self._request()
             if request is not None and not await self._report(request):
                 await trio.sleep(RETRY_SECONDS)
                 continue
-            self._told.set()
+            told.set()
             with trio.move_on_after(self._interval):
                 await self._wanted.wait()
 
-    def _request(self) -> AssignReplicasToDirsRequest | None:
+    async def _request(self) -> AssignReplicasToDirsRequest | None:
         """The replicas of which the controller knows another directory, or none; None if there are none, or the level
         of ``metadata.version`` has no place for them."""
-        manager, image = self._manager, self._image()
-        if image.features.metadata_version < DIRECTORIES:
+        manager = self._manager
+        if self._image().features.metadata_version < DIRECTORIES:
             return None
+        differing: list[tuple[Partition, Uuid]] = []
+        replicas = iter([*manager.partitions.values()])
+        while some := list(islice(replicas, manager.env.budgets.turn_isrs)):
+            differing += self._differing(self._image(), some)
+            if len(some) == manager.env.budgets.turn_isrs:
+                await trio.lowlevel.checkpoint()
         found: dict[Uuid, dict[Uuid, list[PartitionData]]] = {}
-        for partition, directory in islice(self._differing(image, manager.partitions.values()), MAX_REPLICAS):
+        for partition, directory in differing[:MAX_REPLICAS]:
             topics = found.setdefault(directory, {})
             entry = PartitionData(
                 partition_index=partition.topic_partition.partition,

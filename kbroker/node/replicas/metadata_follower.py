@@ -8,7 +8,7 @@ step in each turn of the loop, by what is the latest image then. Whoever asks fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,8 @@ class MetadataFollower:
         self._in_step.set()
         self._put_right: list[Partition] = []
         """Partitions whose logs have leader epochs that are still to come, which are being put right."""
+        self._isrs_to_see: Iterator[Partition] | None = None
+        """Partitions whose ISRs are yet to be looked at after brokers have changed."""
         self._latest_config: tuple[str, ConfigsImage, LogConfig] | None = None
         self.fetchers: ReplicaFetchers | None = None
         """Copy the partitions that other brokers lead. None as long as there are no others (``node.replication``)."""
@@ -81,7 +83,8 @@ class MetadataFollower:
             # First: the log of a topic that was deleted while this node was down is in the way of the next of its name.
             self._log_manager.set_stray_aside(self._is_own, self._is_only)
         self._note_changes(None if is_first else delta, image)
-        self._take_turn()
+        if len(table.behind) <= self._env.budgets.turn_partitions:
+            self._take_turn()
         if table.behind and self._in_step.is_set():
             self._in_step = trio.Event()
             self._start_soon(self._catch_up)
@@ -150,13 +153,31 @@ class MetadataFollower:
         progress = self._progress
         if self.fetchers is not None:
             self.fetchers.brokers_changed()
-        for partition in self._table.led_with_followers():
-            progress.isr.exclude_ineligible(partition)
-            progress.isr_changed(partition)
+        is_under_way = self._isrs_to_see is not None
+        self._isrs_to_see = self._table.led_with_followers()
+        if self._see_isrs() and not is_under_way:
+            self._start_soon(self._see_further_isrs)
         progress.low_watermarks_moved(self._table.partitions)
         for partition in self._table.partitions.values():
             if partition.is_damaged:  # another replica may have come, or have gone for good
                 self._start_soon(self._lead_or_stand_aside, partition)
+
+    def _see_isrs(self) -> bool:
+        """Look at some ISRs, whose members may be other brokers than before; whether there are more."""
+        assert self._isrs_to_see is not None
+        for number, partition in enumerate(self._isrs_to_see, 1):
+            self._progress.isr.exclude_ineligible(partition)
+            self._progress.isr_changed(partition)
+            if number == self._env.budgets.turn_isrs:
+                return True
+        self._isrs_to_see = None
+        return False
+
+    async def _see_further_isrs(self) -> None:
+        while self._isrs_to_see is not None:
+            await trio.lowlevel.checkpoint()
+            if self._isrs_to_see is not None:
+                self._see_isrs()
 
     # --- topics -----------------------------------------------------------------------------------------------
 

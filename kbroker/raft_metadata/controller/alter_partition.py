@@ -60,6 +60,7 @@ def alter_partitions(
     check_broker_epoch(view, broker_id, broker_epoch)
     records: list[PartitionChangeRecord] = []
     results: list[PartitionImage | ErrorCode] = []
+    topic_before: TopicImage | None = None
     for change in changes:
         topic = view.image.topics.by_id.get(change.topic_id)
         if topic is None:
@@ -73,14 +74,17 @@ def alter_partitions(
         if error is not None:
             results.append(error)
             continue
+        if topic is not topic_before:
+            topic_before = topic
+            rules, election = change_rules(view, topic), automatic_election(view, topic.name)
         record = partition_change(
             topic.id,
             change.partition,
             partition,
-            change_rules(view, topic),
+            rules,
             isr=[replica.broker_id for replica in change.isr],
             leader_recovery_state=change.leader_recovery_state,
-            election=automatic_election(view, topic.name),
+            election=election,
         )
         if record is None:
             results.append(partition)

@@ -8,14 +8,15 @@ only when there are not enough others, and never lead.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.view import ControllerView
-from kbroker.raft_metadata.image import DIR_MIGRATING, DIR_UNASSIGNED, PartitionImage
+from kbroker.raft_metadata.image import DIR_MIGRATING, DIR_UNASSIGNED
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.types import Uuid
 from kbroker.value_types import NamedTuple
+from kbroker.wire.records.metadata import PartitionRecord
 
 
 def validate_assignment(view: ControllerView, brokers: Sequence[int], factor: int | None = None) -> None:
@@ -50,22 +51,18 @@ def validate_assignment(view: ControllerView, brokers: Sequence[int], factor: in
         )
 
 
-def assigned_partition(
-    view: ControllerView, partition_id: int, brokers: Sequence[int], factor: int | None
-) -> PartitionImage:
-    """A new partition on the brokers that a client has chosen; its active replicas are in sync.
+def check_assigned(view: ControllerView, partition_id: int, brokers: Sequence[int], factor: int | None) -> None:
+    """``ApiError`` INVALID_REPLICA_ASSIGNMENT unless a new partition may be on the brokers that a client has chosen.
 
-    ``ApiError`` INVALID_REPLICA_ASSIGNMENT; ``factor`` is that of the topic's other partitions, if it has any.
+    ``factor`` is that of the topic's other partitions, if it has any.
     """
     validate_assignment(view, brokers, factor)
-    isr = [broker for broker in brokers if view.is_active(broker)]
-    if not isr:
+    if not any(map(view.is_active, brokers)):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or "
             "in controlled shutdown.",
         )
-    return _new_partition(view, brokers, isr)
 
 
 def place_on_brokers(view: ControllerView, count: int, factor: int) -> list[list[int]]:
@@ -78,19 +75,26 @@ def place_on_brokers(view: ControllerView, count: int, factor: int) -> list[list
     return place_replicas(usable, count, factor, view.rng)
 
 
-def placed_partition(view: ControllerView, replicas: Sequence[int]) -> PartitionImage:
-    """A new partition on brokers that the controller has chosen; its active replicas are in sync.
-
-    ``ApiError`` INVALID_REPLICATION_FACTOR if none is active.
-    """
-    isr = [broker for broker in replicas if view.is_active(broker)]
-    if not isr:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {len(replicas)} time(s): All brokers are currently fenced or in "
-            "controlled shutdown.",
+def new_partition_records(
+    view: ControllerView, topic_id: Uuid, first: int, partitions: Iterable[Sequence[int]]
+) -> Iterator[PartitionRecord]:
+    """Returns the records of new partitions on these brokers, one at a time: the active replicas are in sync."""
+    level = view.image.features.metadata_version
+    broker_ids = view.image.brokers
+    active = {broker_id for broker_id in broker_ids if view.is_active(broker_id)}
+    directory_of = {broker_id: default_directory(view, broker_id) for broker_id in broker_ids}
+    for partition_id, brokers in enumerate(partitions, first):
+        isr = [broker for broker in brokers if broker in active]
+        yield PartitionRecord(
+            partition_id=partition_id,
+            topic_id=topic_id,
+            replicas=[*brokers],
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[directory_of[broker] for broker in brokers] if level >= DIRECTORIES else [],
         )
-    return _new_partition(view, replicas, isr)
 
 
 def default_directory(view: ControllerView, broker_id: int) -> Uuid:
@@ -107,15 +111,6 @@ def default_directory(view: ControllerView, broker_id: int) -> Uuid:
     if not broker.log_dirs:
         return DIR_MIGRATING
     return broker.log_dirs[0] if len(broker.log_dirs) == 1 else DIR_UNASSIGNED
-
-
-def _new_partition(view: ControllerView, replicas: Sequence[int], isr: Sequence[int]) -> PartitionImage:
-    return PartitionImage(
-        replicas=tuple(replicas),
-        isr=tuple(isr),
-        leader=isr[0],
-        directories=tuple(default_directory(view, broker) for broker in replicas),
-    )
 
 
 class UsableBroker(NamedTuple):

@@ -52,7 +52,7 @@ def automatic_election(view: ControllerView, topic: str) -> Election:
 
 def records_to_leave_isrs(
     view: ControllerView, broker_id: int, affected: Callable[[PartitionImage], bool] | None = None
-) -> list[PartitionChangeRecord]:
+) -> Iterator[PartitionChangeRecord]:
     """Take a broker that stops or is silent out of the ISRs (of ``affected`` partitions), and have others lead.
 
     A broker that leaves an ISR which is too small to acknowledge anything stays an eligible leader.
@@ -69,7 +69,7 @@ def records_to_leave_isrs(
     )
 
 
-def records_to_elect_with(view: ControllerView, broker_id: int) -> list[PartitionChangeRecord]:
+def records_to_elect_with(view: ControllerView, broker_id: int) -> Iterator[PartitionChangeRecord]:
     """Elect leaders of its leaderless partitions, with this broker among the active ones."""
     return _changes(
         view,
@@ -82,14 +82,15 @@ def records_to_elect_with(view: ControllerView, broker_id: int) -> list[Partitio
     )
 
 
-def records_to_elect_most_complete(view: ControllerView) -> list[PartitionChangeRecord]:
+def records_to_elect_most_complete(view: ControllerView) -> Iterator[PartitionChangeRecord]:
     """Elect leaders of the partitions of which no replica is known to have everything, by what brokers say of them."""
     topics = view.image.topics.by_id
-    asked = ((topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked())
+    # All at once: what is decided ends the questions, a batch at a time.
+    asked = [(topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked()]
     return _changes(view, asked, view.is_active)
 
 
-def records_after_unclean_shutdown(view: ControllerView, broker_id: int) -> list[PartitionChangeRecord]:
+def records_after_unclean_shutdown(view: ControllerView, broker_id: int) -> Iterator[PartitionChangeRecord]:
     """Take a broker that may have lost records out of ISRs and eligible leader replicas (KIP-966)."""
     return _changes(
         view,
@@ -150,8 +151,8 @@ def _changes(
     *,
     without: int = NO_LEADER,
     unclean_shutdown: Sequence[int] = (),
-) -> list[PartitionChangeRecord]:
-    records = []
+) -> Iterator[PartitionChangeRecord]:
+    """Decide on each partition when its record is asked for: there may be tens of thousands."""
     topic_before: TopicImage | None = None
     for topic, partition_id, partition in partitions:
         if topic is not topic_before:
@@ -167,5 +168,4 @@ def _changes(
             election=election,
         )
         if record is not None:
-            records.append(record)
-    return records
+            yield record

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.broker_changes import (
@@ -123,7 +124,7 @@ def _check_features(view: ControllerView, registration: BrokerRegistration) -> N
 
 def _records_for_new_life(
     view: ControllerView, broker_id: int, old: BrokerImage | None, previous_epoch: int
-) -> Sequence[object]:
+) -> Iterator[object]:
     stopped_cleanly = old is not None and previous_epoch == old.epoch
     if stopped_cleanly or not view.image.features.elr_enabled:
         return records_to_leave_isrs(view, broker_id)
@@ -152,33 +153,32 @@ def _check_directories(view: ControllerView, registration: BrokerRegistration) -
 def unfence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Let the broker lead and be seen by clients; it becomes the leader of leaderless partitions that it can lead."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[object] = []
-    if broker.fenced:
-        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1))
-        if not broker.in_controlled_shutdown:  # only a new registration ends that
-            records.extend(records_to_elect_with(view, broker_id))
-    return ControllerResult(None, records)
+    if not broker.fenced:
+        return ControllerResult(None)
+    change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=-1)
+    if broker.in_controlled_shutdown:  # only a new registration ends that
+        return ControllerResult(None, [change])
+    return ControllerResult(None, chain([change], records_to_elect_with(view, broker_id)))
 
 
 def fence_broker(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Hide the broker from clients; its partitions move to other in-sync replicas or lose their leader."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[object] = []
-    if not broker.fenced:
-        records.extend(records_to_leave_isrs(view, broker_id))
-        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1))
-    return ControllerResult(None, records)
+    if broker.fenced:
+        return ControllerResult(None)
+    change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, fenced=1)
+    return ControllerResult(None, chain(records_to_leave_isrs(view, broker_id), [change]))
 
 
 def begin_controlled_shutdown(view: ControllerView, broker_id: int, broker_epoch: int) -> ControllerResult[None]:
     """Prepare the broker's stop: it leaves the ISRs, and others lead its partitions."""
     broker = check_broker_epoch(view, broker_id, broker_epoch)
-    records: list[object] = [*records_to_leave_isrs(view, broker_id)]
-    if not broker.in_controlled_shutdown:  # the last: should the rest be all that is committed, it is begun again
-        records.append(
-            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1)
-        )
-    return ControllerResult(None, records)
+    records = records_to_leave_isrs(view, broker_id)
+    if broker.in_controlled_shutdown:
+        return ControllerResult(None, records)
+    # The last: should the rest be all that is committed, it is begun again.
+    change = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker_epoch, in_controlled_shutdown=1)
+    return ControllerResult(None, chain(records, [change]))
 
 
 def unregister_broker(view: ControllerView, broker_id: int) -> ControllerResult[None]:
@@ -191,9 +191,8 @@ def unregister_broker(view: ControllerView, broker_id: int) -> ControllerResult[
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
     # Apache Kafka leaves it among the eligible leader replicas; but a broker that registers under its id later may have
     # empty disks.
-    records: list[object] = [*records_after_unclean_shutdown(view, broker_id)]
-    records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
-    return ControllerResult(None, records)
+    change = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)
+    return ControllerResult(None, chain(records_after_unclean_shutdown(view, broker_id), [change]))
 
 
 def register_controller(view: ControllerView, registration: ControllerImage) -> ControllerResult[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.broker_changes import record_for_directory, records_to_leave_isrs
@@ -23,33 +23,27 @@ def newly_failed(view: ControllerView, broker_id: int, offline: Collection[Uuid]
 
 def directory_records(
     view: ControllerView, broker_id: int, offline: Collection[Uuid], cordoned: Collection[Uuid] | None
-) -> list[object]:
+) -> Iterator[object]:
     """The records for directories that a broker reports as failed or cordoned (None: it does not know yet).
 
     Replicas in a failed directory leave the ISR, and others lead instead.
     """
     broker = view.image.brokers[broker_id]
     level = view.image.features.metadata_version
-    records: list[object] = []
     failed = newly_failed(view, broker_id, offline)
     if failed:
-        records += records_to_leave_isrs(view, broker_id, lambda partition: partition.directory(broker_id) in failed)
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker_id,
-                broker_epoch=broker.epoch,
-                log_dirs=[directory for directory in broker.log_dirs if directory not in failed],
-            )
+        yield from records_to_leave_isrs(view, broker_id, lambda partition: partition.directory(broker_id) in failed)
+        yield BrokerRegistrationChangeRecord(
+            broker_id=broker_id,
+            broker_epoch=broker.epoch,
+            log_dirs=[directory for directory in broker.log_dirs if directory not in failed],
         )
     if cordoned is not None and level >= CORDONED_DIRECTORIES:
         known = None if broker.cordoned_log_dirs is None else set(broker.cordoned_log_dirs)
         if known != set(cordoned):
-            records.append(
-                BrokerRegistrationChangeRecord(
-                    broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=sorted(cordoned)
-                )
+            yield BrokerRegistrationChangeRecord(
+                broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=sorted(cordoned)
             )
-    return records
 
 
 class ReplicaDirectory(NamedTuple):

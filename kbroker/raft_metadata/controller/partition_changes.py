@@ -213,7 +213,7 @@ def _assign(
 ) -> None:
     if target.replicas != old.replicas:
         record.replicas = list(target.replicas)
-    if rules.metadata_version >= DIRECTORIES:
+    if rules.metadata_version >= DIRECTORIES and (directories or target.replicas is not old.replicas):
         wanted = []
         for broker in target.replicas:
             known = directories.get(broker)

@@ -82,11 +82,14 @@ def _elect_some(
     view: ControllerView, wanted: Callable[[PartitionImage], bool], election_of: Callable[[TopicImage], Election]
 ) -> ControllerResult[bool]:
     records: list[PartitionChangeRecord] = []
+    topic_before: TopicImage | None = None
     for topic, partition_id, partition in every_partition(view):
         if not wanted(partition):
             continue
-        election = election_of(topic)
-        record = partition_change(topic.id, partition_id, partition, change_rules(view, topic), election=election)
+        if topic is not topic_before:
+            topic_before = topic
+            rules, election = change_rules(view, topic), election_of(topic)
+        record = partition_change(topic.id, partition_id, partition, rules, election=election)
         if record is not None:
             records.append(record)
             if len(records) >= MAX_ELECTIONS_PER_IMBALANCE:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_entries import ConfigEntry, topic_entries
-from kbroker.raft_metadata.controller.assignments import assigned_partition, place_on_brokers, placed_partition
+from kbroker.raft_metadata.controller.assignments import check_assigned, new_partition_records, place_on_brokers
 from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_records
 from kbroker.raft_metadata.controller.view import (
     MAX_RECORDS_PER_USER_OP,
@@ -15,7 +16,7 @@ from kbroker.raft_metadata.controller.view import (
     ControllerView,
     too_many_records,
 )
-from kbroker.raft_metadata.image import ConfigResource, PartitionImage, ResourceType, is_one_machine, partition_record
+from kbroker.raft_metadata.image import ConfigResource, ResourceType, is_one_machine
 from kbroker.raft_metadata.topics import (
     NewPartitions,
     NewTopic,
@@ -70,16 +71,18 @@ def create_topics(
     ``ApiError`` POLICY_VIOLATION if the request as a whole is too big.
     """
     _check_size(view, topics)
-    records: list[object] = []
+    records: list[Iterable[object]] = []
+    count = 0
     results: dict[str, CreatedTopic | ApiError] = {}
     for topic in topics:
         try:
-            own, created = _create(view, topic, count_partitions)
+            own, partitions, created = _create(view, topic, count_partitions)
         except ApiError as error:
             results[topic.name] = error.without_traceback()
             continue
-        records += own
-        if len(records) > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
+        records += own, partitions
+        count += len(own) + created.num_partitions
+        if count > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
             raise too_many_records()
         results[topic.name] = created
         if created.replication_factor > 1 and not validate_only and is_one_machine(view.image.brokers.values()):
@@ -88,7 +91,7 @@ def create_topics(
                 topic.name,
                 created.replication_factor,
             )
-    return ControllerResult(results, [] if validate_only else records)
+    return ControllerResult(results, [] if validate_only else chain.from_iterable(records))
 
 
 def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
@@ -105,8 +108,8 @@ def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
 
 def _create(
     view: ControllerView, topic: NewTopic, count_partitions: CountPartitions
-) -> tuple[list[object], CreatedTopic]:
-    """The records of one topic."""
+) -> tuple[list[object], Iterator[object], CreatedTopic]:
+    """The records of one topic, and those of its partitions."""
     _check_name(view, topic.name)
     null = [name for name, value in topic.configs if value is None]
     if null:
@@ -119,29 +122,26 @@ def _create(
         new_resource=True,
     )
     partitions = _assigned(view, topic) if topic.assignments else _placed(view, topic)
+    factor = len(partitions[0])
     _ask_policy(view, topic, partitions, configs)
     count_partitions(len(partitions))
     topic_id = _new_topic_id(view)
-    records: list[object] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
-    records.extend(
-        partition_record(topic_id, partition_id, partition, view.image.features.metadata_version)
-        for partition_id, partition in enumerate(partitions)
-    )
     created = CreatedTopic(
         topic_id,
         len(partitions),
-        len(partitions[0].replicas),
+        factor,
         # As in Kafka, values stand as they were written; DescribeConfigs tells what they mean.
         sorted(
             entry._replace(value=configs.get(entry.name, entry.value))
             for entry in topic_entries(view.schema, view.image.configs, configs)
         ),
     )
-    return records, created
+    records: list[object] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
+    return records, new_partition_records(view, topic_id, 0, partitions), created
 
 
 def _ask_policy(
-    view: ControllerView, topic: NewTopic, partitions: Sequence[PartitionImage], configs: Mapping[str, str]
+    view: ControllerView, topic: NewTopic, partitions: Sequence[Sequence[int]], configs: Mapping[str, str]
 ) -> None:
     """`ApiError` POLICY_VIOLATION if the policy is against the topic (KIP-108)."""
     policy = view.policies.create_topic
@@ -150,7 +150,7 @@ def _ask_policy(
     if topic.assignments:
         policy(topic.name, None, None, {each: tuple(brokers) for each, brokers in topic.assignments}, configs)
     else:
-        policy(topic.name, len(partitions), len(partitions[0].replicas), None, configs)
+        policy(topic.name, len(partitions), len(partitions[0]), None, configs)
 
 
 def _check_name(view: ControllerView, name: str) -> None:
@@ -175,8 +175,8 @@ def _new_topic_id(view: ControllerView) -> Uuid:
             return topic_id
 
 
-def _assigned(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
-    """The partitions of a topic whose replicas the client has chosen."""
+def _assigned(view: ControllerView, topic: NewTopic) -> list[Sequence[int]]:
+    """The replicas of a topic's partitions that the client has chosen."""
     if topic.replication_factor != -1:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -187,7 +187,7 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
-    found: dict[int, PartitionImage] = {}
+    found: dict[int, Sequence[int]] = {}
     factor: int | None = None
     for partition_id, brokers in topic.assignments:
         if partition_id in found:
@@ -195,7 +195,8 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {partition_id}",
             )
-        found[partition_id] = assigned_partition(view, partition_id, brokers, factor)
+        check_assigned(view, partition_id, brokers, factor)
+        found[partition_id] = brokers
         factor = len(brokers)
     if set(found) != set(range(len(found))):
         raise ApiError(
@@ -204,8 +205,8 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
     return [found[partition_id] for partition_id in range(len(found))]
 
 
-def _placed(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
-    """The partitions of a topic whose replicas the controller chooses."""
+def _placed(view: ControllerView, topic: NewTopic) -> Sequence[Sequence[int]]:
+    """The replicas of a topic's partitions that the controller chooses."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -217,10 +218,9 @@ def _placed(view: ControllerView, topic: NewTopic) -> list[PartitionImage]:
     count = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = defaults.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
-        placements = place_on_brokers(view, count, factor)
+        return place_on_brokers(view, count, factor)
     except ApiError as error:
         raise ApiError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from None
-    return [placed_partition(view, replicas) for replicas in placements]
 
 
 # --- CreatePartitions -------------------------------------------------------------------------------------------
@@ -243,18 +243,18 @@ def create_partitions(
         total += 0 if known is None else max(topic.total - len(known.partitions), 0)
         if total > MAX_PARTITIONS_PER_BATCH:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
-    records: list[object] = []
+    records: list[Iterable[object]] = []
     results: dict[str, ApiError | None] = {}
     for topic in topics:
         try:
-            records += _add_partitions(view, topic, count_partitions)
+            records.append(_add_partitions(view, topic, count_partitions))
             results[topic.name] = None
         except ApiError as error:
             results[topic.name] = error.without_traceback()
-    return ControllerResult(results, [] if validate_only else records)
+    return ControllerResult(results, [] if validate_only else chain.from_iterable(records))
 
 
-def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partitions: CountPartitions) -> list[object]:
+def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partitions: CountPartitions) -> Iterator[object]:
     """The records of one topic's new partitions."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
@@ -276,17 +276,14 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partition
         )
     count_partitions(additional)
     factor = len(topic.partitions[0].replicas)
+    partitions: Sequence[Sequence[int]]
     if wanted.assignments is not None:
-        partitions = [
-            assigned_partition(view, existing + index, brokers, factor)
-            for index, brokers in enumerate(wanted.assignments)
-        ]
+        partitions = wanted.assignments
+        for partition_id, brokers in enumerate(partitions, existing):
+            check_assigned(view, partition_id, brokers, factor)
     else:
-        partitions = [placed_partition(view, replicas) for replicas in place_on_brokers(view, additional, factor)]
-    level = view.image.features.metadata_version
-    return [
-        partition_record(topic.id, existing + index, partition, level) for index, partition in enumerate(partitions)
-    ]
+        partitions = place_on_brokers(view, additional, factor)
+    return new_partition_records(view, topic.id, existing, partitions)
 
 
 # --- DeleteTopics -----------------------------------------------------------------------------------------------

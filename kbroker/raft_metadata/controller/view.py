@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
@@ -52,7 +52,11 @@ class ControllerResult(Generic[T]):
     """The records to commit, up to 10,000 of them in one batch, and the response, which goes out once all are."""
 
     response: T
-    records: Sequence[object] = field(default_factory=list)
+    records: Iterable[object] = field(default_factory=list)
+    """Read once. They may be decided on as they are read: the view stays as it is meanwhile."""
+    at_once: bool = False
+    """Whether the response waits for nothing if there are no records: not even until what the operation may have seen
+    is committed."""
 
 
 class Controller:
@@ -97,11 +101,15 @@ class Controller:
         self.image = image
         self.log_ends.restart(image)
 
-    def replay(self, records: Sequence[object], last: OffsetAndEpoch) -> MetadataDelta:
+    def replay(self, records: Iterable[object], last: OffsetAndEpoch) -> MetadataDelta:
         """Take in the records of a result; ``last`` is the position of the last of them in the log."""
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
+        self.adopt(delta, last)
+        return delta
+
+    def adopt(self, delta: MetadataDelta, last: OffsetAndEpoch) -> None:
+        """Take in a delta of the present image; ``last`` is the position of its last record in the log."""
         self.image = delta.apply(last)
         self.log_ends.on_change(delta, self.image)
-        return delta

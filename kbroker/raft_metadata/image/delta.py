@@ -115,6 +115,11 @@ class MetadataDelta:
         self.changed_controllers = self._cluster.changed_controllers
 
     @property
+    def features(self) -> FeaturesImage:
+        """The features of the next image."""
+        return self._features.apply()
+
+    @property
     def features_changed(self) -> bool:
         """Whether the level of a feature was set."""
         return self._features.changed

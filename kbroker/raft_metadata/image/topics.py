@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from math import isqrt
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from kbroker.raft_metadata.image.cluster import DIR_MIGRATING, DIR_UNASSIGNED, MetadataReplayError
 from kbroker.raft_metadata.metadata_version import DIRECTORIES
 from kbroker.raft_metadata.topics import has_collision_chars, unify_collision_chars
 from kbroker.types import Uuid
-from kbroker.value_types import dataclass, field, replace
+from kbroker.value_types import dataclass, field
 from kbroker.wire.records import metadata as rec
 
 T = TypeVar("T")
@@ -118,39 +118,48 @@ def partition_record(
 
 def changed_partition(old: PartitionImage, record: rec.PartitionChangeRecord) -> PartitionImage:
     """The partition that the record makes of ``old``."""
-    changes: dict[str, Any] = {"partition_epoch": old.partition_epoch + 1}
+    replicas, isr, directories = old.replicas, old.isr, old.directories
+    leader, leader_epoch = old.leader, old.leader_epoch
     if record.replicas is not None:
-        changes["replicas"] = _shared(tuple(record.replicas))
+        replicas = _shared(tuple(record.replicas))
     if record.directories is not None:
-        changes["directories"] = _directories(record.directories, len(changes.get("replicas", old.replicas)))
+        directories = _directories(record.directories, len(replicas))
     elif record.replicas is not None:
         known = any(directory != DIR_MIGRATING for directory in old.directories)
-        directories = [old.directory(broker) for broker in record.replicas] if known else None
-        changes["directories"] = _directories(directories, len(record.replicas))
+        directories = _directories(list(map(old.directory, replicas)) if known else None, len(replicas))
     if record.isr is not None:
-        changes["isr"] = _shared(tuple(record.isr))
-    if record.removing_replicas is not None:
-        changes["removing_replicas"] = tuple(record.removing_replicas)
-    if record.adding_replicas is not None:
-        changes["adding_replicas"] = tuple(record.adding_replicas)
-    if record.eligible_leader_replicas is not None:
-        changes["elr"] = tuple(record.eligible_leader_replicas)
-    if record.last_known_elr is not None:
-        changes["last_known_elr"] = tuple(record.last_known_elr)
+        isr = _shared(tuple(record.isr))
     if record.leader != NO_LEADER_CHANGE:
         # The same leader written again still starts a new epoch (Kafka's PartitionRegistration.merge).
-        changes["leader"] = record.leader
-        changes["leader_epoch"] = old.leader_epoch + 1
-    if record.leader_recovery_state != -1:
-        changes["leader_recovery_state"] = record.leader_recovery_state
-    return replace(old, **changes)
+        leader, leader_epoch = record.leader, leader_epoch + 1
+    removing, adding = record.removing_replicas, record.adding_replicas
+    elr, last_known_elr = record.eligible_leader_replicas, record.last_known_elr
+    recovery = record.leader_recovery_state
+    return PartitionImage(
+        replicas,
+        isr,
+        leader,
+        leader_epoch,
+        old.partition_epoch + 1,
+        old.removing_replicas if removing is None else tuple(removing),
+        old.adding_replicas if adding is None else tuple(adding),
+        old.elr if elr is None else tuple(elr),
+        old.last_known_elr if last_known_elr is None else tuple(last_known_elr),
+        directories,
+        old.leader_recovery_state if recovery == -1 else recovery,
+    )
 
 
 def _directories(directories: Sequence[bytes] | None, replicas: int) -> tuple[Uuid, ...]:
     """The replicas' directories by a record; records of a level without directories have none."""
     if not directories:
         return _shared((DIR_MIGRATING,) * replicas)
-    return _shared(tuple(_shared_id(directory) for directory in directories))
+    return _shared_ids(tuple(directories))
+
+
+@lru_cache(4096)
+def _shared_ids(directories: tuple[bytes, ...]) -> tuple[Uuid, ...]:
+    return tuple(map(_shared_id, directories))
 
 
 @lru_cache(4096)
@@ -298,23 +307,29 @@ class TopicsDelta:
             self.changed[topic_id] = None
         return own
 
+    def _note(self, topic_id: Uuid, partition_id: int) -> None:
+        changed = self.changed_partitions.get(topic_id)
+        if changed is None:
+            changed = self.changed_partitions[topic_id] = set()
+        changed.add(partition_id)
+
     def on_partition(self, record: rec.PartitionRecord) -> None:
         """Add a partition."""
         topic_id = Uuid(record.topic_id)
         self._own_partitions(topic_id)[record.partition_id] = PartitionImage(
-            replicas=_shared(tuple(record.replicas)),
-            isr=_shared(tuple(record.isr)),
-            leader=record.leader,
-            leader_epoch=record.leader_epoch,
-            partition_epoch=record.partition_epoch,
-            removing_replicas=tuple(record.removing_replicas),
-            adding_replicas=tuple(record.adding_replicas),
-            elr=tuple(record.eligible_leader_replicas or ()),
-            last_known_elr=tuple(record.last_known_elr or ()),
-            directories=_directories(record.directories, len(record.replicas)),
-            leader_recovery_state=record.leader_recovery_state,
+            _shared(tuple(record.replicas)),
+            _shared(tuple(record.isr)),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            tuple(record.removing_replicas),
+            tuple(record.adding_replicas),
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
+            _directories(record.directories, len(record.replicas)),
+            record.leader_recovery_state,
         )
-        self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
+        self._note(topic_id, record.partition_id)
 
     def on_partition_change(self, record: rec.PartitionChangeRecord) -> None:
         """Change a partition."""
@@ -324,7 +339,7 @@ class TopicsDelta:
         if old is None:
             raise MetadataReplayError(f"partition {record.partition_id} of {topic_id.hex()} does not exist")
         partitions[record.partition_id] = changed_partition(old, record)
-        self.changed_partitions.setdefault(topic_id, set()).add(record.partition_id)
+        self._note(topic_id, record.partition_id)
 
     def on_remove_topic(self, record: rec.RemoveTopicRecord) -> str:
         """Remove a topic; its name, by which its configs are kept."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kbroker.errors import FatalError
 from kbroker.log.damage import Damage
-from kbroker.raft_metadata.raft.batches import MetadataBatch, decode_batches, encode_control_records, encode_records
+from kbroker.raft_metadata.raft.batches import BatchEncoder, MetadataBatch, decode_batches, encode_control_records
 from kbroker.raft_metadata.raft.promises import Promises
 from kbroker.raft_metadata.raft.record_store import MAX_BATCH_BYTES, FlushWork, RecordStore
 from kbroker.raft_metadata.raft.snapshot import SnapshotContent
@@ -229,15 +229,19 @@ class ReplicatedLog:
 
         ``ValueError`` if the batch is too big for the log.
         """
+        batch = BatchEncoder(timestamp_ms, metadata_version)
+        batch.add(records)
+        return self.append_batch(batch, epoch)
+
+    def append_batch(self, batch: BatchEncoder, epoch: int) -> OffsetAndEpoch:
+        """Append a batch that was encoded some records at a time; as `append_records`."""
         base_offset = self.end_offset
-        data = encode_records(
-            records, base_offset=base_offset, epoch=epoch, timestamp_ms=timestamp_ms, metadata_version=metadata_version
-        )
+        data = batch.whole(base_offset, epoch)
         if len(data) > MAX_BATCH_BYTES:
-            raise ValueError(f"{len(records)} metadata records take {len(data)} bytes, more than a batch may have")
+            raise ValueError(f"{batch.count} metadata records take {len(data)} bytes, more than a batch may have")
         self._store.append(bytearray(data))
         self.bytes_seen += len(data)
-        return OffsetAndEpoch(base_offset + len(records) - 1, epoch)
+        return OffsetAndEpoch(base_offset + batch.count - 1, epoch)
 
     def append_control(self, records: Sequence[object], epoch: int, *, timestamp_ms: int) -> OffsetAndEpoch:
         """Append one batch of control records; offset and epoch of its last record."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from kbroker.types import ZERO_UUID
 from kbroker.wire.compiler import decode, encode
@@ -336,20 +337,20 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = {
 _FRAME_VERSION: Final = 1
 
 
-def record_type(record: MetadataRecord) -> int:
-    """The type under which a record is stored."""
-    key = struct_spec(type(record)).api_key
-    assert key is not None
-    return key
-
-
 def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
     """The value of a record in the metadata log.
 
     Frame version, type and version as varints, then the body.
     """
-    head = encode_uvarint(_FRAME_VERSION) + encode_uvarint(record_type(record)) + encode_uvarint(version)
-    return head + encode(record, version)
+    cls: type[Any] = type(record)
+    return _head(cls, version) + encode(record, version)
+
+
+@cache
+def _head(cls: type[Any], version: int) -> bytes:
+    key = struct_spec(cls).api_key
+    assert key is not None
+    return encode_uvarint(_FRAME_VERSION) + encode_uvarint(key) + encode_uvarint(version)
 
 
 def decode_metadata_record(buffer: Buffer) -> tuple[MetadataRecord, int]:
@@ -362,12 +363,18 @@ def decode_metadata_record(buffer: Buffer) -> tuple[MetadataRecord, int]:
         raise WireError(f"metadata record with frame version {frame_version}")
     type_id, position = decode_uvarint(buffer, position)
     version, position = decode_uvarint(buffer, position)
+    cls = _class_of(type_id, version)
+    record, position = decode(cls, version, buffer, position)
+    if position != len(buffer):
+        raise WireError(f"{len(buffer) - position} bytes left over after {cls.__name__}")
+    return record, version
+
+
+@cache
+def _class_of(type_id: int, version: int) -> type[MetadataRecord]:
     cls = RECORD_TYPES.get(type_id)
     if cls is None:
         raise WireError(f"metadata record of unknown type {type_id}")
     if version not in struct_spec(cls).versions:
         raise WireError(f"{cls.__name__} of unknown version {version}")
-    record, position = decode(cls, version, buffer, position)
-    if position != len(buffer):
-        raise WireError(f"{len(buffer) - position} bytes left over after {cls.__name__}")
-    return record, version
+    return cls
