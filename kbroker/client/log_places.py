@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kbroker.client.errors import known
+
 if TYPE_CHECKING:
     from kbroker.client.cluster import Client
     from kbroker.types import TopicPartition
@@ -74,7 +76,6 @@ def find(place: Place, start: int, end: int, at_time: int | None = None) -> Foun
 
 def offsets_at(client: Client, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     """Partition -> the first offset at or after a time in ms, for those that have one. ``ResponseError``."""
-    from kbroker.client.errors import known
     from kbroker.client.topics import list_offsets
 
     found = known(list_offsets(client, dict.fromkeys(partitions, timestamp)))

@@ -26,6 +26,7 @@ from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.start import run
 from kbroker.types import uuid_to_str
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -129,7 +130,6 @@ class Remote:
     def _rule(self, fault: FaultArguments) -> Rule:
         from kbroker.testing.faults import Match
         from kbroker.testing.interception import Rule
-        from kbroker.wire.registry import API_KEYS
 
         number, wanted = fault["number"], fault["match"]
 

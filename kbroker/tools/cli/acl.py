@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from kbroker.security.authorizer.types import (
 )
 from kbroker.security.principal import USER_TYPE
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm_change, report_failures
+from kbroker.tools.cli.output import print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +122,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import describe_acls
     from kbroker.security.authorizer.acls import AclFilter
-    from kbroker.tools.cli.output import print_json, print_table
 
     resources: list[tuple[ResourceType, str | None]] = [*_resources(arguments)] or [(ResourceType.ANY, None)]
     pattern = _PATTERNS[arguments.pattern]
@@ -217,7 +218,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import create_acls
     from kbroker.security.authorizer.acls import Acl
-    from kbroker.tools.cli.output import print_json
 
     _check_convenience(arguments)
     principals = [(AclPermission.ALLOW, name) for name in arguments.allow]
@@ -271,8 +271,6 @@ def _check_principal_types(arguments: argparse.Namespace) -> None:
 
 def _check_hosts(arguments: argparse.Namespace) -> None:
     """`UsageError` for a rule that would hold for no client: nodes compare addresses, in the form that Java prints."""
-    import ipaddress
-
     for host in arguments.host:
         if host == WILDCARD or "/" in host:
             continue
@@ -310,7 +308,6 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import delete_acls, describe_acls
-    from kbroker.tools.cli.output import print_json
 
     filters = list(_filters(arguments))
     with cluster(arguments) as client:

@@ -11,9 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kbroker.client import ClientError
+from kbroker.client.cluster import parse_bootstrap
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import (
     add_cluster_arguments,
+    bootstrap_addresses,
     checked,
     cluster_address,
     complain,
@@ -122,8 +125,6 @@ def _listen_address(text: str) -> tuple[str, int]:
 
 
 def _explorer_addresses(text: str) -> list[tuple[str, int]]:
-    from kbroker.client.cluster import parse_bootstrap
-
     return parse_bootstrap(text)
 
 
@@ -180,11 +181,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _with_profiles(settings: ConsoleSettings, arguments: argparse.Namespace) -> ConsoleSettings:
     """The settings with those of other clusters. What is wrong with one of them is told, and it is left out."""
-    from kbroker.client import ClientError
     from kbroker.client.properties import ClientProperties
     from kbroker.client.schemas.settings import registry_settings
     from kbroker.client.security import security_of
-    from kbroker.tools.cli.common import bootstrap_addresses
     from kbroker.tools.cli.profiles import chosen_profile, read_profiles
     from kbroker.tools.console.api.session import can_sign_in
 

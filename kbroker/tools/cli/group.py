@@ -7,13 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client import ResponseError
+from kbroker.client.groups import committed_offsets, delete_group, delete_offsets, list_groups
+from kbroker.client.share_groups import SHARE, describe_any_group
+from kbroker.client.streams_groups import STREAMS
+from kbroker.client.topics import list_ranges
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, report_failures
 from kbroker.tools.cli.group_reset import RESET
+from kbroker.tools.cli.output import plain, print_documents, print_json, print_table, printable, printable_lines
 from kbroker.tools.cli.parser import Action
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.client import Client, ResponseError
+    from kbroker.client import Client
     from kbroker.client.groups import GroupDescription, GroupMember
     from kbroker.tools.diagnosis.findings import Finding
 
@@ -68,9 +74,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from kbroker.client.groups import list_groups
-    from kbroker.tools.cli.output import print_json, print_table
-
     with cluster(arguments, task="asking for groups") as client:
         groups = list_groups(client, states=arguments.state, types=arguments.type)
     if arguments.json:
@@ -140,10 +143,6 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from kbroker.client import ResponseError
-    from kbroker.client.share_groups import SHARE, describe_any_group
-    from kbroker.tools.cli.output import print_documents
-
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
     with cluster(arguments, task="asking for groups and their offsets") as client:
@@ -161,7 +160,6 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
-    from kbroker.client.streams_groups import STREAMS
     from kbroker.tools.diagnosis.group_watch import GroupWatch, Look, ask_lost_records
 
     if group.type != "Share":
@@ -184,10 +182,6 @@ def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> d
 
 def lags(client: Client, group: GroupDescription) -> list[Lag]:
     """Every partition that the group has committed for or is assigned, in order."""
-    from kbroker.client.groups import committed_offsets
-    from kbroker.client.streams_groups import STREAMS
-    from kbroker.client.topics import list_ranges
-
     committed = committed_offsets(client, group.group_id)
     # Members of Streams groups have tasks, which are no partitions.
     members = group.members if group.type != STREAMS else ()
@@ -242,8 +236,6 @@ def _head(group: GroupDescription) -> dict[str, Any]:
 
 
 def _print_head(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import printable
-
     count = document["members"]
     facts = [f"{document['type'].lower()} group", document["state"], f"{count} member{'' if count == 1 else 's'}"]
     if document["assignor"]:
@@ -255,8 +247,6 @@ def _print_head(document: Mapping[str, Any]) -> None:
 
 
 def _print_description(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import printable_lines
-
     _print_head(document)
     if document["type"] == "Share" and document["partitions"]:
         from kbroker.tools.cli.share_group import print_share_partitions
@@ -271,8 +261,6 @@ def _print_description(document: Mapping[str, Any]) -> None:
 
 
 def _print_partitions(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import plain, print_table
-
     print_table(
         ["topic", "partition", "current", "end", "lag", "member", "host"],
         [
@@ -302,9 +290,6 @@ def _members_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _members(arguments: argparse.Namespace) -> int:
-    from kbroker.client.share_groups import describe_any_group
-    from kbroker.tools.cli.output import plain, print_json, print_table
-
     with cluster(arguments, task="asking for the group") as client:
         group = describe_any_group(client, arguments.group)
     if arguments.json:
@@ -402,9 +387,6 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    from kbroker.client import ResponseError
-    from kbroker.client.groups import delete_group, delete_offsets
-    from kbroker.tools.cli.output import print_json
     from kbroker.tools.cli.topic_offsets import choose_partitions
 
     names = list(dict.fromkeys(arguments.groups))

@@ -16,12 +16,19 @@ from kbroker.client.group_offsets import (
     Strategy,
     ToCurrent,
     ToOffsets,
+    delete_own_topics,
+    look_at_group,
+    named,
+    plan_reset,
+    put_offsets,
     read_offsets_file,
     write_offsets_file,
 )
 from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.streams_groups import STREAMS
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
+from kbroker.tools.cli.output import plain, print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError
 from kbroker.types import TopicPartition
 
@@ -125,9 +132,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
-    from kbroker.client.group_offsets import delete_own_topics, look_at_group, named, plan_reset, put_offsets
-    from kbroker.client.streams_groups import STREAMS
-
     group = look_at_group(client, arguments.group)
     if arguments.delete_internal_topics and group.type != STREAMS:
         raise FatalError(f"group {group.group_id} is no Streams group: it has no internal topics")
@@ -171,8 +175,6 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
 
 def topic_notes(group: GroupOffsets, *, delete: bool) -> list[str]:
     """Lines on the internal topics of a Streams group; ``delete``: those that are named after it are to go."""
-    from kbroker.client.group_offsets import named
-
     own, internal = group.own_topics, () if group.topics is None else group.topics.internal
     others = [topic for topic in internal if topic not in own]
     if not delete:
@@ -210,8 +212,6 @@ def _export(path: Path, rows: Sequence[NewOffset]) -> None:
 
 
 def _print(rows: Sequence[NewOffset]) -> None:
-    from kbroker.tools.cli.output import plain, print_table
-
     with_notes = any(row.note for row in rows)
     print_table(
         ["topic", "partition", "current", "new", "change", *(["note"] if with_notes else [])],
@@ -231,8 +231,6 @@ def _print(rows: Sequence[NewOffset]) -> None:
 
 
 def _print_json(group: GroupOffsets, rows: Sequence[NewOffset], *, executed: bool, deleted: Sequence[str]) -> None:
-    from kbroker.tools.cli.output import print_json
-
     partitions: list[dict[str, Any]] = [
         {
             "topic": row.partition.topic,

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbroker.client.errors import known
 from kbroker.client.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import complain, not_negative, readable_errors
@@ -194,7 +195,6 @@ def find_limits(client: Client, topic: str, arguments: argparse.Namespace, span:
 
 
 def _limits(client: Client, names: list[TopicPartition], arguments: argparse.Namespace, span: Span) -> Limits:
-    from kbroker.client.errors import known
     from kbroker.client.topics import list_ranges
 
     first, last = span.first, span.last

@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from kbroker.client import ClientError
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain
 from kbroker.tools.cli.record_spans import (
@@ -168,8 +169,6 @@ def _send(
     replay: Replay, producer: Producer, advance: Callable[[int, int], None], stop: Interruption
 ) -> Exception | None:
     """Send all records, or those up to the first interruption; the error that ended it. A second one is raised."""
-    from kbroker.client import ClientError
-
     failure: Exception | None = None
     try:
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.client.records_io.times import parse_duration
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, confirm
+from kbroker.tools.cli.output import print_json, print_table, timestamp
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.tokens import describe_tokens
-    from kbroker.tools.cli.output import print_json, print_table, timestamp
 
     with cluster(arguments) as client:
         found = describe_tokens(client, arguments.owner or None)
@@ -125,7 +125,6 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _create(arguments: argparse.Namespace) -> int:
     from kbroker.client.tokens import create_token
-    from kbroker.tools.cli.output import print_json, timestamp
 
     if arguments.mechanism and arguments.out is None:
         raise UsageError("--mechanism is for --out")
@@ -207,8 +206,6 @@ def _expire(arguments: argparse.Namespace) -> int:
 
 
 def _tell(arguments: argparse.Namespace, token: Token, expires_ms: int) -> None:
-    from kbroker.tools.cli.output import print_json, timestamp
-
     if arguments.json:
         print_json({"token_id": token.token_id, "expires_ms": expires_ms})
     else:

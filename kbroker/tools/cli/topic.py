@@ -19,6 +19,7 @@ from kbroker.tools.cli.common import (
     positive,
     report_failures,
 )
+from kbroker.tools.cli.output import print_json
 from kbroker.tools.cli.parser import Action, UsageError
 from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_listing import describe_action, describe_arguments, list_action, list_arguments
@@ -58,7 +59,6 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 def _create(arguments: argparse.Namespace) -> int:
     from kbroker.client import ResponseError
     from kbroker.client.topics import NewTopic, create_topics
-    from kbroker.tools.cli.output import print_json
 
     if arguments.assignment and (arguments.partitions > 0 or arguments.replicas > 0):
         raise UsageError("--assignment goes without --partitions and --replicas")
@@ -122,7 +122,6 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
 def _alter(arguments: argparse.Namespace) -> int:
     from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
     from kbroker.client.topics import create_partitions
-    from kbroker.tools.cli.output import print_json
 
     changes = [ConfigChange(name, Operation.SET, value) for name, value in arguments.config]
     changes += [ConfigChange(name, Operation.DELETE) for name in arguments.unset]
@@ -186,7 +185,6 @@ def _records(client: Client, names: Sequence[str]) -> str:
 
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.topics import delete_topics
-    from kbroker.tools.cli.output import print_json
 
     names = list(dict.fromkeys(arguments.topics))
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"

@@ -6,7 +6,9 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from kbroker.client.errors import ResponseError
 from kbroker.client.records_io.times import parse_duration
+from kbroker.errors import ErrorCode
 from kbroker.tools.cli.common import (
     add_cluster_arguments,
     add_yes,
@@ -16,6 +18,7 @@ from kbroker.tools.cli.common import (
     not_negative,
     report_failures,
 )
+from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 from kbroker.tools.cli.parser import Action, UsageError
 from kbroker.types import TopicPartition
 
@@ -44,7 +47,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import list_transactions
-    from kbroker.tools.cli.output import plain, print_json, print_table
 
     with cluster(arguments) as client:
         listed = list_transactions(client, states=arguments.state or (), longer_than_ms=arguments.longer_than)
@@ -78,7 +80,6 @@ def _id_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import describe_transaction
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     with cluster(arguments) as client:
         found = describe_transaction(client, arguments.transactional_id)
@@ -120,7 +121,6 @@ def _partition_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _producers(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import describe_producers
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     with cluster(arguments) as client:
         found = describe_producers(client, TopicPartition(arguments.topic, arguments.partition))
@@ -179,7 +179,6 @@ def _hanging_arguments(parser: argparse.ArgumentParser) -> None:
 def _find_hanging(arguments: argparse.Namespace) -> int:
     from kbroker.client.open_transactions import hanging_among, open_in
     from kbroker.client.transactions import producers_of
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     if arguments.partition is not None and arguments.topic is None:
         raise UsageError("--partition goes with --topic")
@@ -235,9 +234,7 @@ def _searched(
     client: Client, topic: str | None, number: int | None, broker: int | None
 ) -> tuple[list[TopicPartition], list[Exception]]:
     """The partitions to search by the options, and why others of them cannot be: they have no leader."""
-    from kbroker.client.errors import ResponseError
     from kbroker.client.topics import describe_topics, list_topics
-    from kbroker.errors import ErrorCode
 
     if topic is None:
         topics = list_topics(client)
@@ -274,7 +271,6 @@ def _abort_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _abort(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import abort_hanging, abort_transaction
-    from kbroker.tools.cli.output import print_json
 
     where = (arguments.topic, arguments.partition, arguments.start_offset)
     if (arguments.transactional_id is None) == all(each is None for each in where):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm_change, positive
+from kbroker.tools.cli.output import print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.users import describe_users
-    from kbroker.tools.cli.output import print_json, print_table
 
     with cluster(arguments) as client:
         found = describe_users(client, arguments.users or None)
@@ -110,8 +110,6 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 def _print_json(user: str, mechanisms: Iterable[ScramMechanism]) -> None:
     """The mechanisms that a user can log in with now, as ``user list`` names them."""
-    from kbroker.tools.cli.output import print_json
-
     print_json({"user": user, "mechanisms": [mechanism.mechanism_name for mechanism in mechanisms]})
 
 

@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kbroker.tools.cli.output import console, print_json, print_table
 from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.diagnosis.findings import Severity
 from kbroker.tools.doctor.scope import add_look_arguments, looked_at, take_look
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge and tell; 1 if there is an error."""
-    from kbroker.tools.cli.output import console, print_json, print_table
-    from kbroker.tools.diagnosis.findings import Severity
     from kbroker.tools.doctor.checklist import all_checks
     from kbroker.tools.doctor.findings import examine
     from kbroker.tools.doctor.report import as_document, as_lines
