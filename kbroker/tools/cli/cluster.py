@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.tools.cli import cluster_nodes as nodes
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, not_negative, report_failures
 from kbroker.tools.cli.output import plain, print_json, print_table, size, timestamp
-from kbroker.tools.cli.parser import Action
+from kbroker.tools.cli.parser import Action, add_repeated
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
@@ -191,9 +191,7 @@ def _api_versions(arguments: argparse.Namespace) -> int:
 
 
 def _log_dirs_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--broker", type=not_negative, action="append", metavar="ID", help="only this broker; may be repeated"
-    )
+    add_repeated(parser, "--broker", metavar="ID", type=not_negative, help="only this broker")
     parser.add_argument("--topic", metavar="TOPIC", help="only this topic, partition by partition")
     add_cluster_arguments(parser)
 

@@ -18,6 +18,7 @@ from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, not_negative
 from kbroker.tools.cli.core_supervisor import STATE_FILE
 from kbroker.tools.cli.output import plain, print_json, print_table
+from kbroker.tools.cli.parser import add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def processes(arguments: argparse.Namespace) -> int:
 def restart_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``restart``."""
     _directory_argument(parser)
-    parser.add_argument("--node", type=not_negative, action="append", metavar="ID", help="only this; may be repeated")
+    add_repeated(parser, "--node", metavar="ID", type=not_negative, help="only this")
     parser.add_argument(
         "--wait", type=float, default=600.0, metavar="SECONDS", help="for all replicas to be in sync (default 600)"
     )
@@ -92,10 +93,10 @@ def restart_arguments(parser: argparse.ArgumentParser) -> None:
 def restart(arguments: argparse.Namespace) -> int:
     """Restart a machine's nodes, the one with the controller last; each once all replicas are in sync."""
     ids = [node["id"] for node in read_state(arguments.directory)["nodes"]]
-    if unknown := set(arguments.node or ()) - set(ids):
+    if unknown := set(arguments.node) - set(ids):
         raise FatalError(f"node {min(unknown)} is none of {arguments.directory}: there are {', '.join(map(str, ids))}")
     _await_health(arguments)
-    wanted = [number for number in (*ids[1:], ids[0]) if arguments.node is None or number in arguments.node]
+    wanted = [number for number in (*ids[1:], ids[0]) if not arguments.node or number in arguments.node]
     for number in wanted:
         _restart_one(arguments, _state_of(arguments.directory, number))
         if not arguments.json:

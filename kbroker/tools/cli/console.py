@@ -23,7 +23,7 @@ from kbroker.tools.cli.common import (
     readable_errors,
     refuse_without_console_packages,
 )
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.tools.console.masking import MaskRule, parse_mask
 
 if TYPE_CHECKING:
@@ -67,25 +67,23 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sign-in", action="store_true", help="ask for a user of the cluster; needs --command-config with SASL"
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--mask",
-        type=checked(parse_mask, "a mask such as 'payments-*=$.card.number,key'"),
-        action="append",
-        default=[],
         metavar="MASK",
-        help="hide parts of records; may be repeated",
+        type=checked(parse_mask, "a mask such as 'payments-*=$.card.number,key'"),
+        help="hide parts of records",
     )
     parser.add_argument(
         "--registry",
         metavar="URL",
         help="decode records by the schemas of this registry; user, token and TLS are properties of --command-config",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--allow-host",
-        action="append",
-        default=[],
         metavar="NAME:PORT",
-        help="another name under which browsers reach the page, as behind a proxy; may be repeated",
+        help="another name under which browsers reach the page, as behind a proxy",
     )
     parser.add_argument(
         "--explorer",
@@ -94,13 +92,12 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,...",
         help="show requests as they happen: where nodes that were started with --explorer are watched",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--data",
-        type=Path,
-        action="append",
-        default=[],
         metavar="DIR",
-        help="a log directory of a node on this machine, whose segments may be looked into; may be repeated",
+        type=Path,
+        help="a log directory of a node on this machine, whose segments may be looked into",
     )
     parser.add_argument(
         "--tables", type=Path, metavar="FILE", help="show the tables of this file, which kbroker table run follows"

@@ -15,7 +15,7 @@ from kbroker.client.topics import list_ranges
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, report_failures
 from kbroker.tools.cli.group_reset import RESET
 from kbroker.tools.cli.output import plain, print_documents, print_json, print_table, printable, printable_lines
-from kbroker.tools.cli.parser import Action
+from kbroker.tools.cli.parser import Action, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -53,21 +53,19 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--state",
-        action="append",
-        default=[],
         metavar="STATE",
         type=_one_of(_STATES),
-        help="only groups in this state (Stable, Empty, PreparingRebalance, ...); may be repeated",
+        help="only groups in this state (Stable, Empty, PreparingRebalance, ...)",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--type",
-        action="append",
-        default=[],
         metavar="TYPE",
         type=_one_of(_TYPES),
-        help="only groups of this type (classic, consumer, share, streams); may be repeated",
+        help="only groups of this type (classic, consumer, share, streams)",
     )
     parser.add_argument("--names", action="store_true", help="names only, one a line, for scripts")
     add_cluster_arguments(parser)
@@ -375,12 +373,11 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("groups", nargs="+", metavar="GROUP", help="groups to delete; they must have no members")
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--topic",
-        action="append",
-        default=[],
         metavar="TOPIC[:PARTITION,...]",
-        help="delete only the offsets of this topic, or of some partitions of it; may be repeated",
+        help="delete only the offsets of this topic, or of some partitions of it",
     )
     add_yes(parser)
     add_cluster_arguments(parser)

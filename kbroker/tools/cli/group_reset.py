@@ -29,7 +29,7 @@ from kbroker.client.streams_groups import STREAMS
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
 from kbroker.tools.cli.output import plain, print_json, print_table
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,13 +39,7 @@ if TYPE_CHECKING:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP", help="the group; nobody may be in it when offsets are set")
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[:PARTITION,...]",
-        help="a topic, or some of its partitions; may be repeated",
-    )
+    add_repeated(parser, "--topic", metavar="TOPIC[:PARTITION,...]", help="a topic, or some of its partitions")
     parser.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets for")
     parser.add_argument("--to-earliest", action="store_true", help="to the start of each partition")
     parser.add_argument("--to-latest", action="store_true", help="to the end of each partition")

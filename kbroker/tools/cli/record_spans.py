@@ -12,7 +12,7 @@ from kbroker.client.errors import known
 from kbroker.client.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import complain, not_negative, readable_errors
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def add_span_arguments(where: argparse._ArgumentGroup, *, begins: str = "earlies
         metavar="WHERE",
         help="stop before this offset or time (default: the end now)",
     )
-    where.add_argument(
-        "-p", "--partition", type=not_negative, action="append", metavar="N", help="only this one; may be repeated"
-    )
+    add_repeated(where, "-p", "--partition", metavar="N", type=not_negative, help="only this one")
     where.add_argument("--uncommitted", action="store_true", help="records of open and aborted transactions, too")
 
 

@@ -20,7 +20,7 @@ from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
 from kbroker.log.disk import OsDisk, ReadOnlyDisk
 from kbroker.log.log_dir import FUTURE_SUFFIX, LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
 from kbroker.tools.cli.data_owners import check_for_node
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.types import random_uuid, uuid_from_str, uuid_to_str
 
 if TYPE_CHECKING:
@@ -59,21 +59,13 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-r", "--release-version", metavar="VERSION", help="begin with the features of this release, e.g. 4.4-IV2"
     )
-    parser.add_argument(
-        "-f",
-        "--feature",
-        action="append",
-        default=[],
-        metavar="NAME=LEVEL",
-        help="begin with this level of a feature; may be repeated",
-    )
-    parser.add_argument(
+    add_repeated(parser, "-f", "--feature", metavar="NAME=LEVEL", help="begin with this level of a feature")
+    add_repeated(
+        parser,
         "-S",
         "--add-scram",
-        action="append",
-        default=[],
         metavar="MECHANISM=[name=NAME,password=PASSWORD]",
-        help="begin with this user, e.g. 'SCRAM-SHA-256=[name=alice,password=alice-secret]'; may be repeated",
+        help="begin with this user, e.g. 'SCRAM-SHA-256=[name=alice,password=alice-secret]'",
     )
     quorum = parser.add_mutually_exclusive_group()
     quorum.add_argument(

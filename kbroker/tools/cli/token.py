@@ -10,7 +10,7 @@ from kbroker.client.records_io.times import parse_duration
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, confirm
 from kbroker.tools.cli.output import print_json, print_table, timestamp
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,14 +39,8 @@ def _principal(text: str) -> KafkaPrincipal:
 
 
 def _add_principals(parser: argparse.ArgumentParser, option: str, text: str) -> None:
-    parser.add_argument(
-        option,
-        action="append",
-        default=[],
-        type=checked(_principal, "a name or of the form User:NAME"),
-        metavar="PRINCIPAL",
-        help=text,
-    )
+    kind = checked(_principal, "a name or of the form User:NAME")
+    add_repeated(parser, option, metavar="PRINCIPAL", type=kind, help=text)
 
 
 def _add_period(parser: argparse.ArgumentParser, option: str, text: str) -> None:
@@ -64,7 +58,7 @@ def _period(text: str) -> int:
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_principals(parser, "--owner", "only tokens that this user owns, may renew or has asked for; may be repeated")
+    _add_principals(parser, "--owner", "only tokens that this user owns, may renew or has asked for")
     add_cluster_arguments(parser)
 
 
@@ -112,7 +106,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PRINCIPAL",
         help="user that the token logs in as (default: your own)",
     )
-    _add_principals(parser, "--renewer", "user who may renew and expire it, beside its owner; may be repeated")
+    _add_principals(parser, "--renewer", "user who may renew and expire it, beside its owner")
     _add_period(parser, "--max-lifetime", f"longest life of the token: {_PERIOD} (default: the cluster's)")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write a client.properties that logs in with the token"

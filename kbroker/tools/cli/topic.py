@@ -20,7 +20,7 @@ from kbroker.tools.cli.common import (
     report_failures,
 )
 from kbroker.tools.cli.output import print_json
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_listing import describe_action, describe_arguments, list_action, list_arguments
 from kbroker.tools.cli.topic_moves import (
@@ -42,9 +42,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names of the new topics")
     parser.add_argument("-p", "--partitions", type=positive, default=-1, metavar="N", help="(default: the broker's)")
     parser.add_argument("-r", "--replicas", type=positive, default=-1, metavar="N", help="(default: the broker's)")
-    parser.add_argument(
-        "-c", "--config", type=config_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
+    add_repeated(parser, "-c", "--config", metavar="NAME=VALUE", type=config_value)
     parser.add_argument(
         "--assignment",
         type=assignment,
@@ -109,12 +107,8 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assignment", type=assignment, metavar="B:B,B:B", help="the brokers of each new partition, with --partitions"
     )
-    parser.add_argument(
-        "-c", "--config", type=config_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
-    parser.add_argument(
-        "-u", "--unset", action="append", default=[], metavar="NAME", help="back to the default; may be repeated"
-    )
+    add_repeated(parser, "-c", "--config", metavar="NAME=VALUE", type=config_value)
+    add_repeated(parser, "-u", "--unset", metavar="NAME", help="back to the default")
     parser.add_argument("--dry-run", action="store_true", help="only ask whether it could be done")
     add_cluster_arguments(parser)
 

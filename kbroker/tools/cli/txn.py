@@ -19,7 +19,7 @@ from kbroker.tools.cli.common import (
     report_failures,
 )
 from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,13 +29,7 @@ _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit"
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state",
-        action="append",
-        choices=_STATES,
-        metavar="STATE",
-        help=f"one of {', '.join(_STATES)}; may be repeated",
-    )
+    add_repeated(parser, "--state", metavar="STATE", choices=_STATES, help=f"one of {', '.join(_STATES)}")
     parser.add_argument(
         "--longer-than",
         type=checked(parse_duration, "a duration like 90s or 15m"),
@@ -49,7 +43,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import list_transactions
 
     with cluster(arguments) as client:
-        listed = list_transactions(client, states=arguments.state or (), longer_than_ms=arguments.longer_than)
+        listed = list_transactions(client, states=arguments.state, longer_than_ms=arguments.longer_than)
     found, problems = listed.found, list(listed.missing.values())
     if arguments.json:
         print_json(

@@ -13,6 +13,7 @@ from kbroker.config import read_properties_file
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import cluster, complain
 from kbroker.tools.cli.output import print_json, print_table, size
+from kbroker.tools.cli.parser import add_repeated
 from kbroker.tools.cli.start import parse_overrides
 from kbroker.tools.doctor.scope import add_look_arguments, looked_at, scope_of, take_look
 
@@ -31,13 +32,12 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "output", nargs="?", type=Path, metavar="FILE", help="the archive (default kbroker-bundle-TIME.tar.gz)"
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--log",
-        action="append",
-        default=[],
-        type=Path,
         metavar="FILE|DIR",
-        help="a node's log, or a directory with *.log: their last 2000 lines; may be repeated",
+        type=Path,
+        help="a node's log, or a directory with *.log: their last 2000 lines",
     )
     add_look_arguments(parser)
 

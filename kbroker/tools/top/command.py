@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, positive
 from kbroker.tools.cli.output import print_json, print_table, printable
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.tools.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -40,13 +40,12 @@ Where standard output is no terminal, or with --once, it looks twice, prints wha
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``top``."""
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--metrics",
-        action="append",
-        default=[],
-        type=checked(metrics_url, "an address such as http://localhost:9404/metrics"),
         metavar="URL",
-        help="page of metrics of a node; may be repeated",
+        type=checked(metrics_url, "an address such as http://localhost:9404/metrics"),
+        help="page of metrics of a node",
     )
     parser.add_argument("--view", choices=_VIEWS, help="begin with this view; with --once, show it alone")
     parser.add_argument("--filter", default="", metavar="WORDS", help="only rows whose names have these words in them")
