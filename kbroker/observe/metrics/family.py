@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from kbroker.observe.metrics.dialect import Dialect, Kind, group_names, mbean_names
@@ -52,7 +51,8 @@ class Source(NamedTuple):
 
 def mbean(path: str, labels: tuple[str, ...] = ()) -> Source:
     """Returns the source of MBeans of one type; ``path`` is ``DOMAIN/TYPE``."""
-    return Source(partial(mbean_names, *path.split("/")), labels)
+    domain, type_ = path.split("/")
+    return Source(lambda name, kind: mbean_names(domain, type_, name, kind), labels)
 
 
 def of_group(group: str, labels: tuple[str, ...] = (), joined: tuple[Dialect, ...] = ()) -> Source:
