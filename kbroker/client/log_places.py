@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kbroker.client.cluster import Client
 from kbroker.client.errors import known
-
-if TYPE_CHECKING:
-    from kbroker.client.cluster import Client
-    from kbroker.types import TopicPartition
+from kbroker.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

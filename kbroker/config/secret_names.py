@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kbroker.config.broker import BROKER_CONFIGS, OWN_CONFIGS
+from kbroker.config.config_key import ConfigKey
 from kbroker.config.group import GROUP_CONFIGS
 from kbroker.config.topic import TOPIC_CONFIGS
-
-if TYPE_CHECKING:
-    from kbroker.config.config_key import ConfigKey
 
 SECRET_WORDS: Final = (
     "password",

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from kbroker.client import Client
 from kbroker.client.errors import known
 from kbroker.client.reader import DEFAULT_MAX_BYTES, DEFAULT_PARTITION_BYTES, Chunk, Reader, Skipped
 from kbroker.client.topics import LATEST, list_offsets, list_ranges
@@ -20,9 +21,6 @@ from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.tables.plan import OffsetRange
 from kbroker.types import TopicPartition, Uuid, uuid_to_str
 from kbroker.wire.batch_header import TimestampType
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
 
 _FETCH_BYTES: Final = 1 << 20
 """A leader is asked a few times a second, and not for each batch: its time is its producers'."""

@@ -21,7 +21,7 @@ import trio
 
 from kbroker.errors import FatalError
 from kbroker.testing.clock import MovedClock, MovedEnv, settle
-from kbroker.testing.intercepted import Decision
+from kbroker.testing.intercepted import Decision, DecisionAction, Question
 from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.start import run
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.broker import Broker
     from kbroker.registry.server import RegistryServer
-    from kbroker.testing.intercepted import DecisionAction, Question
     from kbroker.testing.interception import Interceptor, Named, Rule
 
 _READ_BYTES = 1 << 16

@@ -7,8 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client import ResponseError
-from kbroker.client.groups import committed_offsets, delete_group, delete_offsets, list_groups
+from kbroker.client import Client, ResponseError
+from kbroker.client.groups import (
+    GroupDescription,
+    GroupMember,
+    committed_offsets,
+    delete_group,
+    delete_offsets,
+    list_groups,
+)
 from kbroker.client.share_groups import SHARE, describe_any_group
 from kbroker.client.streams_groups import STREAMS
 from kbroker.client.topics import list_ranges
@@ -19,8 +26,6 @@ from kbroker.tools.cli.parser import Action, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.client import Client
-    from kbroker.client.groups import GroupDescription, GroupMember
     from kbroker.tools.diagnosis.findings import Finding
 
 

@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kbroker.client import Client
 from kbroker.client.group_offsets import (
     CannotReset,
+    GroupOffsets,
     NewOffset,
     ShiftBy,
     Strategy,
@@ -31,10 +33,6 @@ from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, c
 from kbroker.tools.cli.output import plain, print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
-    from kbroker.client.group_offsets import GroupOffsets
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.listeners import parse_host_port
 from kbroker.errors import FatalError
-from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
-from kbroker.log.disk import OsDisk, ReadOnlyDisk
+from kbroker.log.checkpoint_files import CorruptCheckpoint, MetaProperties, read_meta_properties
+from kbroker.log.disk import Disk, OsDisk, ReadOnlyDisk
 from kbroker.log.log_dir import FUTURE_SUFFIX, LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
 from kbroker.tools.cli.data_owners import check_for_node
 from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.types import random_uuid, uuid_from_str, uuid_to_str
 
 if TYPE_CHECKING:
-    from kbroker.log.checkpoint_files import MetaProperties
-    from kbroker.log.disk import Disk
     from kbroker.raft_metadata.raft.voters import VoterSet
     from kbroker.wire.records.metadata import UserScramCredentialRecord
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
+from kbroker.client import Client
 from kbroker.client.errors import ResponseError
 from kbroker.client.records_io.times import parse_duration
 from kbroker.errors import ErrorCode
@@ -21,9 +21,6 @@ from kbroker.tools.cli.common import (
 from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
