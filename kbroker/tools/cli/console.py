@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 import signal
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.client import ClientError
 from kbroker.client.cluster import parse_bootstrap
+from kbroker.config.listeners import is_loopback
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import (
     add_cluster_arguments,
@@ -231,7 +231,7 @@ def _tables(file: Path | None) -> FollowedTables | None:
 
 def _check(arguments: argparse.Namespace, host: str) -> None:
     """Refuse a console that the network could reach, unless that is meant."""
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     is_open = arguments.writes and not arguments.sign_in
     if is_open and not arguments.anybody_may_change_everything:
@@ -246,13 +246,6 @@ def _check(arguments: argparse.Namespace, host: str) -> None:
     elif not arguments.sign_in:
         complain(f"whoever reaches {host} sees the records of the cluster: give --sign-in to ask who they are")
     complain("the page is served without TLS: put it behind a proxy that has it, or passwords and records can be read")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _set_up_audit(path: Path | None) -> None:
