@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from tests.patience import LONG
@@ -113,6 +114,36 @@ class Step:
     then: str = ""
 
 
+class Producing(NamedTuple):
+    """The settings of a producer of one call."""
+
+    acks: int
+    compression: str
+    idempotent: bool
+    max_request_size: int | None
+    linger_ms: int
+    timeout: float
+
+
+class Stepping(NamedTuple):
+    """The settings of a producer of several steps."""
+
+    transactional_id: str | None
+    idempotent: bool
+    batch_bytes: int
+    timeout: float
+
+
+class Reading(NamedTuple):
+    """The settings of a consumer of one partition."""
+
+    timeout: float
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int | None
+    max_partition_bytes: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The cluster as DescribeCluster (or Metadata) describes it."""
@@ -182,6 +213,10 @@ class Client:
 
         Offsets are -1 with acks=0 or where the client does not tell them.
         """
+        how = Producing(acks, compression, idempotent, max_request_size, linger_ms, timeout)
+        return self._produce(topic, records, how)
+
+    def _produce(self, topic: str, records: Sequence[Record], how: Producing) -> list[int]:
         raise NotImplementedError
 
     def produce_steps(
@@ -198,6 +233,9 @@ class Client:
         The client chooses the partitions, by the keys. With a `transactional_id` a transaction begins with the first
         step and with each one that follows an end. Without, all is flushed at the end.
         """
+        self._produce_steps(steps, Stepping(transactional_id, idempotent, batch_bytes, timeout))
+
+    def _produce_steps(self, steps: Sequence[Step], how: Stepping) -> None:
         raise NotImplementedError
 
     # reading
@@ -218,6 +256,10 @@ class Client:
 
         An offset that does not exist is an error (OFFSET_OUT_OF_RANGE), never a reset.
         """
+        how = Reading(timeout, max_wait_ms, min_bytes, max_bytes, max_partition_bytes)
+        return self._read(topic, partition, start, count, how)
+
+    def _read(self, topic: str, partition: int, start: int | str, count: int, how: Reading) -> list[Record]:
         raise NotImplementedError
 
     def read_to_end(

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from compat_tests.client import EARLIEST, Client, ClientError, Cluster, ReadTimeout, Record, Step
+from compat_tests.client import Client, ClientError, Cluster, Producing, Reading, ReadTimeout, Record, Step, Stepping
 from tests.patience import LONG, SHORT
 
 
@@ -25,6 +25,11 @@ def encode_bytes(value: bytes | None) -> str | None:
 def decode_bytes(value: str | None) -> bytes | None:
     """The opposite of encode_bytes."""
     return None if value is None else base64.b64decode(value)
+
+
+def _carried(how: Producing | Stepping | Reading) -> dict[str, Any]:
+    """Returns settings as the line drivers carry them, and the time that the process gets."""
+    return {**how._asdict(), "timeout_ms": int(how.timeout * 1000), "timeout": how.timeout + 30}
 
 
 class LineDriverClient(Client):
@@ -168,18 +173,7 @@ class LineDriverClient(Client):
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         self.call("delete_records", topic=topic, partition=partition, offset=offset)
 
-    def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        acks: int = -1,
-        compression: str = "none",
-        idempotent: bool = False,
-        max_request_size: int | None = None,
-        linger_ms: int = 5,
-        timeout: float = LONG,
-    ) -> list[int]:
+    def _produce(self, topic: str, records: Sequence[Record], how: Producing) -> list[int]:
         items = [
             {
                 "value": encode_bytes(record.value),
@@ -190,29 +184,10 @@ class LineDriverClient(Client):
             }
             for record in records
         ]
-        result = self.call(
-            "produce",
-            topic=topic,
-            records=items,
-            acks=acks,
-            compression=compression,
-            idempotent=idempotent,
-            max_request_size=max_request_size,
-            linger_ms=linger_ms,
-            timeout_ms=int(timeout * 1000),
-            timeout=timeout + 30,
-        )
+        result = self.call("produce", topic=topic, records=items, **_carried(how))
         return [int(offset) for offset in result]
 
-    def produce_steps(
-        self,
-        steps: Sequence[Step],
-        *,
-        transactional_id: str | None = None,
-        idempotent: bool = False,
-        batch_bytes: int = 16384,
-        timeout: float = LONG,
-    ) -> None:
+    def _produce_steps(self, steps: Sequence[Step], how: Stepping) -> None:
         items = [
             {
                 "topic": step.topic,
@@ -221,42 +196,10 @@ class LineDriverClient(Client):
             }
             for step in steps
         ]
-        self.call(
-            "produce_steps",
-            steps=items,
-            transactional_id=transactional_id,
-            idempotent=idempotent,
-            batch_bytes=batch_bytes,
-            timeout_ms=int(timeout * 1000),
-            timeout=timeout + 30,
-        )
+        self.call("produce_steps", steps=items, **_carried(how))
 
-    def read(
-        self,
-        topic: str,
-        partition: int = 0,
-        start: int | str = EARLIEST,
-        count: int = 1,
-        *,
-        timeout: float = LONG,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int | None = None,
-        max_partition_bytes: int | None = None,
-    ) -> list[Record]:
-        result = self.call(
-            "read",
-            topic=topic,
-            partition=partition,
-            start=start,
-            count=count,
-            timeout_ms=int(timeout * 1000),
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            max_partition_bytes=max_partition_bytes,
-            timeout=timeout + 30,
-        )
+    def _read(self, topic: str, partition: int, start: int | str, count: int, how: Reading) -> list[Record]:
+        result = self.call("read", topic=topic, partition=partition, start=start, count=count, **_carried(how))
         return [self._record(item) for item in result]
 
     def read_to_end(

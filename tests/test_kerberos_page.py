@@ -13,8 +13,8 @@ import pytest
 from kbroker.client.properties import ClientProperties
 from kbroker.config.properties_file import parse_properties
 from kbroker.security.sasl.kerberos.names import Principal, ShortNamer
-from kbroker.testing.kdc import missing_program, running_kdc
 from kbroker.tools.cli.cluster_plan import free_ports
+from tests.kdc import missing_program, running_kdc
 from tests.page_node import ROOT, page, started_node
 
 _, BLOCKS = page("security/kerberos.md")

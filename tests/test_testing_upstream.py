@@ -49,7 +49,7 @@ def test_every_address_of_a_broker_is_found() -> None:
     assert found["others"] == {
         "DescribeQuorum.Listener",  # of controllers, for administrators
         "StreamsGroupDescribe.Endpoint",  # of applications of Kafka Streams
-        "StreamsGroupHeartbeat.ResponseEndpoint",
+        "StreamsGroupHeartbeat.Endpoint",
     }
     assert ways_to_brokers(api_named("Fetch").response) == ("node_endpoints",)
 

@@ -21,9 +21,12 @@ from compat_tests.client import (
     Client,
     ClientError,
     Cluster,
+    Producing,
+    Reading,
     ReadTimeout,
     Record,
     Step,
+    Stepping,
     error_name,
     next_offsets,
 )
@@ -147,28 +150,17 @@ class AiokafkaClient(Client):
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         self._run(self._call_admin("delete_records", {TopicPartition(topic, partition): RecordsToDelete(offset)}))
 
-    def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        acks: int = -1,
-        compression: str = "none",
-        idempotent: bool = False,
-        max_request_size: int | None = None,
-        linger_ms: int = 5,
-        timeout: float = LONG,
-    ) -> list[int]:
+    def _produce(self, topic: str, records: Sequence[Record], how: Producing) -> list[int]:
         async def run() -> list[int]:
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._bootstrap,
                 **self._security,
-                acks="all" if acks == -1 else acks,
-                compression_type=None if compression == "none" else compression,
-                enable_idempotence=idempotent,
-                max_request_size=max_request_size or 1048576,
-                linger_ms=linger_ms,
-                request_timeout_ms=int(timeout * 1000),
+                acks="all" if how.acks == -1 else how.acks,
+                compression_type=None if how.compression == "none" else how.compression,
+                enable_idempotence=how.idempotent,
+                max_request_size=how.max_request_size or 1048576,
+                linger_ms=how.linger_ms,
+                request_timeout_ms=int(how.timeout * 1000),
             )
             await producer.start()
             try:
@@ -184,38 +176,30 @@ class AiokafkaClient(Client):
                     for record in records
                 ]
                 told = await asyncio.gather(*futures)
-                return [-1 if acks == 0 else metadata.offset for metadata in told]
+                return [-1 if how.acks == 0 else metadata.offset for metadata in told]
             finally:
                 await producer.stop()
 
         return self._run(run())
 
-    def produce_steps(
-        self,
-        steps: Sequence[Step],
-        *,
-        transactional_id: str | None = None,
-        idempotent: bool = False,
-        batch_bytes: int = 16384,
-        timeout: float = LONG,
-    ) -> None:
+    def _produce_steps(self, steps: Sequence[Step], how: Stepping) -> None:
         async def run() -> None:
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._bootstrap,
                 **self._security,
                 acks="all",
-                enable_idempotence=idempotent or transactional_id is not None,
-                transactional_id=transactional_id,
+                enable_idempotence=how.idempotent or how.transactional_id is not None,
+                transactional_id=how.transactional_id,
                 linger_ms=5,
-                max_batch_size=batch_bytes,
-                request_timeout_ms=int(timeout * 1000),
+                max_batch_size=how.batch_bytes,
+                request_timeout_ms=int(how.timeout * 1000),
             )
             await producer.start()
             sent: list[Any] = []
             try:
                 begun = False
                 for step in steps:
-                    if transactional_id and not begun:
+                    if how.transactional_id and not begun:
                         await producer.begin_transaction()
                         begun = True
                     sent += [await producer.send(step.topic, value=each.value, key=each.key) for each in step.records]
@@ -231,38 +215,26 @@ class AiokafkaClient(Client):
             finally:
                 await producer.stop()
 
-        self._run(run(), timeout + 30)
+        self._run(run(), how.timeout + 30)
 
-    def read(
-        self,
-        topic: str,
-        partition: int = 0,
-        start: int | str = EARLIEST,
-        count: int = 1,
-        *,
-        timeout: float = LONG,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int | None = None,
-        max_partition_bytes: int | None = None,
-    ) -> list[Record]:
+    def _read(self, topic: str, partition: int, start: int | str, count: int, how: Reading) -> list[Record]:
         limits: dict[str, Any] = {}
-        if max_bytes is not None:
-            limits["fetch_max_bytes"] = max_bytes
-        if max_partition_bytes is not None:
-            limits["max_partition_fetch_bytes"] = max_partition_bytes
+        if how.max_bytes is not None:
+            limits["fetch_max_bytes"] = how.max_bytes
+        if how.max_partition_bytes is not None:
+            limits["max_partition_fetch_bytes"] = how.max_partition_bytes
 
         async def run() -> list[Record]:
-            deadline = time.monotonic() + timeout
+            deadline = time.monotonic() + how.timeout
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self._bootstrap,
                 **self._security,
                 group_id=None,
                 auto_offset_reset="none",
                 enable_auto_commit=False,
-                fetch_max_wait_ms=max_wait_ms,
-                fetch_min_bytes=min_bytes,
-                request_timeout_ms=max_wait_ms + 30000,
+                fetch_max_wait_ms=how.max_wait_ms,
+                fetch_min_bytes=how.min_bytes,
+                request_timeout_ms=how.max_wait_ms + 30000,
                 **limits,
             )
             await consumer.start()
@@ -291,7 +263,7 @@ class AiokafkaClient(Client):
             finally:
                 await consumer.stop()
 
-        return self._run(run(), timeout + 30)
+        return self._run(run(), how.timeout + 30)
 
     def read_to_end(
         self, topic: str, *, isolation: str = "read_uncommitted", fetch_bytes: int | None = None, timeout: float = LONG

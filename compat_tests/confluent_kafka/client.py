@@ -29,9 +29,12 @@ from compat_tests.client import (
     Client,
     ClientError,
     Cluster,
+    Producing,
+    Reading,
     ReadTimeout,
     Record,
     Step,
+    Stepping,
     error_name,
     next_offsets,
 )
@@ -147,27 +150,16 @@ class ConfluentKafkaClient(Client):
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         self._wait(self.admin.delete_records([TopicPartition(topic, partition, offset)]))
 
-    def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        acks: int = -1,
-        compression: str = "none",
-        idempotent: bool = False,
-        max_request_size: int | None = None,
-        linger_ms: int = 5,
-        timeout: float = LONG,
-    ) -> list[int]:
+    def _produce(self, topic: str, records: Sequence[Record], how: Producing) -> list[int]:
         producer = Producer(
             {
                 **self._common,
-                "acks": acks,
-                "compression.type": compression,
-                "enable.idempotence": idempotent,
-                "message.max.bytes": max_request_size or 1000000,
-                "linger.ms": linger_ms,
-                "message.timeout.ms": int(timeout * 1000),
+                "acks": how.acks,
+                "compression.type": how.compression,
+                "enable.idempotence": how.idempotent,
+                "message.max.bytes": how.max_request_size or 1000000,
+                "linger.ms": how.linger_ms,
+                "message.timeout.ms": int(how.timeout * 1000),
             }
         )
         offsets = [-1] * len(records)
@@ -179,7 +171,7 @@ class ConfluentKafkaClient(Client):
                     errors.append(error)
                 else:
                     told = message.offset()
-                    offsets[index] = -1 if acks == 0 or told is None or told < 0 else told
+                    offsets[index] = -1 if how.acks == 0 or told is None or told < 0 else told
 
             return on_delivery
 
@@ -196,36 +188,28 @@ class ConfluentKafkaClient(Client):
                 )
             except KafkaException as error:
                 raise _translate(error.args[0]) from error
-        left = producer.flush(timeout + 5)
+        left = producer.flush(how.timeout + 5)
         if errors:
             raise _translate(errors[0])
         if left:
             raise ClientError("TIMED_OUT", f"{left} records not delivered")
         return offsets
 
-    def produce_steps(
-        self,
-        steps: Sequence[Step],
-        *,
-        transactional_id: str | None = None,
-        idempotent: bool = False,
-        batch_bytes: int = 16384,
-        timeout: float = LONG,
-    ) -> None:
-        milliseconds = min(int(timeout * 1000), MAX_TRANSACTION_MS)
+    def _produce_steps(self, steps: Sequence[Step], how: Stepping) -> None:
+        milliseconds = min(int(how.timeout * 1000), MAX_TRANSACTION_MS)
         producer = Producer(
             {
                 **self._common,
                 "acks": -1,
-                "enable.idempotence": idempotent or transactional_id is not None,
+                "enable.idempotence": how.idempotent or how.transactional_id is not None,
                 "max.in.flight.requests.per.connection": 5,
                 "linger.ms": 5,
-                "batch.size": batch_bytes,
+                "batch.size": how.batch_bytes,
                 "message.timeout.ms": milliseconds,
                 # librdkafka wants that no message outlives its transaction.
                 **(
-                    {"transactional.id": transactional_id, "transaction.timeout.ms": milliseconds}
-                    if transactional_id
+                    {"transactional.id": how.transactional_id, "transaction.timeout.ms": milliseconds}
+                    if how.transactional_id
                     else {}
                 ),
             }
@@ -238,25 +222,25 @@ class ConfluentKafkaClient(Client):
 
         try:
             begun = False
-            if transactional_id:
-                producer.init_transactions(timeout)
+            if how.transactional_id:
+                producer.init_transactions(how.timeout)
             for step in steps:
-                if transactional_id and not begun:
+                if how.transactional_id and not begun:
                     producer.begin_transaction()
                     begun = True
                 for record in step.records:
                     producer.produce(step.topic, value=record.value, key=record.key, on_delivery=on_delivery)
                     producer.poll(0)
-                if step.then == "flush" and producer.flush(timeout):
+                if step.then == "flush" and producer.flush(how.timeout):
                     raise ClientError("TIMED_OUT", "not all records were delivered")
                 if step.then == "commit":
-                    producer.commit_transaction(timeout)
+                    producer.commit_transaction(how.timeout)
                 if step.then == "abort":
                     _refuse(errors)
-                    producer.abort_transaction(timeout)  # what it has not sent yet it drops, and says so
+                    producer.abort_transaction(how.timeout)  # what it has not sent yet it drops, and says so
                     errors.clear()
                 begun = begun and step.then not in ("commit", "abort")
-            if producer.flush(timeout):
+            if producer.flush(how.timeout):
                 raise ClientError("TIMED_OUT", "not all records were delivered")
         except KafkaException as error:
             raise _translate(error.args[0]) from error
@@ -274,31 +258,19 @@ class ConfluentKafkaClient(Client):
             }
         )
 
-    def read(
-        self,
-        topic: str,
-        partition: int = 0,
-        start: int | str = EARLIEST,
-        count: int = 1,
-        *,
-        timeout: float = LONG,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int | None = None,
-        max_partition_bytes: int | None = None,
-    ) -> list[Record]:
-        deadline = time.monotonic() + timeout
+    def _read(self, topic: str, partition: int, start: int | str, count: int, how: Reading) -> list[Record]:
+        deadline = time.monotonic() + how.timeout
         configs: dict[str, object] = {
-            "fetch.wait.max.ms": max_wait_ms,
-            "fetch.min.bytes": min_bytes,
-            "socket.timeout.ms": max_wait_ms + 30000,
+            "fetch.wait.max.ms": how.max_wait_ms,
+            "fetch.min.bytes": how.min_bytes,
+            "socket.timeout.ms": how.max_wait_ms + 30000,
         }
-        if max_partition_bytes is not None:
-            configs["max.partition.fetch.bytes"] = max_partition_bytes
-        if max_bytes is not None:
+        if how.max_partition_bytes is not None:
+            configs["max.partition.fetch.bytes"] = how.max_partition_bytes
+        if how.max_bytes is not None:
             # librdkafka wants its own limits in order: max.bytes >= message.max.bytes.
-            configs["fetch.max.bytes"] = max(max_bytes, 1000)
-            configs["message.max.bytes"] = max(max_bytes, 1000)
+            configs["fetch.max.bytes"] = max(how.max_bytes, 1000)
+            configs["message.max.bytes"] = max(how.max_bytes, 1000)
         consumer = self._consumer(**configs)
         records: list[Record] = []
         try:

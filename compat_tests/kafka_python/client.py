@@ -21,9 +21,12 @@ from compat_tests.client import (
     Client,
     ClientError,
     Cluster,
+    Producing,
+    Reading,
     ReadTimeout,
     Record,
     Step,
+    Stepping,
     error_name,
     next_offsets,
 )
@@ -131,30 +134,19 @@ class KafkaPythonClient(Client):
         except KafkaError as error:
             raise _translate(error) from error
 
-    def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        acks: int = -1,
-        compression: str = "none",
-        idempotent: bool = False,
-        max_request_size: int | None = None,
-        linger_ms: int = 5,
-        timeout: float = LONG,
-    ) -> list[int]:
+    def _produce(self, topic: str, records: Sequence[Record], how: Producing) -> list[int]:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
             **self._security,
-            acks="all" if acks == -1 else acks,
-            compression_type=None if compression == "none" else compression,
-            enable_idempotence=idempotent,
-            max_request_size=max_request_size or 1048576,
-            linger_ms=linger_ms,
+            acks="all" if how.acks == -1 else how.acks,
+            compression_type=None if how.compression == "none" else how.compression,
+            enable_idempotence=how.idempotent,
+            max_request_size=how.max_request_size or 1048576,
+            linger_ms=how.linger_ms,
             retries=5,
-            delivery_timeout_ms=int(timeout * 1000),
-            request_timeout_ms=int(timeout * 1000) - 1000,
-            max_block_ms=int(timeout * 1000),
+            delivery_timeout_ms=int(how.timeout * 1000),
+            request_timeout_ms=int(how.timeout * 1000) - 1000,
+            max_block_ms=int(how.timeout * 1000),
         )
         try:
             futures = [
@@ -168,42 +160,34 @@ class KafkaPythonClient(Client):
                 )
                 for record in records
             ]
-            producer.flush(timeout=timeout)
-            return [future.get(timeout).offset for future in futures]
+            producer.flush(timeout=how.timeout)
+            return [future.get(how.timeout).offset for future in futures]
         except KafkaError as error:
             raise _translate(error) from error
         finally:
             producer.close(timeout=SHORT)
 
-    def produce_steps(
-        self,
-        steps: Sequence[Step],
-        *,
-        transactional_id: str | None = None,
-        idempotent: bool = False,
-        batch_bytes: int = 16384,
-        timeout: float = LONG,
-    ) -> None:
+    def _produce_steps(self, steps: Sequence[Step], how: Stepping) -> None:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap,
             **self._security,
             acks="all",
-            enable_idempotence=idempotent or transactional_id is not None,
-            transactional_id=transactional_id,
+            enable_idempotence=how.idempotent or how.transactional_id is not None,
+            transactional_id=how.transactional_id,
             max_in_flight_requests_per_connection=5,
             linger_ms=5,
-            batch_size=batch_bytes,
-            delivery_timeout_ms=int(timeout * 1000),
-            request_timeout_ms=int(timeout * 1000) - 1000,
-            max_block_ms=int(timeout * 1000),
+            batch_size=how.batch_bytes,
+            delivery_timeout_ms=int(how.timeout * 1000),
+            request_timeout_ms=int(how.timeout * 1000) - 1000,
+            max_block_ms=int(how.timeout * 1000),
         )
         sent = []
         try:
             begun = False
-            if transactional_id:
+            if how.transactional_id:
                 producer.init_transactions()
             for step in steps:
-                if transactional_id and not begun:
+                if how.transactional_id and not begun:
                     producer.begin_transaction()
                     begun = True
                 sent += [producer.send(step.topic, value=each.value, key=each.key) for each in step.records]
@@ -213,9 +197,9 @@ class KafkaPythonClient(Client):
                 elif step.then == "commit":
                     producer.commit_transaction()
                 if step.then:
-                    _settle(producer, sent, timeout)
+                    _settle(producer, sent, how.timeout)
                 begun = begun and step.then not in ("commit", "abort")
-            _settle(producer, sent, timeout)
+            _settle(producer, sent, how.timeout)
         except KafkaError as error:
             raise _translate(error) from error
         finally:
@@ -234,25 +218,13 @@ class KafkaPythonClient(Client):
             }
         )
 
-    def read(
-        self,
-        topic: str,
-        partition: int = 0,
-        start: int | str = EARLIEST,
-        count: int = 1,
-        *,
-        timeout: float = LONG,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int | None = None,
-        max_partition_bytes: int | None = None,
-    ) -> list[Record]:
-        deadline = time.monotonic() + timeout
-        configs: dict[str, object] = {"fetch_max_wait_ms": max_wait_ms, "fetch_min_bytes": min_bytes}
-        if max_bytes is not None:
-            configs["fetch_max_bytes"] = max_bytes
-        if max_partition_bytes is not None:
-            configs["max_partition_fetch_bytes"] = max_partition_bytes
+    def _read(self, topic: str, partition: int, start: int | str, count: int, how: Reading) -> list[Record]:
+        deadline = time.monotonic() + how.timeout
+        configs: dict[str, object] = {"fetch_max_wait_ms": how.max_wait_ms, "fetch_min_bytes": how.min_bytes}
+        if how.max_bytes is not None:
+            configs["fetch_max_bytes"] = how.max_bytes
+        if how.max_partition_bytes is not None:
+            configs["max_partition_fetch_bytes"] = how.max_partition_bytes
         consumer = self._consumer(**configs)
         records: list[Record] = []
         try:

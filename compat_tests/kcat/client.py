@@ -16,9 +16,12 @@ from compat_tests.client import (
     Client,
     ClientError,
     Cluster,
+    Producing,
+    Reading,
     ReadTimeout,
     Record,
     Step,
+    Stepping,
 )
 from compat_tests.client_security import Security
 from tests.patience import LONG
@@ -111,29 +114,18 @@ class KcatClient(Client):
             brokers.append((node["id"], host, int(port)))
         return Cluster(None, told["controllerid"], tuple(brokers))  # type: ignore[arg-type]
 
-    def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        acks: int = -1,
-        compression: str = "none",
-        idempotent: bool = False,
-        max_request_size: int | None = None,
-        linger_ms: int = 5,
-        timeout: float = LONG,
-    ) -> list[int]:
+    def _produce(self, topic: str, records: Sequence[Record], how: Producing) -> list[int]:
         # Partition and headers are options of a run; null and empty need their own, since -Z turns empty into null.
         def kind(record: Record) -> tuple[object, ...]:
             return (record.partition, record.headers, record.key is None, record.key == b"", record.value is None)
 
         for (partition, headers, no_key, _empty_key, no_value), group in groupby(records, kind):
-            options = ["-P", "-t", topic, "-p", str(partition), "-D", "\x1e", "-z", compression]
-            options += ["-X", f"acks={acks}", "-X", f"linger.ms={linger_ms}"]
-            options += ["-X", f"message.timeout.ms={int(timeout * 1000)}"]
-            options += ["-X", f"enable.idempotence={str(idempotent).lower()}"]
-            if max_request_size:
-                options += ["-X", f"message.max.bytes={max_request_size}"]
+            options = ["-P", "-t", topic, "-p", str(partition), "-D", "\x1e", "-z", how.compression]
+            options += ["-X", f"acks={how.acks}", "-X", f"linger.ms={how.linger_ms}"]
+            options += ["-X", f"message.timeout.ms={int(how.timeout * 1000)}"]
+            options += ["-X", f"enable.idempotence={str(how.idempotent).lower()}"]
+            if how.max_request_size:
+                options += ["-X", f"message.max.bytes={how.max_request_size}"]
             for name, value in headers:  # type: ignore[attr-defined]
                 options += ["-H", f"{name}={(value or b'').decode()}"]
             if not no_key:
@@ -145,7 +137,7 @@ class KcatClient(Client):
                 key = b"" if record.key is None else record.key + b"\x1f"
                 lines.append(key + (record.value or b""))
             result = self._kcat(
-                *options, stdin=b"\x1e".join(lines) + (b"\x1e" if len(lines) == 1 else b""), timeout=timeout + 30
+                *options, stdin=b"\x1e".join(lines) + (b"\x1e" if len(lines) == 1 else b""), timeout=how.timeout + 30
             )
             if result.returncode or _FAILED.search(result.stderr):
                 raise self._fail(result)
@@ -158,62 +150,42 @@ class KcatClient(Client):
         if result.returncode or _FAILED.search(result.stderr):
             raise self._fail(result)
 
-    def produce_steps(
-        self,
-        steps: Sequence[Step],
-        *,
-        transactional_id: str | None = None,
-        idempotent: bool = False,
-        batch_bytes: int = 16384,
-        timeout: float = LONG,
-    ) -> None:
+    def _produce_steps(self, steps: Sequence[Step], how: Stepping) -> None:
         # A run of the program is a producer, and a transaction: steps of one topic up to its end go into one.
         run: list[Record] = []
         for step in steps:
             run += step.records
-            if step.then == "abort" or (transactional_id and step.then == "flush"):
+            if step.then == "abort" or (how.transactional_id and step.then == "flush"):
                 raise ValueError(f"kcat has no {step.then} in a transaction")
             if not step.then and step is not steps[-1]:
                 continue
             options = ["-P", "-t", step.topic, "-D", "\x1e", "-K", "\x1f"]
-            exact = idempotent or transactional_id is not None
+            exact = how.idempotent or how.transactional_id is not None
             options += ["-X", "acks=all", "-X", f"enable.idempotence={str(exact).lower()}"]
-            options += ["-X", "linger.ms=5", "-X", f"batch.size={batch_bytes}"]
-            milliseconds = min(int(timeout * 1000), MAX_TRANSACTION_MS)
+            options += ["-X", "linger.ms=5", "-X", f"batch.size={how.batch_bytes}"]
+            milliseconds = min(int(how.timeout * 1000), MAX_TRANSACTION_MS)
             options += ["-X", "max.in.flight=5", "-X", f"message.timeout.ms={milliseconds}"]
-            if transactional_id:
+            if how.transactional_id:
                 # librdkafka wants that no message outlives its transaction.
-                options += ["-X", f"transactional.id={transactional_id}", "-X"]
+                options += ["-X", f"transactional.id={how.transactional_id}", "-X"]
                 options += [f"transaction.timeout.ms={milliseconds}"]
             lines = [(record.key or b"") + b"\x1f" + (record.value or b"") for record in run]
-            result = self._kcat(*options, stdin=b"\x1e".join(lines), timeout=timeout + 30)
+            result = self._kcat(*options, stdin=b"\x1e".join(lines), timeout=how.timeout + 30)
             if result.returncode or _FAILED.search(result.stderr):
                 raise self._fail(result)
             run = []
 
-    def read(
-        self,
-        topic: str,
-        partition: int = 0,
-        start: int | str = EARLIEST,
-        count: int = 1,
-        *,
-        timeout: float = LONG,
-        max_wait_ms: int = 500,
-        min_bytes: int = 1,
-        max_bytes: int | None = None,
-        max_partition_bytes: int | None = None,
-    ) -> list[Record]:
+    def _read(self, topic: str, partition: int, start: int | str, count: int, how: Reading) -> list[Record]:
         offset = {EARLIEST: "beginning", LATEST: "end"}.get(str(start), str(start))
         options = ["-C", "-t", topic, "-p", str(partition), "-o", offset, "-c", str(count), "-J", "-u"]
-        options += ["-X", f"fetch.wait.max.ms={max_wait_ms}", "-X", f"fetch.min.bytes={min_bytes}"]
-        options += ["-X", f"socket.timeout.ms={max_wait_ms + 30000}", "-X", "topic.auto.offset.reset=error"]
-        if max_partition_bytes is not None:
-            options += ["-X", f"max.partition.fetch.bytes={max_partition_bytes}"]
-        if max_bytes is not None:
-            options += ["-X", f"fetch.max.bytes={max_bytes}", "-X", f"message.max.bytes={max_bytes}"]
+        options += ["-X", f"fetch.wait.max.ms={how.max_wait_ms}", "-X", f"fetch.min.bytes={how.min_bytes}"]
+        options += ["-X", f"socket.timeout.ms={how.max_wait_ms + 30000}", "-X", "topic.auto.offset.reset=error"]
+        if how.max_partition_bytes is not None:
+            options += ["-X", f"max.partition.fetch.bytes={how.max_partition_bytes}"]
+        if how.max_bytes is not None:
+            options += ["-X", f"fetch.max.bytes={how.max_bytes}", "-X", f"message.max.bytes={how.max_bytes}"]
         try:
-            result = self._kcat(*options, timeout=timeout)
+            result = self._kcat(*options, timeout=how.timeout)
         except subprocess.TimeoutExpired as expired:
             raise ReadTimeout(self._records(expired.stdout or b"")) from None
         records = self._records(result.stdout)
@@ -227,15 +199,15 @@ class KcatClient(Client):
         options = ["-C", "-t", topic, "-o", "beginning", "-e", "-J", "-u", "-X", f"isolation.level={isolation}"]
         if fetch_bytes is not None:
             options += ["-X", f"fetch.max.bytes={fetch_bytes}", "-X", f"message.max.bytes={fetch_bytes}"]
-        return self._read(options, timeout)
+        return self._consume(options, timeout)
 
     def consume(
         self, topic: str, group: str, count: int, *, isolation: str = "read_uncommitted", timeout: float = LONG
     ) -> list[Record]:
         options = ["-G", group, "-c", str(count), "-J", "-u", "-X", f"isolation.level={isolation}"]
-        return self._read([*options, "-X", "auto.offset.reset=earliest", topic], timeout)
+        return self._consume([*options, "-X", "auto.offset.reset=earliest", topic], timeout)
 
-    def _read(self, options: Sequence[str], timeout: float) -> list[Record]:
+    def _consume(self, options: Sequence[str], timeout: float) -> list[Record]:
         try:
             result = self._kcat(*options, timeout=timeout)
         except subprocess.TimeoutExpired as expired:

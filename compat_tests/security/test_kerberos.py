@@ -17,7 +17,7 @@ from compat_tests.security.conftest import kind_of
 from compat_tests.security.servers import SecureServers
 from compat_tests.security.test_protocols import works
 from compat_tests.security.world import World, all_in_sync, feature, running_world
-from kbroker.testing.kdc import Kdc, missing_program, running_kdc
+from tests.kdc import Kdc, missing_program, running_kdc
 from tests.patience import LONG, eventually
 
 pytest.importorskip("gssapi", reason="the extra kbroker[gssapi] is not installed")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from kbroker.client.cluster import Client
-    from kbroker.types import TopicPartition
+from kbroker.client.cluster import Client
+from kbroker.client.errors import known
+from kbroker.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,6 @@ def find(place: Place, start: int, end: int, at_time: int | None = None) -> Foun
 
 def offsets_at(client: Client, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     """Partition -> the first offset at or after a time in ms, for those that have one. ``ResponseError``."""
-    from kbroker.client.errors import known
     from kbroker.client.topics import list_offsets
 
     found = known(list_offsets(client, dict.fromkeys(partitions, timestamp)))

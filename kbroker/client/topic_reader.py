@@ -12,8 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from kbroker.client.cluster import Client
+from kbroker.client.errors import known
 from kbroker.client.records_io.arrow import RecordColumns, pyarrow_module, topic_schema
 from kbroker.errors import FatalError
+from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record
 
 if TYPE_CHECKING:
@@ -150,11 +153,8 @@ def _from_broker(
     read_committed: bool,
     client_properties: ClientConfig,
 ) -> Iterator[tuple[int, Iterable[Record]]]:
-    from kbroker.client.cluster import Client
-    from kbroker.client.errors import known
     from kbroker.client.reader import Chunk, Reader
     from kbroker.client.topics import EARLIEST, LATEST, list_offsets
-    from kbroker.types import TopicPartition
 
     with Client(bootstrap, security=_security(client_properties)) as client:
         [metadata] = client.refresh([topic], client.deadline())

@@ -7,12 +7,10 @@ controller, which loads no assignors, knows it as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kbroker.config.broker import BrokerProperties
 from kbroker.errors import FatalError
-
-if TYPE_CHECKING:
-    from kbroker.config.broker import BrokerProperties
 
 CONSUMER_ASSIGNORS: Final = "group.consumer.assignors"
 SHARE_ASSIGNORS: Final = "group.share.assignors"

@@ -52,6 +52,16 @@ class QuorumVoter(NamedTuple):
     port: int
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name of one, is for this machine alone."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def parse_security_protocol_map(text: str) -> dict[str, str]:
     """``listener.security.protocol.map``: listener name (upper case) to protocol."""
     name = "listener.security.protocol.map"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kbroker.config.properties_file import read_properties_file
 from kbroker.config.provided import PROVIDERS, Provided
 from kbroker.errors import FatalError
 
@@ -91,8 +92,6 @@ def _files(name: str, allowed: str | None, environment: Mapping[str, str]) -> _L
     paths = _allowed_paths(name, allowed)
 
     def look_up(path: str, key: str) -> str:
-        from kbroker.config.properties_file import read_properties_file
-
         file = _checked(path, paths, name)
         try:
             values = read_properties_file(file)

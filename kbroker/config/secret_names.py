@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from kbroker.config.config_key import ConfigKey
+from kbroker.config.broker import BROKER_CONFIGS, OWN_CONFIGS
+from kbroker.config.config_key import ConfigKey
+from kbroker.config.group import GROUP_CONFIGS
+from kbroker.config.topic import TOPIC_CONFIGS
 
 SECRET_WORDS: Final = (
     "password",
@@ -42,7 +44,6 @@ def is_secret_property(name: str) -> bool:
 def node_property(name: str) -> ConfigKey | None:
     """The key of a property of a node, also of one that kbroker lacks, or under the prefix of a listener."""
     from kbroker.config.absent import absent_key
-    from kbroker.config.broker import BROKER_CONFIGS, OWN_CONFIGS
     from kbroker.config.security import security_key
 
     return BROKER_CONFIGS.get(name) or OWN_CONFIGS.get(name) or security_key(name) or absent_key(name)
@@ -50,7 +51,5 @@ def node_property(name: str) -> ConfigKey | None:
 
 def _other_property(name: str) -> ConfigKey | None:
     from kbroker.config.client_metrics import CLIENT_METRICS_CONFIGS
-    from kbroker.config.group import GROUP_CONFIGS
-    from kbroker.config.topic import TOPIC_CONFIGS
 
     return TOPIC_CONFIGS.get(name) or GROUP_CONFIGS.get(name) or CLIENT_METRICS_CONFIGS.get(name)

@@ -29,7 +29,6 @@ from kbroker.wire.messages.client_quotas import (
     DescribeClientQuotasResponse,
     DescribedEntryData,
     EntityData,
-    ResponseEntityData,
     ResponseEntryData,
     ValueData,
 )
@@ -151,5 +150,5 @@ def _answer(entity: Entity, error: ApiError | None) -> ResponseEntryData:
     return ResponseEntryData(
         error_code=0 if error is None else error.code,
         error_message=None if error is None else error.message,
-        entity=[ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
     )

@@ -17,11 +17,11 @@ from kbroker.raft_metadata.image import MetadataImage, PartitionImage, TopicImag
 from kbroker.raft_metadata.topics import INTERNAL_TOPICS, topic_name_problem
 from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.describe_topic_partitions import (
+    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
-    ResponseCursor,
 )
 
 
@@ -63,7 +63,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
         if every_topic and may_see is not None and not may_see(name):
             continue  # of all topics, only those are judged that the page comes to
         if remaining == 0:
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.by_name.get(name)
         if topic is None:
@@ -74,7 +74,7 @@ async def handle(request: DescribeTopicPartitionsRequest, ctx: RequestContext) -
         end = min(len(topic.partitions), start + remaining)
         response.topics.append(_part_of(topic, range(start, end), image, ctx))
         if end < len(topic.partitions):
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         remaining -= max(end - start, 0)
     response.topics += map(_denied, hidden)

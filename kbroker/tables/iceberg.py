@@ -23,7 +23,9 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
+    RESTError,
     TableAlreadyExistsError,
+    ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.table import CommitTableResponse, FileScanTask, Table, Transaction
@@ -455,7 +457,6 @@ class IcebergTarget:
     @contextmanager
     def _readable(self) -> Iterator[None]:
         """Turn errors of the library into ``Conflict`` or one line."""
-        from pyiceberg.exceptions import RESTError, ValidationException
         from sqlalchemy.exc import SQLAlchemyError
 
         with self._store.readable(self.where, (SQLAlchemyError, RESTError, OSError, ValueError)):

@@ -7,18 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from kbroker.client import Client
+from kbroker.client.errors import known
 from kbroker.client.reader import DEFAULT_MAX_BYTES, DEFAULT_PARTITION_BYTES, Chunk, Reader, Skipped
+from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.errors import ErrorCode, FatalError
+from kbroker.log.checkpoint_files import HIGH_WATERMARKS, CorruptCheckpoint, read_offsets, read_partition_metadata
+from kbroker.log.disk import ReadOnlyDisk
 from kbroker.log.read_only import PartitionDirectory, find_partitions
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.tables.plan import OffsetRange
 from kbroker.types import TopicPartition, Uuid, uuid_to_str
 from kbroker.wire.batch_header import TimestampType
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
 
 _FETCH_BYTES: Final = 1 << 20
 """A leader is asked a few times a second, and not for each batch: its time is its producers'."""
@@ -93,9 +95,6 @@ class ClusterSource:
 
     def ranges(self) -> dict[int, OffsetRange]:
         """From the log's start to the high watermark; ``FatalError`` if the topic is another by now."""
-        from kbroker.client.errors import known
-        from kbroker.client.topics import list_ranges
-
         [found] = self._client.refresh([self.topic])
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise FatalError(
@@ -148,9 +147,6 @@ class ClusterSource:
 
     def reached(self, ends: Mapping[int, int]) -> bool:
         """Whether every partition is read as far as its last stable offset, or the end that is asked for."""
-        from kbroker.client.errors import known
-        from kbroker.client.topics import LATEST, list_offsets
-
         left = {TopicPartition(self.topic, each) for each, end in ends.items() if self.positions.get(each, end) < end}
         if not left:
             return True
@@ -175,9 +171,6 @@ class DirectorySource:
 
     def _find(self) -> str:
         """Find the partitions that there are now; the id of the topic."""
-        from kbroker.log.checkpoint_files import CorruptCheckpoint, read_partition_metadata
-        from kbroker.log.disk import ReadOnlyDisk
-
         found = {each.topic_partition.partition: each for each in find_partitions(self._log_dir, self.topic)}
         if not found:
             raise FatalError(f"there is no topic {self.topic} in {self._log_dir}")
@@ -198,9 +191,6 @@ class DirectorySource:
 
     def ranges(self) -> dict[int, OffsetRange]:
         """From the log's start to the high watermark that the node has noted; more may be taken back."""
-        from kbroker.log.checkpoint_files import HIGH_WATERMARKS, CorruptCheckpoint, read_offsets
-        from kbroker.log.disk import ReadOnlyDisk
-
         if self._find() != self.topic_id:
             raise FatalError(f"topic {self.topic} was deleted and made anew: start again to see what can be done")
         try:

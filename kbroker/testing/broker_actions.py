@@ -15,6 +15,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.topics import create_topics, delete_topics
+from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import uuid_to_str
 from kbroker.wire.control_batch import build_end_txn_marker
 
@@ -170,8 +171,6 @@ async def delete_topic(node: Broker, topic: str, partitions: Partitions) -> dict
 
 async def recreate_topic(node: Broker, topic: str, partitions: Partitions, count: int | None) -> dict[int, int]:
     """Nothing is left to tell of."""
-    from kbroker.raft_metadata.topics import NewTopic
-
     image = node.metadata.image
     before = image.topics.by_name.get(topic)
     if before is None:

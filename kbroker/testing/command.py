@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from kbroker.client.cluster import parse_bootstrap
 from kbroker.client.errors import ClientError
 from kbroker.errors import ApiError, FatalError
 from kbroker.testing.broker import RunningBroker
@@ -109,7 +110,6 @@ def _upstream(arguments: argparse.Namespace) -> UpstreamCluster:
     for option, given in (("-n", arguments.nodes > 1), ("--data-dir", arguments.data_dir), ("-o", arguments.override)):
         if given:
             raise UsageError(f"{option} does not go with --upstream: that cluster has nodes and data of its own")
-    from kbroker.client.cluster import parse_bootstrap
     from kbroker.client.properties import ClientProperties
     from kbroker.client.security import security_of
     from kbroker.testing.upstream import UpstreamCluster

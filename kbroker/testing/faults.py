@@ -48,7 +48,7 @@ from kbroker.testing.parameters import (
     expression,
     value_of,
 )
-from kbroker.wire.registry import ApiDescription, api_named
+from kbroker.wire.registry import API_KEYS, ApiDescription, api_named
 
 __all__ = ["Fault", "Faults", "Host", "Injection"]
 
@@ -460,8 +460,6 @@ class Faults:
 
 
 def _match(api: str | int | None, given: Matching, timestamp: int | None) -> tuple[Match, int]:
-    from kbroker.wire.registry import API_KEYS
-
     names = Matching.__annotations__
     unknown = sorted(set(given) - set(names))
     if unknown:

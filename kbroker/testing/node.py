@@ -21,17 +21,17 @@ import trio
 
 from kbroker.errors import FatalError
 from kbroker.testing.clock import MovedClock, MovedEnv, settle
-from kbroker.testing.intercepted import Decision
+from kbroker.testing.intercepted import Decision, DecisionAction, Question
 from kbroker.testing.link import FaultArguments, Value, described, encoded
 from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.start import run
 from kbroker.types import uuid_to_str
+from kbroker.wire.registry import API_KEYS
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.broker import Broker
     from kbroker.registry.server import RegistryServer
-    from kbroker.testing.intercepted import DecisionAction, Question
     from kbroker.testing.interception import Interceptor, Named, Rule
 
 _READ_BYTES = 1 << 16
@@ -129,7 +129,6 @@ class Remote:
     def _rule(self, fault: FaultArguments) -> Rule:
         from kbroker.testing.faults import Match
         from kbroker.testing.interception import Rule
-        from kbroker.wire.registry import API_KEYS
 
         number, wanted = fault["number"], fault["match"]
 

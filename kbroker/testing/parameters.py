@@ -14,6 +14,8 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, Unpack, get_args, get_origin, get_type_hints
 
+from kbroker.errors import ErrorCode
+
 Schema = dict[str, Any]
 
 
@@ -64,14 +66,10 @@ def _api_keys() -> list[int]:
 
 
 def _errors() -> list[str]:
-    from kbroker.errors import ErrorCode
-
     return [code.name for code in ErrorCode if code]
 
 
 def _error_numbers() -> list[int]:
-    from kbroker.errors import ErrorCode
-
     return [int(code) for code in ErrorCode if code]
 
 

@@ -21,7 +21,7 @@ from kbroker.cores.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from kbroker.cores.replication.fetch_view import PartitionKey, key_of
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.api_versions import unsupported_version
-from kbroker.handlers.common.context import CloseConnection, RequestContext
+from kbroker.handlers.common.context import CloseConnection, RequestContext, Services
 from kbroker.handlers.registration import BROKER, Forwarding, Registration
 from kbroker.observe.explorer.decoded import TopicNames, topic_ids_of
 from kbroker.runtime.bound_ports import cannot_listen
@@ -39,7 +39,6 @@ from kbroker.wire.registry import API_KEYS, API_VERSIONS_KEY, FETCH_KEY, ApiDesc
 from kbroker.wire.schema import Message, VersionRange, struct_spec
 
 if TYPE_CHECKING:
-    from kbroker.handlers.common.context import Services
     from kbroker.handlers.services.connection import Connection
 
 logger = logging.getLogger(__name__)

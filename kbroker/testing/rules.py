@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kbroker.config.assignors import BUILT_IN, CONSUMER_ASSIGNORS, SHARE_ASSIGNORS, STREAMS_ASSIGNORS
 from kbroker.rules import Login, Password, ScramMechanism
-from kbroker.rules.loading import call_of
+from kbroker.rules.loading import call_of, load
 from kbroker.testing.access import MECHANISMS
 
 _numbers = itertools.count(1)
@@ -100,8 +100,6 @@ class GivenRules:
 def with_own_user(authenticator: Any, username: str, password: str) -> Any:
     """An authenticator that also lets in the broker itself, without asking the test's."""
     if isinstance(authenticator, str):
-        from kbroker.rules.loading import load
-
         authenticator = load("authenticator", authenticator, "check")
     check: Callable[[Login], Any] = call_of(authenticator, "check")
     is_own = _comparer(username, password)

@@ -21,7 +21,6 @@ from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
     HeartbeatTopicPartitions,
-    ResponseTopicPartitions,
 )
 from kbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -99,7 +98,7 @@ def test_groups_are_kept_apart() -> None:
 
 def test_a_reconciliation() -> None:
     course = Course()
-    assigned = HeartbeatAssignment(topic_partitions=[ResponseTopicPartitions(topic_id=TOPIC, partitions=[0, 1])])
+    assigned = HeartbeatAssignment(topic_partitions=[HeartbeatTopicPartitions(topic_id=TOPIC, partitions=[0, 1])])
     joins = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", topic_partitions=[])
     told = ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, assignment=assigned)
     first = course.step(joins, told)

@@ -17,7 +17,7 @@ from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
-    ResponseTopicPartitions,
+    HeartbeatTopicPartitions,
 )
 from kbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -85,7 +85,7 @@ def test_groups_and_transactions() -> None:
     assert (
         text(heartbeat, HeartbeatResponse(throttle_time_ms=5)) == "Heartbeat v4 group=x gen=4 -> ok, throttled for 5 ms"
     )
-    assigned = HeartbeatAssignment(topic_partitions=[ResponseTopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
+    assigned = HeartbeatAssignment(topic_partitions=[HeartbeatTopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
     assert (
         text(
             ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=["orders"]),

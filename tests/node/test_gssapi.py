@@ -22,9 +22,9 @@ from kbroker.security.sasl.client import client_mechanism
 from kbroker.security.sasl.kerberos.exchange import GssapiServer
 from kbroker.security.sasl.kerberos.names import ShortNamer
 from kbroker.security.sasl.mechanism import SaslError
-from kbroker.testing.kdc import Kdc, missing_program, running_kdc
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.kdc import Kdc, missing_program, running_kdc
 from tests.node.node_harness import Client, Node, configuration, running_node
 from tests.node.test_sasl_hostile import FRAMES, LONGEST_SECONDS, MOST_GROWTH, damaged, resident_bytes
 from tests.security.sasl.equal_times import Attempt, take_the_same_time

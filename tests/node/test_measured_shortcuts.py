@@ -8,8 +8,7 @@ from typing import Any
 import trio
 
 from kbroker.node.metrics.figures import summary
-from kbroker.observe.metrics.dialect import Kind
-from kbroker.observe.metrics.family import own
+from kbroker.observe.metrics.family import OWN
 from kbroker.observe.metrics.histogram import Histogram
 from kbroker.observe.metrics.requests import FIRST
 from kbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -57,5 +56,5 @@ def test_a_percentage_is_never_above_100() -> None:
     """Classes of histograms are wider than 1 there."""
     percent = Histogram()
     percent.observe(100)
-    _, (_, samples) = summary(own("ratio", Kind.SUMMARY, "Percent."), {(): percent}, unit=1, most=100)
+    _, (_, samples) = summary(OWN.summary("ratio", "Percent."), {(): percent}, unit=1, most=100)
     assert {value for _, value in list(samples)} == {100}

@@ -11,15 +11,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kbroker.client import Client
 from kbroker.client.pending_batches import Remainder, Unanswered
 from kbroker.client.producer import Producer
 from kbroker.client.records_io.items import BadLine, Item
 from kbroker.types import uuid_to_str
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
 
 _PARTITION_SHIFT: Final = 64
 _MAX_RECORDS: Final = 10_000_000

@@ -17,9 +17,10 @@ from kbroker.log.disk import DiskFile, ReadOnlyDisk
 from kbroker.log.segments.batch_walk import Bounds, Damaged, Whole, walk
 from kbroker.types import Uuid, uuid_to_str
 from kbroker.wire.batch_header import HEADER_SIZE, BatchHeader, TimestampType, check_crc, parse_header
+from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
 from kbroker.wire.record_batch import Record, iter_records
-from kbroker.wire.schema import is_hidden
+from kbroker.wire.schema import is_hidden, struct_spec
 
 Entry = dict[str, Any]
 
@@ -209,9 +210,7 @@ def _share_state_record(key: bytes, value: bytes | None) -> Entry:
 
 
 def _coordinator_record(key_class: type[Any], value_class: type[Any], key: bytes, value: bytes | None) -> Entry:
-    from kbroker.wire.compiler import decode
     from kbroker.wire.records.versioned import decode_versioned, read_version
-    from kbroker.wire.schema import struct_spec
 
     if read_version(key) != struct_spec(key_class).api_key:
         raise WireError(f"unknown record type {read_version(key)}")

@@ -7,6 +7,7 @@ Fields that have no presence are there with their defaults.
 from __future__ import annotations
 
 import base64
+import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -117,8 +118,6 @@ def _add(pool: DescriptorPool, file: FileDescriptorProto) -> None:
 
 
 def _add_well_known(pool: DescriptorPool, name: str) -> None:
-    import importlib
-
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     try:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kbroker.config.config_key import InvalidConfig
 from kbroker.config.schema_registry import PREFIX, TOKEN, URL, USER_INFO
 from kbroker.errors import FatalError
 from kbroker.security.sasl.oauthbearer.http import Url, parse_url
 from kbroker.value_types import NamedTuple
-
-if TYPE_CHECKING:
-    import ssl
 
 
 class Properties(Protocol):

@@ -23,9 +23,21 @@ from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.records import group_metadata_record
 from kbroker.cores.groups.settings import GroupSettings
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.value_types import NamedTuple
 from kbroker.wire.messages.classic_groups import JoinGroupRequest, SyncGroupResponse
 
 _S = ClassicGroupState
+
+
+class Joining(NamedTuple):
+    """A request to join a group, whose answer goes to ``token``."""
+
+    group: ClassicGroup
+    request: JoinGroupRequest
+    client: ClientContext
+    token: Token
+    effects: Effects
+    now_ms: int
 
 
 class ClassicJoin:
@@ -47,16 +59,9 @@ class ClassicJoin:
             return (member is not None and member.awaiting_join is not None) or (group.awaiting_join_count < limit)
         return member is not None or len(group.members) < limit
 
-    def join_new(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        client: ClientContext,
-        token: Token,
-        effects: Effects,
-        now_ms: int,
-    ) -> None:
+    def join_new(self, joining: Joining) -> None:
         """Somebody without a member id."""
+        group, request, client, token, effects, now_ms = joining
         if group.state is _S.DEAD:
             error = join_error(UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             effects.completed.append((token, error))
@@ -71,9 +76,9 @@ class ClassicJoin:
         if instance_id is not None:
             old_member_id = group.static_members.get(instance_id)
             if old_member_id is not None:
-                self._replace_static(group, request, client, old_member_id, member_id, token, effects, now_ms)
+                self._replace_static(joining, old_member_id, member_id)
             else:
-                self._add_and_rebalance(group, request, client, member_id, token, effects, now_ms)
+                self._add_and_rebalance(joining, member_id)
         elif client.api_version >= 4:
             # KIP-394: a member must come back with the id, so that lost replies leave no ghosts.
             group.pending_join_members.add(member_id)
@@ -82,18 +87,11 @@ class ClassicJoin:
             )
             effects.completed.append((token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED)))
         else:
-            self._add_and_rebalance(group, request, client, member_id, token, effects, now_ms)
+            self._add_and_rebalance(joining, member_id)
 
-    def join_existing(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        client: ClientContext,
-        token: Token,
-        effects: Effects,
-        now_ms: int,
-    ) -> None:
+    def join_existing(self, joining: Joining) -> None:
         """Join a member that was given its id before."""
+        group, request, _, token, effects, now_ms = joining
         member_id = request.member_id
         try:
             if group.state is _S.DEAD:
@@ -104,7 +102,7 @@ class ClassicJoin:
                 if request.group_instance_id is not None:
                     # A pending id is never given to a static member.
                     raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-                self._add_and_rebalance(group, request, client, member_id, token, effects, now_ms)
+                self._add_and_rebalance(joining, member_id)
                 return
             member = group.validate_member(member_id, request.group_instance_id)
             if group.state is _S.EMPTY:
@@ -123,16 +121,8 @@ class ClassicJoin:
             self._update_member(member, request, token, effects)
             self._rebalance.rebalance_or_complete_join(group, effects, now_ms)
 
-    def _add_and_rebalance(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        client: ClientContext,
-        member_id: str,
-        token: Token,
-        effects: Effects,
-        now_ms: int,
-    ) -> None:
+    def _add_and_rebalance(self, joining: Joining, member_id: str) -> None:
+        group, request, client, token, effects, now_ms = joining
         member = ClassicMember(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
@@ -163,18 +153,9 @@ class ClassicJoin:
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = token
 
-    def _replace_static(
-        self,
-        group: ClassicGroup,
-        request: JoinGroupRequest,
-        client: ClientContext,
-        old_member_id: str,
-        new_member_id: str,
-        token: Token,
-        effects: Effects,
-        now_ms: int,
-    ) -> None:
+    def _replace_static(self, joining: Joining, old_member_id: str, new_member_id: str) -> None:
         """A static member came back without its id (restarted): it takes its old place (KIP-345)."""
+        group, request, client, token, effects, now_ms = joining
         old_leader_id = group.leader_id
         old = group.members[old_member_id]
         fenced = ErrorCode.FENCED_INSTANCE_ID

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from kbroker.cores.coordinator.result import CoordinatorResult, Token
 from kbroker.cores.groups.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, ClassicGroupState, ClassicMember
-from kbroker.cores.groups.classic_join import ClassicJoin
+from kbroker.cores.groups.classic_join import ClassicJoin, Joining
 from kbroker.cores.groups.classic_rebalance import ClassicRebalance, Effects, complete_join, complete_sync, join_error
 from kbroker.cores.groups.client import ClientContext
 from kbroker.cores.groups.records import group_metadata_record
@@ -73,9 +73,9 @@ class ClassicRebalanceProtocol:
             error = join_error(UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
             effects.completed.append((token, error))
         elif is_unknown:
-            self._join.join_new(group, request, client, token, effects, now_ms)
+            self._join.join_new(Joining(group, request, client, token, effects, now_ms))
         else:
-            self._join.join_existing(group, request, client, token, effects, now_ms)
+            self._join.join_existing(Joining(group, request, client, token, effects, now_ms))
         if created and not effects.records:
             # A group exists for others (and after a restart) from its first record on.
             effects.records.append(group_metadata_record(group, {}, now_ms))

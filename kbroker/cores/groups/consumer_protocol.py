@@ -37,7 +37,7 @@ from kbroker.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
-    ResponseTopicPartitions,
+    HeartbeatTopicPartitions,
 )
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class ConsumerProtocol(StaticProtocol[ConsumerGroup, ConsumerGroupMember, spec.A
         is_full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         if joins or is_full or updated.assigned != member.assigned:
             response.assignment = HeartbeatAssignment(
-                topic_partitions=write_partitions(ResponseTopicPartitions, updated.assigned)
+                topic_partitions=write_partitions(HeartbeatTopicPartitions, updated.assigned)
             )
         return CoordinatorResult(response, records, on_stored=self.when_stored(update, client))
 

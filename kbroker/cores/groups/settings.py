@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kbroker.config import BrokerConfig
 from kbroker.config.assignors import assignor_name, assignor_names
 from kbroker.value_types import dataclass
-
-if TYPE_CHECKING:
-    from kbroker.config import BrokerConfig
 
 DESCRIPTION_PLUGIN = "group.streams.topology.description.plugin.class"
 

@@ -7,15 +7,13 @@ request; a fetch session (KIP-227, ``cores.replication.fetch_session``) keeps it
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kbroker.wire.messages.fetch import FetchPartition, PartitionData
 
 

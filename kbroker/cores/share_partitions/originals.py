@@ -8,14 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kbroker.cores.share_partitions.dead_letters import MOST_LETTERS, DeadLetters, Originals
+from kbroker.wire.batch_header import BatchHeader
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import Record, iter_payload, records_payload
-
-if TYPE_CHECKING:
-    from kbroker.wire.batch_header import BatchHeader
 
 LEAST_SIZE = 150
 """Bytes that a dead letter takes at least in its batch: the headers alone are that long."""

@@ -42,12 +42,18 @@ class Rows(NamedTuple):
     """Another list of the request that the same list answers. Such a request fails as a whole or not at all."""
 
 
-def _partitions(asked: str, answered: str, index: str, answer_index: str = "", **constants: Any) -> Rows:
-    same = ((index, answer_index or index or "partition_index"),)
-    return Rows(asked, answered, same, kind="partition", constants=constants)
+_INDEX = "partition_index"
 
 
-def _topics(asked: str, answered: str, inner: Rows | None, *names: tuple[str, str], **constants: Any) -> Rows:
+def _partitions(
+    index: str = _INDEX, answer: str = "", asked: str = "partitions", answered: str = "partitions", **constants: Any
+) -> Rows:
+    return Rows(asked, answered, ((index, answer or index or _INDEX),), kind="partition", constants=constants)
+
+
+def _topics(
+    inner: Rows | None, *names: tuple[str, str], asked: str = "topics", answered: str = "topics", **constants: Any
+) -> Rows:
     return Rows(asked, answered, names or (("name", "name"),), inner, "topic", constants)
 
 
@@ -56,147 +62,85 @@ def _items(asked: str, answered: str, *same: tuple[str, str], **constants: Any) 
 
 
 _BY_NAME_OR_ID = (("name", "name"), ("topic_id", "topic_id"))
-_INDEX = "partition_index"
+_BY_ITS_NAME = ("topic", "topic")
 _RESOURCE = (("resource_type", "resource_type"), ("resource_name", "resource_name"))
+_DESCRIBED_GROUPS = _items("group_ids", "groups", ("", "group_id"))
 
-_SHARE_STATES = _topics(
-    "topics", "results", _partitions("partitions", "partitions", "partition"), ("topic_id", "topic_id")
-)
+_SHARE_STATES = _topics(_partitions("partition"), ("topic_id", "topic_id"), answered="results")
 """The requests of a group about the states of its share partitions."""
 
-_ROWS: dict[str, tuple[tuple[int, Rows | None], ...]] = {
-    # API -> (lowest version, rows), the highest first; None where these versions have one error for the request.
-    "Produce": (
-        (
-            0,
-            _topics(
-                "topic_data",
-                "responses",
-                _partitions("partition_data", "partition_responses", "index", base_offset=-1, log_append_time_ms=-1),
-                *_BY_NAME_OR_ID,
-            ),
+_ROWS: dict[str, Rows | dict[int, Rows | None]] = {
+    # By API. {lowest version: rows}, the highest first, where versions differ; None: one error for the request.
+    "Produce": _topics(
+        _partitions("index", "", "partition_data", "partition_responses", base_offset=-1, log_append_time_ms=-1),
+        *_BY_NAME_OR_ID,
+        asked="topic_data",
+        answered="responses",
+    ),
+    "ListOffsets": _topics(_partitions()),
+    "Metadata": _topics(None, *_BY_NAME_OR_ID),
+    "OffsetCommit": _topics(_partitions(), *_BY_NAME_OR_ID),
+    "OffsetFetch": {
+        8: _items("groups", "groups", ("group_id", "group_id")),
+        2: None,
+        0: _topics(_partitions("", asked="partition_indexes", committed_offset=-1)),
+    },
+    "FindCoordinator": {4: _items("coordinator_keys", "coordinators", ("", "key"), node_id=-1, port=-1)},
+    "DescribeGroups": _items("groups", "groups", ("", "group_id")),
+    "CreateTopics": _topics(None),
+    "DeleteTopics": {
+        6: _topics(None, *_BY_NAME_OR_ID, answered="responses"),
+        0: _topics(None, ("", "name"), asked="topic_names", answered="responses"),
+    },
+    "DeleteRecords": _topics(_partitions(low_watermark=-1)),
+    "OffsetForLeaderEpoch": _topics(_partitions("partition", leader_epoch=-1, end_offset=-1), _BY_ITS_NAME),
+    "AddPartitionsToTxn": {
+        4: None,  # for brokers
+        0: _topics(
+            Rows("partitions", "results_by_partition", (("", _INDEX),), kind="partition", error="partition_error_code"),
+            asked="v3_and_below_topics",
+            answered="results_by_topic_v3_and_below",
         ),
+    },
+    "TxnOffsetCommit": _topics(_partitions()),
+    "WriteTxnMarkers": Rows(
+        "markers", "markers", (("producer_id", "producer_id"),), _topics(_partitions("", asked="partition_indexes"))
     ),
-    "ListOffsets": ((0, _topics("topics", "topics", _partitions("partitions", "partitions", _INDEX))),),
-    "Metadata": ((0, _topics("topics", "topics", None, *_BY_NAME_OR_ID)),),
-    "OffsetCommit": (
-        (0, _topics("topics", "topics", _partitions("partitions", "partitions", _INDEX), *_BY_NAME_OR_ID)),
-    ),
-    "OffsetFetch": (
-        (8, _items("groups", "groups", ("group_id", "group_id"))),
-        (2, None),
-        (
-            0,
-            _topics(
-                "topics", "topics", _partitions("partition_indexes", "partitions", "", _INDEX, committed_offset=-1)
-            ),
+    "AlterReplicaLogDirs": Rows("dirs", "", (), _topics(_partitions(""), ("name", "topic_name"), answered="results")),
+    "ElectLeaders": {
+        1: None,
+        0: _topics(
+            _partitions("", "partition_id", answered="partition_result"),
+            _BY_ITS_NAME,
+            asked="topic_partitions",
+            answered="replica_election_results",
         ),
-    ),
-    "FindCoordinator": ((4, _items("coordinator_keys", "coordinators", ("", "key"), node_id=-1, port=-1)),),
-    "DescribeGroups": ((0, _items("groups", "groups", ("", "group_id"))),),
-    "CreateTopics": ((0, _topics("topics", "topics", None)),),
-    "DeleteTopics": (
-        (6, _topics("topics", "responses", None, *_BY_NAME_OR_ID)),
-        (0, _topics("topic_names", "responses", None, ("", "name"))),
-    ),
-    "DeleteRecords": (
-        (0, _topics("topics", "topics", _partitions("partitions", "partitions", _INDEX, low_watermark=-1))),
-    ),
-    "OffsetForLeaderEpoch": (
-        (
-            0,
-            _topics(
-                "topics",
-                "topics",
-                _partitions("partitions", "partitions", "partition", leader_epoch=-1, end_offset=-1),
-                ("topic", "topic"),
-            ),
-        ),
-    ),
-    "AddPartitionsToTxn": (
-        (4, None),  # for brokers
-        (
-            0,
-            _topics(
-                "v3_and_below_topics",
-                "results_by_topic_v3_and_below",
-                Rows(
-                    "partitions",
-                    "results_by_partition",
-                    (("", _INDEX),),
-                    kind="partition",
-                    error="partition_error_code",
-                ),
-            ),
-        ),
-    ),
-    "TxnOffsetCommit": ((0, _topics("topics", "topics", _partitions("partitions", "partitions", _INDEX))),),
-    "WriteTxnMarkers": (
-        (
-            0,
-            Rows(
-                "markers",
-                "markers",
-                (("producer_id", "producer_id"),),
-                _topics("topics", "topics", _partitions("partition_indexes", "partitions", "", _INDEX)),
-            ),
-        ),
-    ),
-    "AlterReplicaLogDirs": (
-        (
-            0,
-            Rows(
-                "dirs",
-                "",
-                (),
-                _topics(
-                    "topics", "results", _partitions("partitions", "partitions", "", _INDEX), ("name", "topic_name")
-                ),
-            ),
-        ),
-    ),
-    "ElectLeaders": (
-        (1, None),
-        (
-            0,
-            _topics(
-                "topic_partitions",
-                "replica_election_results",
-                _partitions("partitions", "partition_result", "", "partition_id"),
-                ("topic", "topic"),
-            ),
-        ),
-    ),
-    "CreateAcls": ((0, _items("creations", "results")),),
-    "DeleteAcls": ((0, _items("filters", "filter_results")),),
-    "DescribeConfigs": ((0, _items("resources", "results", *_RESOURCE)),),
-    "AlterConfigs": ((0, _items("resources", "responses", *_RESOURCE)),),
-    "IncrementalAlterConfigs": ((0, _items("resources", "responses", *_RESOURCE)),),
-    "CreatePartitions": ((0, _topics("topics", "results", None)),),
-    "DeleteGroups": ((0, _items("groups_names", "results", ("", "group_id"))),),
-    "DescribeProducers": (
-        (0, _topics("topics", "topics", _partitions("partition_indexes", "partitions", "", _INDEX))),
-    ),
-    "DescribeTransactions": ((0, _items("transactional_ids", "transaction_states", ("", "transactional_id"))),),
-    "AlterClientQuotas": ((0, _items("entries", "entries", ("entity", "entity"))),),
-    "AlterUserScramCredentials": ((0, Rows("upsertions", "results", (("name", "user"),), also_asked="deletions")),),
-    "StreamsGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
-    "ConsumerGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
-    "ShareGroupDescribe": ((0, _items("group_ids", "groups", ("", "group_id"))),),
-    "DescribeShareGroupOffsets": ((0, _items("groups", "groups", ("group_id", "group_id"))),),
-    "InitializeShareGroupState": ((0, _SHARE_STATES),),
-    "ReadShareGroupState": ((0, _SHARE_STATES),),
-    "WriteShareGroupState": ((0, _SHARE_STATES),),
-    "DeleteShareGroupState": ((0, _SHARE_STATES),),
-    "ReadShareGroupStateSummary": ((0, _SHARE_STATES),),
-    "DescribeTopicPartitions": ((0, _topics("topics", "topics", None)),),
+    },
+    "CreateAcls": _items("creations", "results"),
+    "DeleteAcls": _items("filters", "filter_results"),
+    "DescribeConfigs": _items("resources", "results", *_RESOURCE),
+    "AlterConfigs": _items("resources", "responses", *_RESOURCE),
+    "IncrementalAlterConfigs": _items("resources", "responses", *_RESOURCE),
+    "CreatePartitions": _topics(None, answered="results"),
+    "DeleteGroups": _items("groups_names", "results", ("", "group_id")),
+    "DescribeProducers": _topics(_partitions("", asked="partition_indexes")),
+    "DescribeTransactions": _items("transactional_ids", "transaction_states", ("", "transactional_id")),
+    "AlterClientQuotas": _items("entries", "entries", ("entity", "entity")),
+    "AlterUserScramCredentials": Rows("upsertions", "results", (("name", "user"),), also_asked="deletions"),
+    "StreamsGroupDescribe": _DESCRIBED_GROUPS,
+    "ConsumerGroupDescribe": _DESCRIBED_GROUPS,
+    "ShareGroupDescribe": _DESCRIBED_GROUPS,
+    "DescribeShareGroupOffsets": _items("groups", "groups", ("group_id", "group_id")),
+    "InitializeShareGroupState": _SHARE_STATES,
+    "ReadShareGroupState": _SHARE_STATES,
+    "WriteShareGroupState": _SHARE_STATES,
+    "DeleteShareGroupState": _SHARE_STATES,
+    "ReadShareGroupStateSummary": _SHARE_STATES,
+    "DescribeTopicPartitions": _topics(None),
 }
 
 _FETCH_WITHOUT_SESSIONS = _topics(
-    "topics",
-    "responses",
-    _partitions("partitions", "partitions", "partition", _INDEX, high_watermark=-1, records=b""),
-    ("topic", "topic"),
+    _partitions("partition", _INDEX, high_watermark=-1, records=b""), _BY_ITS_NAME, answered="responses"
 )
 """Below version 7 a Fetch has no error at its top. From 7 on that is one of the session, and of every partition; up to
 12 the partitions have it as well (``FetchRequest.getErrorResponse``)."""
@@ -213,10 +157,10 @@ SESSION_ERRORS = frozenset(
 
 def rows_of(api: ApiDescription, version: int) -> Rows | None:
     """Where the API has its errors in this version; None if that is at the top of the response."""
-    for lowest, rows in _ROWS.get(api.name, ()):
-        if version >= lowest:
-            return rows
-    return None
+    rows = _ROWS.get(api.name)
+    if isinstance(rows, dict):
+        return next((each for lowest, each in rows.items() if version >= lowest), None)
+    return rows
 
 
 def fails_where_served(api: ApiDescription, version: int) -> str | None:

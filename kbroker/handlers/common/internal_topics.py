@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.context import Services
-from kbroker.raft_metadata.image import is_one_machine
+from kbroker.raft_metadata.image import TopicImage, is_one_machine
 from kbroker.raft_metadata.topics import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     NewTopic,
 )
-
-if TYPE_CHECKING:
-    from kbroker.raft_metadata.image import TopicImage
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import trio
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.handlers.common.context import CloseConnection, ForwardedContext, OwnContext, RequestContext
+from kbroker.handlers.common.context import CloseConnection, ForwardedContext, OwnContext, RequestContext, Services
 from kbroker.handlers.common.forwarding import NotForwarded
 from kbroker.handlers.registration import CONTROLLER, registrations
 from kbroker.node.controller.image_publisher import ImagePublisher
@@ -28,7 +28,6 @@ from kbroker.wire.headers import RequestHeader
 from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
-    from kbroker.handlers.common.context import Services
     from kbroker.handlers.services.connection import Awaited
     from kbroker.handlers.services.refused_batches import RefusedBatches
     from kbroker.handlers.services.requester import Requester

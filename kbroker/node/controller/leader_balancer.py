@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -18,9 +17,7 @@ from kbroker.raft_metadata.config_schema import UNCLEAN_LEADER_ELECTION
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_missing_leaders
 from kbroker.raft_metadata.image import NO_LEADER, MetadataDelta, MetadataImage
-
-if TYPE_CHECKING:
-    from kbroker.runtime.env import Env
+from kbroker.runtime.env import Env
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kbroker.cores.transactions.transaction import TransactionMarker, partitions_by_topic
 from kbroker.errors import ErrorCode
-from kbroker.node.peers.peer_pool import NoAnswer
+from kbroker.node.peers.peer_pool import NoAnswer, PoolFor
 from kbroker.types import TopicPartition
 from kbroker.value_types import NamedTuple
 
 if TYPE_CHECKING:
     from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
-    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from kbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 

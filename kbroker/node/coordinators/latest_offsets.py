@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer_pool import NoAnswer, NoAnswerInTime
+from kbroker.node.peers.peer_pool import NoAnswer, NoAnswerInTime, PeerPool
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.node.peers.peer_pool import PeerPool
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.wire.messages.list_offsets import ListOffsetsRequest

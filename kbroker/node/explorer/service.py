@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from typing import TYPE_CHECKING
 
+from kbroker.config.listeners import is_loopback
 from kbroker.node.explorer.pages import ExplorerPages
 from kbroker.node.explorer.tap import Tap
 from kbroker.node.explorer.watched_requests import WatchedRequests
@@ -47,18 +47,9 @@ class ExplorerService:
     def start(self, nursery: trio.Nursery) -> None:
         """Serve whoever watches."""
         logger.info("the protocol explorer is on %s; kbroker watch shows it", self._server.url)
-        if not _is_loopback(self._address[0]):
+        if not is_loopback(self._address[0]):
             logger.warning(
                 "the protocol explorer is on %s: whoever reaches this address sees all requests and records",
                 self._server.url,
             )
         nursery.start_soon(self._server.serve)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.explorer.kept_frames import CUT_OFF, client_id_of
-from kbroker.node.serving.observed_requests import RequestObserver
+from kbroker.node.serving.observed_requests import ObservedDispatcher, RequestObserver
 from kbroker.observe.explorer.exchange import KEPT_RECORDS, MAX_KEPT, Frame
 from kbroker.observe.explorer.redaction import LARGEST, may_have_secrets
 from kbroker.runtime.later import Later
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.explorer.tap import Begun, Tap
-    from kbroker.node.serving.observed_requests import ObservedDispatcher
     from kbroker.node.serving.reply_queue import ReplyQueue
     from kbroker.runtime.env import Env
     from kbroker.runtime.round import Round

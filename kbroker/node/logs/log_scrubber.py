@@ -20,7 +20,7 @@ from kbroker.log.disk import OsDisk
 from kbroker.log.scrubbing import Progress, SegmentCheck, read_progress, write_progress
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment_recovery import MAX_OFFSET
-from kbroker.types import METADATA_TOPIC
+from kbroker.types import METADATA_TOPIC, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kbroker.node.controller.metadata_plane import MetadataPlane
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
-    from kbroker.types import OffsetAndEpoch
 
 logger = logging.getLogger(__name__)
 

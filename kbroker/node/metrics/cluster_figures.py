@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.node.metrics.figures import PAUSE, STRIDE, lately, summary
+from kbroker.node.metrics.figures import PAUSE, STRIDE, Figures, lately, summary
 from kbroker.observe.metrics import controller_families as c
 from kbroker.observe.metrics import families as f
 from kbroker.raft_metadata.features import SUPPORTED_FEATURES
@@ -12,7 +12,6 @@ from kbroker.raft_metadata.raft.quorum_state import QuorumRole
 
 if TYPE_CHECKING:
     from kbroker.node.controller.metadata_plane import MetadataPlane
-    from kbroker.node.metrics.figures import Figures
     from kbroker.node.metrics.node_metrics import NodeMetrics
     from kbroker.observe.metrics.rates import Rates
     from kbroker.raft_metadata.image import BrokerImage

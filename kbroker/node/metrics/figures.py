@@ -8,13 +8,13 @@ from typing import Final, TypeAlias
 
 from kbroker.observe.metrics.dialect import Dialect, Kind
 from kbroker.observe.metrics.exposition import QUANTILES, Sample
-from kbroker.observe.metrics.family import Family, own
+from kbroker.observe.metrics.family import OWN, Family
 from kbroker.observe.metrics.histogram import Histogram
 
 Values: TypeAlias = Iterable[Sample]
 Figures = Iterator[tuple[Family, Values]]
 
-PAUSE: Final[tuple[Family, Values]] = (own("pause", Kind.GAUGE, ""), ())
+PAUSE: Final[tuple[Family, Values]] = (OWN.gauge("pause", ""), ())
 """No figure: whoever takes figures lets others have a turn."""
 STRIDE: Final = 500
 """Partitions, groups or offsets that are looked at before that, or before a sample is `exposition.NOTHING`."""

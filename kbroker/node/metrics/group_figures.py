@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.metrics.figures import PAUSE, STRIDE, lately, summary
+from kbroker.node.metrics.figures import PAUSE, STRIDE, Figures, lately, summary
 from kbroker.observe.metrics import coordinator_families as c
 from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
     from kbroker.node.coordinators.coordinators import Coordinators
-    from kbroker.node.metrics.figures import Figures
     from kbroker.node.share.groups import ShareGroups
     from kbroker.observe.metrics.exposition import Sample
     from kbroker.observe.metrics.histogram import Histogram

@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from kbroker.node.metrics.figures import STRIDE
-from kbroker.node.metrics.record_times import LogPosition
+from kbroker.node.metrics.figures import STRIDE, Figures
+from kbroker.node.metrics.record_times import LogPosition, RecordTimes
 from kbroker.observe.metrics import families as f
-from kbroker.observe.metrics.exposition import NOTHING
+from kbroker.observe.metrics.exposition import NOTHING, Sample
 
 if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinators import Coordinators
     from kbroker.node.coordinators.transaction_driver import TransactionDriver
-    from kbroker.node.metrics.figures import Figures
     from kbroker.node.metrics.leader_offsets import LeaderOffsets
-    from kbroker.node.metrics.record_times import RecordTimes
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.observe.metrics.exposition import Sample
 
 
 class BlockedPartition(NamedTuple):

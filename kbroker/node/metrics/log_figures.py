@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.node.metrics.figures import PAUSE, STRIDE
+from kbroker.node.metrics.figures import PAUSE, STRIDE, Figures
 from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
     from kbroker.log.log_dir import LogDir
     from kbroker.node.logs.log_cleaner import LogCleaner
     from kbroker.node.logs.log_scrubber import LogScrubber
-    from kbroker.node.metrics.figures import Figures
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
 

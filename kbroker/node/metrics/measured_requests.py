@@ -11,9 +11,18 @@ from struct import Struct
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from kbroker.node.serving.observed_requests import RequestObserver
+from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue, RequestObserver, WorkTimes
 from kbroker.observe.metrics.errors import error_codes
-from kbroker.observe.metrics.requests import ALWAYS, FETCH, FIRST, READERS, SAMPLE, VERSION_BITS, place_of
+from kbroker.observe.metrics.requests import (
+    ALWAYS,
+    FETCH,
+    FIRST,
+    READERS,
+    SAMPLE,
+    VERSION_BITS,
+    RequestMetrics,
+    place_of,
+)
 from kbroker.runtime.later import Later
 from kbroker.wire.registry import API_KEYS
 
@@ -23,8 +32,6 @@ if TYPE_CHECKING:
     from kbroker.handlers.common.context import RequestContext
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
-    from kbroker.node.serving.observed_requests import ObservedDispatcher, ObservedReplyQueue, WorkTimes
-    from kbroker.observe.metrics.requests import RequestMetrics
     from kbroker.runtime.round import Round
 
 _PREFIX = Struct(">hh")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.node.metrics.figures import PAUSE, STRIDE
+from kbroker.node.metrics.figures import PAUSE, STRIDE, Figures
 from kbroker.observe.metrics import families as f
 
 if TYPE_CHECKING:
-    from kbroker.node.metrics.figures import Figures
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.observe.metrics.exposition import Sample

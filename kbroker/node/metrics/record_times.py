@@ -13,12 +13,11 @@ import trio
 
 from kbroker.errors import ApiError
 from kbroker.node.metrics.figures import STRIDE
-from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.batch_header import BatchHeader, TimestampType
 
 if TYPE_CHECKING:
     from kbroker.node.replicas.partition import Partition
     from kbroker.runtime.env import Env
-    from kbroker.wire.batch_header import BatchHeader
 
 SLICE_SECONDS: Final = 0.002
 """Length of a slice; a look-up that has to wait for the disk may make it longer, as a Fetch does."""

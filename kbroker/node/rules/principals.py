@@ -6,16 +6,13 @@ principal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kbroker.node.rules.connection_calls import AwaitedCalls, NoAnswer
-from kbroker.node.serving.admission import AdmissionRefused
+from kbroker.node.serving.admission import AdmissionRefused, Admitted
 from kbroker.rules.decision import Decision
 from kbroker.rules.records import ConnectingClient
 from kbroker.security.principal import KafkaPrincipal, as_authenticated, can_be_sent, parse_principal
-
-if TYPE_CHECKING:
-    from kbroker.node.serving.admission import Admitted
 
 _CONSEQUENCE = "the client is not let in"
 

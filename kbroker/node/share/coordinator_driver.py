@@ -15,14 +15,13 @@ from kbroker.cores.share_coordinator.settings import ShareCoordinatorSettings
 from kbroker.cores.share_state import SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.coordinator_driver import CoordinatorDriver
-from kbroker.raft_metadata.image import EMPTY_IMAGE
+from kbroker.raft_metadata.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kbroker.raft_metadata.topics import SHARE_GROUP_STATE_TOPIC
 from kbroker.runtime.later import Later
 
 if TYPE_CHECKING:
     from kbroker.node.coordinators.coordinator_shard import Shard
     from kbroker.node.replicas.replica_manager import ReplicaManager
-    from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Env
     from kbroker.types import Uuid
 

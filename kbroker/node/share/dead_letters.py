@@ -22,11 +22,11 @@ from kbroker.cores.share_partitions.dead_letters import (
 )
 from kbroker.cores.share_partitions.originals import OriginalsReader
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer_pool import NoAnswer
+from kbroker.node.peers.peer_pool import NoAnswer, PoolFor
 from kbroker.node.share.dead_letter_producers import DeadLetterProducer, DeadLetterProducers, Target
 from kbroker.raft_metadata.config_schema import broker_value, dynamic_broker_configs
 from kbroker.raft_metadata.topics import NewTopic
-from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.batch_header import BatchHeader, walk_headers
 from kbroker.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 
     from kbroker.config.share_group import ShareGroupConfig
     from kbroker.handlers.common.context import Services
-    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.replicas.partition import Partition
     from kbroker.observe.metrics.traffic import Traffic
     from kbroker.raft_metadata.image import TopicImage
-    from kbroker.wire.batch_header import BatchHeader
     from kbroker.wire.messages.produce import ProduceRequest
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import trio
 from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch
 from kbroker.cores.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.cores.share_partitions.sessions import ShareSession, ShareSessions
-from kbroker.cores.share_state import SharePartitionKey
+from kbroker.cores.share_state import Persister, SharePartitionKey
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.share.fetch import ShareFetch
 from kbroker.node.share.led_partition import LedSharePartition
@@ -28,7 +28,6 @@ from kbroker.runtime.later import Later
 if TYPE_CHECKING:
     from kbroker.cores.share_partitions.in_flight_view import InFlightView
     from kbroker.cores.share_partitions.settings import ShareGroupSettings
-    from kbroker.cores.share_state import Persister
     from kbroker.handlers.services.connection import Connection
     from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager

@@ -10,11 +10,10 @@ import trio
 
 from kbroker.cores.share_state import SharePartitionKey, SharePartitionState, StateSummary
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.node.peers.peer_pool import NoAnswer
+from kbroker.node.peers.peer_pool import NoAnswer, PoolFor
 from kbroker.node.share.state_questions import DELETE, INITIALIZE, READ, READ_SUMMARY, WRITE, StateQuestion, answers_of
 
 if TYPE_CHECKING:
-    from kbroker.node.peers.peer_pool import PoolFor
     from kbroker.node.share.coordinator_driver import ShareCoordinatorDriver
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from kbroker.observe.explorer.decoded import Decoded, TopicNames, topics_of
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.errors import WireError
+from kbroker.wire.registry import API_KEYS
 
 _SHOWN_TOPICS: Final = 3
 _SHOWN_PARTITIONS: Final = 6
@@ -153,8 +154,6 @@ _REQUESTS: Final[dict[str, Callable[[Any], list[str]]]] = {
 
 
 def _inner(request: Any) -> str:
-    from kbroker.wire.registry import API_KEYS
-
     api = API_KEYS.get(int.from_bytes(bytes(request.request_data[:2]), "big", signed=True))
     return f"with {api.name} of a client" if api is not None else ""
 

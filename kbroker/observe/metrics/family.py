@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kbroker.observe.metrics.dialect import Dialect, Kind, group_names, mbean_names
@@ -23,20 +23,42 @@ JOINED = (Dialect.STRIMZI,)
 """``kafka_server_raftmetrics_...``, where the others write ``raft_metrics``."""
 
 
-def mbean(path: str, kind: Kind, text: str, labels: tuple[str, ...] = ()) -> Family:
-    """The family of an MBean; ``path`` is ``DOMAIN/TYPE/NAME``."""
-    domain, type_, name = path.split("/")
-    return Family(mbean_names(domain, type_, name, kind), kind, text, labels)
+class Source(NamedTuple):
+    """Makes the families of one place; ``labels`` are those of a family that names no others."""
+
+    names: Callable[[str, Kind], Mapping[Dialect, str]]
+    labels: tuple[str, ...] = ()
+
+    def _family(self, kind: Kind, name: str, text: str, labels: tuple[str, ...]) -> Family:
+        return Family(self.names(name, kind), kind, text, labels or self.labels)
+
+    def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Family:
+        """Returns a family whose values go up and down."""
+        return self._family(Kind.GAUGE, name, text, labels)
+
+    def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Family:
+        """Returns a family whose values only grow."""
+        return self._family(Kind.COUNTER, name, text, labels)
+
+    def summary(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Family:
+        """Returns a family of quantiles."""
+        return self._family(Kind.SUMMARY, name, text, labels)
+
+    def idle(self, name: str, text: str) -> Family:
+        """Returns a family of a share of time (`Kind.IDLE`)."""
+        return self._family(Kind.IDLE, name, text, ())
 
 
-def of_group(
-    path: str, kind: Kind, text: str, labels: tuple[str, ...] = (), joined: tuple[Dialect, ...] = ()
-) -> Family:
-    """The family of a ``KafkaMetric``; ``path`` is ``GROUP/NAME``. Dialects in ``joined`` omit the group's dashes."""
-    group, name = path.split("/")
-    return Family(group_names(group, name, joined=joined), kind, text, labels)
+def mbean(path: str, labels: tuple[str, ...] = ()) -> Source:
+    """Returns the source of MBeans of one type; ``path`` is ``DOMAIN/TYPE``."""
+    domain, type_ = path.split("/")
+    return Source(lambda name, kind: mbean_names(domain, type_, name, kind), labels)
 
 
-def own(name: str, kind: Kind, text: str, labels: tuple[str, ...] = ()) -> Family:
-    """A name that is the same in all dialects: kafka-exporter's, Prometheus's own, or kbroker's."""
-    return Family(dict.fromkeys(Dialect, name), kind, text, labels)
+def of_group(group: str, labels: tuple[str, ...] = (), joined: tuple[Dialect, ...] = ()) -> Source:
+    r"""Returns the source of the ``KafkaMetric``\ s of a group. Dialects in ``joined`` omit the group's dashes."""
+    return Source(lambda name, _: group_names(group, name, joined=joined), labels)
+
+
+OWN = Source(lambda name, _: dict.fromkeys(Dialect, name))
+"""Names that are the same in all dialects: kafka-exporter's, Prometheus's own, or kbroker's."""

@@ -9,8 +9,8 @@ import argparse
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
 
 from kbroker.testing.cluster import RunningCluster
 from kbroker.testing.control.server import ControlServer
@@ -23,9 +23,6 @@ from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.registry_beside import RegistryBeside
 from kbroker.tools.cli.start import parse_overrides
 from kbroker.tools.cli.up import announcement, data_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def run(arguments: argparse.Namespace) -> int:

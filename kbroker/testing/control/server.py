@@ -18,6 +18,7 @@ import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError, name_of
 from kbroker.node.peers.http_server import Exchange, HttpServer, HttpThread, Manners, may_ask
+from kbroker.testing.parameters import Wrong, arguments_of, from_text
 from kbroker.testing.seen import CannotNow, NotInTime, NotThere
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ class ControlServer(HttpThread):
 def _asked(method: str, path: str, query: str, body: bytes) -> tuple[Verb, dict[str, Any]]:
     """The verb that is meant, and its arguments; ``Refused`` or ``Wrong``."""
     from kbroker.testing.control.routes import verbs
-    from kbroker.testing.parameters import Wrong, arguments_of, from_text
 
     method = "GET" if method == "HEAD" else method
     try:
@@ -128,8 +128,6 @@ def _asked(method: str, path: str, query: str, body: bytes) -> tuple[Verb, dict[
 
 def _is_place_of(verb: Verb, found: dict[str, str]) -> bool:
     """Whether what an address has in the place of a verb's arguments can be those arguments."""
-    from kbroker.testing.parameters import Wrong, from_text
-
     try:
         for each in verb.parameters:
             if each.name in found:
@@ -140,8 +138,6 @@ def _is_place_of(verb: Verb, found: dict[str, str]) -> bool:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    from kbroker.testing.parameters import Wrong
-
     if not body:
         return {}
     try:

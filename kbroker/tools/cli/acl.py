@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from kbroker.security.authorizer.types import (
 )
 from kbroker.security.principal import USER_TYPE
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm_change, report_failures
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.output import print_json, print_table
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 
 if TYPE_CHECKING:
     from kbroker.security.authorizer.acls import Acl, AclFilter
@@ -58,29 +60,17 @@ options as `kbroker acl add` it takes back what that has added."""
 
 
 def _add_resources(parser: argparse.ArgumentParser) -> None:
-    told = "a %s, or * for all; may be repeated"
-    parser.add_argument("--topic", action="append", default=[], metavar="TOPIC", help=told % "topic")
-    parser.add_argument("--group", action="append", default=[], metavar="GROUP", help=told % "group")
+    add_repeated(parser, "--topic", metavar="TOPIC", help="a topic, or * for all")
+    add_repeated(parser, "--group", metavar="GROUP", help="a group, or * for all")
     parser.add_argument("--cluster", action="store_true", help="the cluster")
-    parser.add_argument("--transactional-id", action="append", default=[], metavar="ID", help=told % "transactional id")
-    parser.add_argument(
-        "--delegation-token", action="append", default=[], metavar="TOKEN", help=told % "delegation token's id"
-    )
-    parser.add_argument(
-        "--user-principal", action="append", default=[], metavar="PRINCIPAL", help=told % "principal, as a resource"
-    )
+    add_repeated(parser, "--transactional-id", metavar="ID", help="a transactional id, or * for all")
+    add_repeated(parser, "--delegation-token", metavar="TOKEN", help="a delegation token's id, or * for all")
+    add_repeated(parser, "--user-principal", metavar="PRINCIPAL", help="a principal, as a resource, or * for all")
 
 
 def _add_parts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--operation",
-        action="append",
-        default=[],
-        type=_operation,
-        metavar="OPERATION",
-        help=f"one of {', '.join(_OPERATIONS)}; may be repeated",
-    )
-    parser.add_argument("--host", action="append", default=[], metavar="ADDRESS", help="of the client; may be repeated")
+    add_repeated(parser, "--operation", metavar="OPERATION", type=_operation, help=f"one of {', '.join(_OPERATIONS)}")
+    add_repeated(parser, "--host", metavar="ADDRESS", help="of the client")
 
 
 def _operation(text: str) -> AclOperation:
@@ -110,9 +100,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
         help="rules for a name: all that hold for it (match, the default), those with exactly this name"
         " (literal), those for names that begin with it (prefixed), or both of these (any)",
     )
-    parser.add_argument(
-        "--principal", action="append", default=[], type=_principal, metavar="PRINCIPAL", help="may be repeated"
-    )
+    add_repeated(parser, "--principal", metavar="PRINCIPAL", type=_principal)
     _add_parts(parser)
     add_cluster_arguments(parser)
 
@@ -120,7 +108,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import describe_acls
     from kbroker.security.authorizer.acls import AclFilter
-    from kbroker.tools.cli.output import print_json, print_table
 
     resources: list[tuple[ResourceType, str | None]] = [*_resources(arguments)] or [(ResourceType.ANY, None)]
     pattern = _PATTERNS[arguments.pattern]
@@ -176,14 +163,7 @@ def _styles(acls: Sequence[Acl]) -> dict[int, str]:
 
 
 def _rule_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        type=_principal,
-        metavar="PRINCIPAL",
-        help="User:NAME, or User:* for all; may be repeated",
-    )
+    add_repeated(parser, "--allow", metavar="PRINCIPAL", type=_principal, help="User:NAME, or User:* for all")
     parser.add_argument(
         "--deny", action="append", default=[], type=_principal, metavar="PRINCIPAL", help="as --allow, to forbid it"
     )
@@ -204,12 +184,11 @@ def _rule_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     _rule_arguments(parser)
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--principal-type",
-        action="append",
-        default=[],
         metavar="TYPE",
-        help="type beside User that principals have here, by a principal builder of your own; may be repeated",
+        help="type beside User that principals have here, by a principal builder of your own",
     )
     add_cluster_arguments(parser)
 
@@ -217,7 +196,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import create_acls
     from kbroker.security.authorizer.acls import Acl
-    from kbroker.tools.cli.output import print_json
 
     _check_convenience(arguments)
     principals = [(AclPermission.ALLOW, name) for name in arguments.allow]
@@ -271,8 +249,6 @@ def _check_principal_types(arguments: argparse.Namespace) -> None:
 
 def _check_hosts(arguments: argparse.Namespace) -> None:
     """`UsageError` for a rule that would hold for no client: nodes compare addresses, in the form that Java prints."""
-    import ipaddress
-
     for host in arguments.host:
         if host == WILDCARD or "/" in host:
             continue
@@ -310,7 +286,6 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.acls import delete_acls, describe_acls
-    from kbroker.tools.cli.output import print_json
 
     filters = list(_filters(arguments))
     with cluster(arguments) as client:

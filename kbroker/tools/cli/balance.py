@@ -19,6 +19,7 @@ from kbroker.tools.cli.common import (
     report_failures,
     told_to_stop,
 )
+from kbroker.tools.cli.output import plain, print_json, print_table
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_moves import wait_for_moves
@@ -111,8 +112,6 @@ def _measure(client: Client, arguments: argparse.Namespace, resting: Sequence[To
 
 
 def _show(plan: Plan, arguments: argparse.Namespace) -> None:
-    from kbroker.tools.cli.output import plain, print_json, print_table
-
     moves: list[dict[str, Any]] = [
         {
             "topic": move.partition.topic,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from kbroker.tools.cli.common import checked, not_negative, positive
+from kbroker.tools.cli.output import print_json, print_table, size
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the plan of a load, or the constants."""
-    from kbroker.tools.cli.output import print_json
-
     if arguments.constants:
         return _show_constants(arguments.json)
     load = _load(arguments)
@@ -83,8 +82,6 @@ def _load(arguments: argparse.Namespace) -> Load:
 
 
 def _show(load: Load, plan: Plan) -> None:
-    from kbroker.tools.cli.output import size
-
     share = plan.busy_cores / plan.nodes
     why = {
         "replicas": f"replicas: each of {load.replicas} on another machine, where the load needs {plan.by_load:.2f}",
@@ -128,7 +125,6 @@ def _time(seconds: float) -> str:
 
 def _show_constants(as_json: bool) -> int:
     from kbroker.base.costs import COSTS
-    from kbroker.tools.cli.output import print_json, print_table
 
     if as_json:
         print_json([each._asdict() for each in COSTS])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import positive
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 
 if TYPE_CHECKING:
     from kbroker.tools.cli.certificate_files import CertificateFiles
@@ -31,16 +31,10 @@ go with each file. Clients are known as User:CN=NAME (see ssl.principal.mapping.
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``certs``."""
     parser.add_argument("directory", type=Path, metavar="DIR", help="where the files are, or go")
-    parser.add_argument(
-        "--host",
-        action="append",
-        default=[],
-        metavar="NAME[,NAME...]",
-        help="certificate of a node with these names and addresses; may be repeated",
+    add_repeated(
+        parser, "--host", metavar="NAME[,NAME...]", help="certificate of a node with these names and addresses"
     )
-    parser.add_argument(
-        "--client", action="append", default=[], metavar="NAME", help="certificate of a client; may be repeated"
-    )
+    add_repeated(parser, "--client", metavar="NAME", help="certificate of a client")
     parser.add_argument("--days", type=positive, metavar="COUNT", help="how long certificates are valid (default 825)")
     parser.add_argument("--renew", action="store_true", help="make certificates anew that are there already")
     parser.add_argument(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import FatalError
+from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 from kbroker.tools.cli.parser import Action
 
 
@@ -24,8 +25,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def list_clients(arguments: argparse.Namespace) -> int:
     """Print each client that has pushed, the latest first, and its latest values if asked for."""
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
-
     try:
         wanted = re.compile(arguments.match or "")
     except re.error as error:

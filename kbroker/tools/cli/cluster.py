@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.tools.cli import cluster_nodes as nodes
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, not_negative, report_failures
-from kbroker.tools.cli.parser import Action
+from kbroker.tools.cli.output import plain, print_json, print_table, size, timestamp
+from kbroker.tools.cli.parser import Action, add_repeated
 from kbroker.types import uuid_to_str
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.client import ClientError
     from kbroker.client.nodes import describe_cluster, describe_quorum
-    from kbroker.tools.cli.output import plain, print_json, print_table
 
     with cluster(arguments, task="asking the cluster") as client:
         found = describe_cluster(client)
@@ -58,7 +58,6 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 def _features(arguments: argparse.Namespace) -> int:
     from kbroker.client.nodes import describe_features
-    from kbroker.tools.cli.output import plain, print_json, print_table
 
     with cluster(arguments) as client:
         epoch, features = describe_features(client)
@@ -91,7 +90,6 @@ def _features(arguments: argparse.Namespace) -> int:
 
 def _quorum(arguments: argparse.Namespace) -> int:
     from kbroker.client.nodes import describe_quorum
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     with cluster(arguments, task="asking the cluster") as client:
         response = describe_quorum(client)
@@ -153,7 +151,6 @@ def _broker_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _api_versions(arguments: argparse.Namespace) -> int:
     from kbroker.client.nodes import api_versions
-    from kbroker.tools.cli.output import print_json, print_table
     from kbroker.wire.registry import API_KEYS
 
     with cluster(arguments) as client:
@@ -194,16 +191,13 @@ def _api_versions(arguments: argparse.Namespace) -> int:
 
 
 def _log_dirs_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--broker", type=not_negative, action="append", metavar="ID", help="only this broker; may be repeated"
-    )
+    add_repeated(parser, "--broker", metavar="ID", type=not_negative, help="only this broker")
     parser.add_argument("--topic", metavar="TOPIC", help="only this topic, partition by partition")
     add_cluster_arguments(parser)
 
 
 def _log_dirs(arguments: argparse.Namespace) -> int:
     from kbroker.client.nodes import describe_log_dirs
-    from kbroker.tools.cli.output import print_json
 
     problems: list[object] = []
     with cluster(arguments, task="asking for log directories") as client:
@@ -255,8 +249,6 @@ def _log_dir_rows(
 
 
 def _print_partitions(rows: Sequence[Mapping[str, Any]]) -> None:
-    from kbroker.tools.cli.output import plain, print_table, size
-
     print_table(
         ["broker", "directory", "topic", "partition", "size", "lag"],
         [
@@ -276,8 +268,6 @@ def _print_partitions(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_log_dirs(rows: Sequence[Mapping[str, Any]]) -> None:
-    from kbroker.tools.cli.output import plain, print_table, size
-
     print_table(
         ["broker", "directory", "partitions", "size", "free", "volume"],
         [
@@ -306,7 +296,6 @@ def _health_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _health(arguments: argparse.Namespace) -> int:
     from kbroker.client.topics import leaderless, under_replicated
-    from kbroker.tools.cli.output import print_json
     from kbroker.tools.diagnosis.asking import ask_cluster
     from kbroker.tools.diagnosis.cluster import health_problems
 

@@ -17,6 +17,8 @@ from kbroker.base.file_lock import try_lock
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, not_negative
 from kbroker.tools.cli.core_supervisor import STATE_FILE
+from kbroker.tools.cli.output import plain, print_json, print_table
+from kbroker.tools.cli.parser import add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -56,8 +58,6 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 def processes(arguments: argparse.Namespace) -> int:
     """Show the processes of a machine's nodes."""
-    from kbroker.tools.cli.output import plain, print_json, print_table
-
     state = read_state(arguments.directory)
     if arguments.json:
         print_json(state)
@@ -83,7 +83,7 @@ def processes(arguments: argparse.Namespace) -> int:
 def restart_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``restart``."""
     _directory_argument(parser)
-    parser.add_argument("--node", type=not_negative, action="append", metavar="ID", help="only this; may be repeated")
+    add_repeated(parser, "--node", metavar="ID", type=not_negative, help="only this")
     parser.add_argument(
         "--wait", type=float, default=600.0, metavar="SECONDS", help="for all replicas to be in sync (default 600)"
     )
@@ -92,13 +92,11 @@ def restart_arguments(parser: argparse.ArgumentParser) -> None:
 
 def restart(arguments: argparse.Namespace) -> int:
     """Restart a machine's nodes, the one with the controller last; each once all replicas are in sync."""
-    from kbroker.tools.cli.output import print_json
-
     ids = [node["id"] for node in read_state(arguments.directory)["nodes"]]
-    if unknown := set(arguments.node or ()) - set(ids):
+    if unknown := set(arguments.node) - set(ids):
         raise FatalError(f"node {min(unknown)} is none of {arguments.directory}: there are {', '.join(map(str, ids))}")
     _await_health(arguments)
-    wanted = [number for number in (*ids[1:], ids[0]) if arguments.node is None or number in arguments.node]
+    wanted = [number for number in (*ids[1:], ids[0]) if not arguments.node or number in arguments.node]
     for number in wanted:
         _restart_one(arguments, _state_of(arguments.directory, number))
         if not arguments.json:
@@ -207,7 +205,6 @@ def drain(arguments: argparse.Namespace) -> int:
     from kbroker.client.nodes import brokers_open_to_new, describe_cluster
     from kbroker.client.reassignments import replicas_to_be
     from kbroker.client.topics import list_topics
-    from kbroker.tools.cli.output import print_json
 
     broker: int = arguments.broker
     with cluster(arguments) as client:
@@ -300,7 +297,6 @@ def unregister(arguments: argparse.Namespace) -> int:
     from kbroker.client.cluster import refuse
     from kbroker.client.nodes import describe_cluster
     from kbroker.client.topics import list_topics
-    from kbroker.tools.cli.output import print_json
     from kbroker.wire.messages.nodes import UnregisterBrokerRequest, UnregisterBrokerResponse
 
     broker: int = arguments.broker

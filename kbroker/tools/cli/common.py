@@ -11,8 +11,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kbroker.errors import FatalError
-from kbroker.tools.cli.parser import UsageError
+from kbroker.errors import ErrorCode, FatalError
+from kbroker.tools.cli.parser import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from kbroker.client import Client, ClientError, ResponseError
@@ -165,8 +165,6 @@ def nearest_topic(client: Client, error: ResponseError) -> str:
     """Returns a question that names the topic most like one that is not there; "" for any other error."""
     from kbroker.client import ClientError
     from kbroker.client.topics import list_topics
-    from kbroker.errors import ErrorCode
-    from kbroker.tools.cli.parser import did_you_mean
 
     kind, _, name = error.what.partition(" ")
     if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or kind != "topic":
@@ -183,7 +181,6 @@ def nearest_config(error: ClientError) -> str:
     if unknown is None:
         return ""
     from kbroker.config.topic import TOPIC_CONFIGS
-    from kbroker.tools.cli.parser import did_you_mean
 
     return did_you_mean([unknown[1]], TOPIC_CONFIGS)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.errors import FatalError
 from kbroker.tools.cli.parser import PROGRAM, Parser
 from kbroker.tools.cli.user_directories import PROFILES, user_directory
 
@@ -117,7 +118,6 @@ def names_of(
 ) -> Iterable[str]:
     """Returns names of a kind, as ``ask`` tells them; none after any failure: whoever presses Tab wants no error."""
     if kind == "profiles":
-        from kbroker.errors import FatalError
         from kbroker.tools.cli.profiles import read_profiles
 
         try:
@@ -159,7 +159,6 @@ def _changed(file: str) -> int:
 
 def _asked_of_cluster(kind: str, arguments: argparse.Namespace) -> list[str] | None:
     """The names as the cluster tells them now; None if it does not."""
-    from kbroker.errors import FatalError
     from kbroker.tools.cli.common import cluster
 
     try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain
+from kbroker.tools.cli.output import print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.client.configs import describe_configs
-    from kbroker.tools.cli.output import print_json
 
     kind, name = _resource(arguments)
     with cluster(arguments) as client:
@@ -98,8 +98,6 @@ def _document(entry: ConfigEntry) -> dict[str, Any]:
 
 
 def _print(entries: Sequence[ConfigEntry], docs: bool) -> None:
-    from kbroker.tools.cli.output import print_table
-
     if entries:
         print_table(
             ["config", "value", "source", *(["meaning"] if docs else [])],
@@ -210,7 +208,6 @@ def _missing(arguments: argparse.Namespace, keys: Sequence[str], entries: Sequen
 
 def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> int:
     from kbroker.client.configs import Operation, alter_configs
-    from kbroker.tools.cli.output import print_json
 
     kind, name = _resource(arguments)
     removed = [change.name for change in changes if change.operation is Operation.DELETE]

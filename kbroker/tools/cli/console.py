@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 import signal
 import sys
@@ -11,16 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kbroker.client import ClientError
+from kbroker.client.cluster import parse_bootstrap
+from kbroker.config.listeners import is_loopback
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import (
     add_cluster_arguments,
+    bootstrap_addresses,
     checked,
     cluster_address,
     complain,
     readable_errors,
     refuse_without_console_packages,
 )
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.tools.console.masking import MaskRule, parse_mask
 
 if TYPE_CHECKING:
@@ -64,25 +67,23 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sign-in", action="store_true", help="ask for a user of the cluster; needs --command-config with SASL"
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--mask",
-        type=checked(parse_mask, "a mask such as 'payments-*=$.card.number,key'"),
-        action="append",
-        default=[],
         metavar="MASK",
-        help="hide parts of records; may be repeated",
+        type=checked(parse_mask, "a mask such as 'payments-*=$.card.number,key'"),
+        help="hide parts of records",
     )
     parser.add_argument(
         "--registry",
         metavar="URL",
         help="decode records by the schemas of this registry; user, token and TLS are properties of --command-config",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--allow-host",
-        action="append",
-        default=[],
         metavar="NAME:PORT",
-        help="another name under which browsers reach the page, as behind a proxy; may be repeated",
+        help="another name under which browsers reach the page, as behind a proxy",
     )
     parser.add_argument(
         "--explorer",
@@ -91,13 +92,12 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,...",
         help="show requests as they happen: where nodes that were started with --explorer are watched",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--data",
-        type=Path,
-        action="append",
-        default=[],
         metavar="DIR",
-        help="a log directory of a node on this machine, whose segments may be looked into; may be repeated",
+        type=Path,
+        help="a log directory of a node on this machine, whose segments may be looked into",
     )
     parser.add_argument(
         "--tables", type=Path, metavar="FILE", help="show the tables of this file, which kbroker table run follows"
@@ -122,8 +122,6 @@ def _listen_address(text: str) -> tuple[str, int]:
 
 
 def _explorer_addresses(text: str) -> list[tuple[str, int]]:
-    from kbroker.client.cluster import parse_bootstrap
-
     return parse_bootstrap(text)
 
 
@@ -180,11 +178,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _with_profiles(settings: ConsoleSettings, arguments: argparse.Namespace) -> ConsoleSettings:
     """The settings with those of other clusters. What is wrong with one of them is told, and it is left out."""
-    from kbroker.client import ClientError
     from kbroker.client.properties import ClientProperties
     from kbroker.client.schemas.settings import registry_settings
     from kbroker.client.security import security_of
-    from kbroker.tools.cli.common import bootstrap_addresses
     from kbroker.tools.cli.profiles import chosen_profile, read_profiles
     from kbroker.tools.console.api.session import can_sign_in
 
@@ -235,7 +231,7 @@ def _tables(file: Path | None) -> FollowedTables | None:
 
 def _check(arguments: argparse.Namespace, host: str) -> None:
     """Refuse a console that the network could reach, unless that is meant."""
-    if _is_loopback(host):
+    if is_loopback(host):
         return
     is_open = arguments.writes and not arguments.sign_in
     if is_open and not arguments.anybody_may_change_everything:
@@ -250,13 +246,6 @@ def _check(arguments: argparse.Namespace, host: str) -> None:
     elif not arguments.sign_in:
         complain(f"whoever reaches {host} sees the records of the cluster: give --sign-in to ask who they are")
     complain("the page is served without TLS: put it behind a proxy that has it, or passwords and records can be read")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _set_up_audit(path: Path | None) -> None:

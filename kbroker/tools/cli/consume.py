@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, not_negative, positive
+from kbroker.tools.cli.output import harmless_json, write
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.record_spans import (
     FILTER_HELP,
@@ -141,8 +142,6 @@ def _plain_formatter(arguments: argparse.Namespace) -> Formatter:
 
 def _writer(arguments: argparse.Namespace) -> Callable[[bytes], None]:
     """Writes to standard output; a terminal gets no control characters out of JSON."""
-    from kbroker.tools.cli.output import harmless_json, write
-
     if (arguments.json or arguments.json_values) and sys.stdout.isatty():
         return lambda data: write(harmless_json(data))
     return write

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import random
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,10 @@ from kbroker.config.environment import (
     without_dialect,
     without_effect,
 )
+from kbroker.config.properties_file import format_properties
 from kbroker.errors import FatalError
+from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
+from kbroker.log.disk import OsDisk
 from kbroker.tools.cli.config_warnings import warn_about
 from kbroker.tools.cli.data_owners import CONTAINER_CLUSTER_ID, owner_of, refuse
 from kbroker.tools.cli.kafka_opts import with_java_options
@@ -102,8 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
     if ignored:
         log.info("environment variables for a JVM, without effect in kbroker: %s", ", ".join(ignored))
     if arguments.print:
-        from kbroker.config.properties_file import format_properties
-
         print(format_properties(properties, "What kbroker container makes of file and environment."), end="")
         return 0
     properties = with_provided(properties)
@@ -153,11 +156,7 @@ def container_properties(
 
 def _format(config: BrokerConfig) -> None:
     cluster_id = cluster_id_of(os.environ) or CONTAINER_CLUSTER_ID
-    import random
-    import time
 
-    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
-    from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
 
     disk = OsDisk()

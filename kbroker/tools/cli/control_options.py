@@ -6,10 +6,10 @@ What serves them is `kbroker.testing.control`, which stands above the command an
 from __future__ import annotations
 
 import argparse
-import ipaddress
 from pathlib import Path
 from typing import Final
 
+from kbroker.config.listeners import is_loopback
 from kbroker.errors import FatalError
 from kbroker.tools.cli.parser import UsageError
 from kbroker.value_types import NamedTuple
@@ -98,13 +98,3 @@ def _read(path: Path) -> str:
         raise FatalError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise FatalError(f"{path} is not UTF-8") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is for this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -9,9 +9,10 @@ from json import dumps
 from pathlib import Path
 
 from kbroker.errors import FatalError
-from kbroker.observe.explorer.lines import is_saved
-from kbroker.tools.cli.output import write
+from kbroker.observe.explorer.lines import is_saved, read_items
+from kbroker.tools.cli.output import print_json, write
 from kbroker.tools.cli.parser import UsageError
+from kbroker.wire.errors import WireError
 
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,6 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the tree; of a damaged frame what can be read, and 1."""
-    from kbroker.wire.errors import WireError
     from kbroker.wire.layout_text import render_frame
     from kbroker.wire.layouts import DamagedFrame
 
@@ -56,8 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _print_json(data: bytes, response_to: tuple[int, int] | None) -> int:
     """Print the fields of a frame with their places; of a damaged one with the problem, and 1."""
     from kbroker.observe.explorer.explained import fields_of
-    from kbroker.tools.cli.output import print_json
-    from kbroker.wire.errors import WireError
     from kbroker.wire.layouts import DamagedFrame, parse_frame
 
     problem: str | None = None
@@ -74,9 +72,7 @@ def _print_json(data: bytes, response_to: tuple[int, int] | None) -> int:
 def print_saved(data: bytes, *, json: bool = False) -> int:
     """Print all that is known of exchanges that ``kbroker watch --save`` has written."""
     from kbroker.observe.explorer.explained import Filter, documents_of
-    from kbroker.observe.explorer.lines import read_items
     from kbroker.observe.explorer.text import text_of
-    from kbroker.wire.errors import WireError
 
     try:
         items = read_items(data.splitlines())

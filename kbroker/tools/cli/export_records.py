@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain
+from kbroker.tools.cli.output import print_json, write
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.partial_file import partial_file
 from kbroker.tools.cli.record_files import FORMAT_DETAILS, add_format_argument, format_of
@@ -88,8 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _writing(kind: str, arguments: argparse.Namespace) -> Iterator[Write]:
     """A writer of records into the file, which gets its name at the end; ``FatalError`` if it cannot be written."""
     if arguments.file == "-":
-        from kbroker.tools.cli.output import write
-
         with _writing_text(kind, arguments.topic, write) as add:
             yield add
         return
@@ -222,8 +221,6 @@ def _passed(reader: Reader, limits: Limits) -> int:
 
 def _summarize(arguments: argparse.Namespace, sieve: Sieve, looked_at: int, count: int, seconds: float) -> None:
     if arguments.json:
-        from kbroker.tools.cli.output import print_json
-
         print_json(
             {
                 "topic": arguments.topic,

@@ -7,14 +7,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client import Client, ResponseError
+from kbroker.client.groups import (
+    GroupDescription,
+    GroupMember,
+    committed_offsets,
+    delete_group,
+    delete_offsets,
+    list_groups,
+)
+from kbroker.client.share_groups import SHARE, describe_any_group
+from kbroker.client.streams_groups import STREAMS
+from kbroker.client.topics import list_ranges
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, complain, confirm_change, report_failures
 from kbroker.tools.cli.group_reset import RESET
-from kbroker.tools.cli.parser import Action
+from kbroker.tools.cli.output import plain, print_documents, print_json, print_table, printable, printable_lines
+from kbroker.tools.cli.parser import Action, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.client import Client, ResponseError
-    from kbroker.client.groups import GroupDescription, GroupMember
     from kbroker.tools.diagnosis.findings import Finding
 
 
@@ -47,30 +58,25 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--state",
-        action="append",
-        default=[],
         metavar="STATE",
         type=_one_of(_STATES),
-        help="only groups in this state (Stable, Empty, PreparingRebalance, ...); may be repeated",
+        help="only groups in this state (Stable, Empty, PreparingRebalance, ...)",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--type",
-        action="append",
-        default=[],
         metavar="TYPE",
         type=_one_of(_TYPES),
-        help="only groups of this type (classic, consumer, share, streams); may be repeated",
+        help="only groups of this type (classic, consumer, share, streams)",
     )
     parser.add_argument("--names", action="store_true", help="names only, one a line, for scripts")
     add_cluster_arguments(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from kbroker.client.groups import list_groups
-    from kbroker.tools.cli.output import print_json, print_table
-
     with cluster(arguments, task="asking for groups") as client:
         groups = list_groups(client, states=arguments.state, types=arguments.type)
     if arguments.json:
@@ -140,10 +146,6 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from kbroker.client import ResponseError
-    from kbroker.client.share_groups import SHARE, describe_any_group
-    from kbroker.tools.cli.output import print_documents
-
     documents: list[dict[str, Any]] = []
     problems: list[object] = []
     with cluster(arguments, task="asking for groups and their offsets") as client:
@@ -161,7 +163,6 @@ def _describe(arguments: argparse.Namespace) -> int:
 
 
 def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> dict[str, Any]:
-    from kbroker.client.streams_groups import STREAMS
     from kbroker.tools.diagnosis.group_watch import GroupWatch, Look, ask_lost_records
 
     if group.type != "Share":
@@ -184,10 +185,6 @@ def _described(client: Client, group: GroupDescription, *, in_flight: bool) -> d
 
 def lags(client: Client, group: GroupDescription) -> list[Lag]:
     """Every partition that the group has committed for or is assigned, in order."""
-    from kbroker.client.groups import committed_offsets
-    from kbroker.client.streams_groups import STREAMS
-    from kbroker.client.topics import list_ranges
-
     committed = committed_offsets(client, group.group_id)
     # Members of Streams groups have tasks, which are no partitions.
     members = group.members if group.type != STREAMS else ()
@@ -242,8 +239,6 @@ def _head(group: GroupDescription) -> dict[str, Any]:
 
 
 def _print_head(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import printable
-
     count = document["members"]
     facts = [f"{document['type'].lower()} group", document["state"], f"{count} member{'' if count == 1 else 's'}"]
     if document["assignor"]:
@@ -255,8 +250,6 @@ def _print_head(document: Mapping[str, Any]) -> None:
 
 
 def _print_description(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import printable_lines
-
     _print_head(document)
     if document["type"] == "Share" and document["partitions"]:
         from kbroker.tools.cli.share_group import print_share_partitions
@@ -271,8 +264,6 @@ def _print_description(document: Mapping[str, Any]) -> None:
 
 
 def _print_partitions(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import plain, print_table
-
     print_table(
         ["topic", "partition", "current", "end", "lag", "member", "host"],
         [
@@ -302,9 +293,6 @@ def _members_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _members(arguments: argparse.Namespace) -> int:
-    from kbroker.client.share_groups import describe_any_group
-    from kbroker.tools.cli.output import plain, print_json, print_table
-
     with cluster(arguments, task="asking for the group") as client:
         group = describe_any_group(client, arguments.group)
     if arguments.json:
@@ -390,21 +378,17 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("groups", nargs="+", metavar="GROUP", help="groups to delete; they must have no members")
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--topic",
-        action="append",
-        default=[],
         metavar="TOPIC[:PARTITION,...]",
-        help="delete only the offsets of this topic, or of some partitions of it; may be repeated",
+        help="delete only the offsets of this topic, or of some partitions of it",
     )
     add_yes(parser)
     add_cluster_arguments(parser)
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    from kbroker.client import ResponseError
-    from kbroker.client.groups import delete_group, delete_offsets
-    from kbroker.tools.cli.output import print_json
     from kbroker.tools.cli.topic_offsets import choose_partitions
 
     names = list(dict.fromkeys(arguments.groups))

@@ -7,38 +7,37 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kbroker.client import Client
 from kbroker.client.group_offsets import (
     CannotReset,
+    GroupOffsets,
     NewOffset,
     ShiftBy,
     Strategy,
     ToCurrent,
     ToOffsets,
+    delete_own_topics,
+    look_at_group,
+    named,
+    plan_reset,
+    put_offsets,
     read_offsets_file,
     write_offsets_file,
 )
 from kbroker.client.log_places import END, START, AtOffset, AtTime
+from kbroker.client.streams_groups import STREAMS
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, confirm, not_negative, report_failures
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.output import plain, print_json, print_table
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
-    from kbroker.client.group_offsets import GroupOffsets
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP", help="the group; nobody may be in it when offsets are set")
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="TOPIC[:PARTITION,...]",
-        help="a topic, or some of its partitions; may be repeated",
-    )
+    add_repeated(parser, "--topic", metavar="TOPIC[:PARTITION,...]", help="a topic, or some of its partitions")
     parser.add_argument("--all-topics", action="store_true", help="all topics that the group has offsets for")
     parser.add_argument("--to-earliest", action="store_true", help="to the start of each partition")
     parser.add_argument("--to-latest", action="store_true", help="to the end of each partition")
@@ -125,9 +124,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) -> int:
-    from kbroker.client.group_offsets import delete_own_topics, look_at_group, named, plan_reset, put_offsets
-    from kbroker.client.streams_groups import STREAMS
-
     group = look_at_group(client, arguments.group)
     if arguments.delete_internal_topics and group.type != STREAMS:
         raise FatalError(f"group {group.group_id} is no Streams group: it has no internal topics")
@@ -171,8 +167,6 @@ def _reset(client: Client, arguments: argparse.Namespace, strategy: Strategy) ->
 
 def topic_notes(group: GroupOffsets, *, delete: bool) -> list[str]:
     """Lines on the internal topics of a Streams group; ``delete``: those that are named after it are to go."""
-    from kbroker.client.group_offsets import named
-
     own, internal = group.own_topics, () if group.topics is None else group.topics.internal
     others = [topic for topic in internal if topic not in own]
     if not delete:
@@ -210,8 +204,6 @@ def _export(path: Path, rows: Sequence[NewOffset]) -> None:
 
 
 def _print(rows: Sequence[NewOffset]) -> None:
-    from kbroker.tools.cli.output import plain, print_table
-
     with_notes = any(row.note for row in rows)
     print_table(
         ["topic", "partition", "current", "new", "change", *(["note"] if with_notes else [])],
@@ -231,8 +223,6 @@ def _print(rows: Sequence[NewOffset]) -> None:
 
 
 def _print_json(group: GroupOffsets, rows: Sequence[NewOffset], *, executed: bool, deleted: Sequence[str]) -> None:
-    from kbroker.tools.cli.output import print_json
-
     partitions: list[dict[str, Any]] = [
         {
             "topic": row.partition.topic,

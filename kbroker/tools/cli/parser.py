@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from kbroker.errors import FatalError
 from kbroker.value_types import NamedTuple
@@ -166,6 +166,12 @@ def parser_of(name: str, command: Command, words: Sequence[str] = ()) -> Parser:
     parser = Parser(prog, _sentence(command.summary))
     add_choices(parser, "ACTION", {"actions": {name: action.summary for name, action in actions.items()}})
     return parser
+
+
+def add_repeated(where: argparse._ActionsContainer, *names: str, metavar: str, help: str = "", **more: Any) -> None:
+    """Add an option that may be given several times; its value is a list, empty without it."""
+    told = f"{help}; may be repeated" if help else "may be repeated"
+    where.add_argument(*names, action="append", default=[], metavar=metavar, help=told, **more)
 
 
 def add_choices(parser: Parser, metavar: str, groups: Mapping[str, Mapping[str, str]]) -> None:

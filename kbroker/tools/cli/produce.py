@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from kbroker.tools.cli.common import add_cluster_arguments, name_value, not_negative
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.tools.cli.sending import add_sending_arguments, check_topic_name, opened_input, store
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="csv, json: the column or field that is the timestamp, in ms or as 2026-01-31T12:00:00Z",
     )
-    keys.add_argument(
-        "-H", "--header", type=name_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
+    add_repeated(keys, "-H", "--header", metavar="NAME=VALUE", type=name_value)
     keys.add_argument("--null-value", metavar="TEXT", help="lines: a value that stands for none (a tombstone)")
     keys.add_argument("--delimiter", metavar="CHAR", help="csv: what is between fields (default , or a tab for .tsv)")
     keys.add_argument("--typed", action="store_true", help="csv: numbers, true, false and empty fields as JSON's own")

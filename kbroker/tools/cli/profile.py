@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_yes, complain, confirm
+from kbroker.tools.cli.output import print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError
 from kbroker.tools.cli.profiles import PROFILE_VARIABLE, Profile, Profiles, is_name, read_profiles, write_profiles
 
@@ -28,8 +29,6 @@ def _document(profiles: Profiles, profile: Profile) -> dict[str, object]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from kbroker.tools.cli.output import print_json, print_table
-
     profiles = read_profiles()
     documents = [_document(profiles, profile) for profile in profiles.known.values()]
     if arguments.json:
@@ -57,8 +56,6 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from kbroker.tools.cli.output import print_json, print_table
-
     profiles = read_profiles()
     name = arguments.name or os.environ.get(PROFILE_VARIABLE) or profiles.used
     if name is None:

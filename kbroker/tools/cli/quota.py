@@ -17,6 +17,7 @@ from kbroker.security.quotas.entities import (
     USER,
 )
 from kbroker.tools.cli.common import add_cluster_arguments, cluster
+from kbroker.tools.cli.output import print_json, print_table
 from kbroker.tools.cli.parser import Action, UsageError
 
 DEFAULT = "default"
@@ -70,7 +71,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.quotas import describe_quotas
-    from kbroker.tools.cli.output import print_json, print_table
 
     entity = _entity(arguments)
     with cluster(arguments) as client:
@@ -110,7 +110,6 @@ def _rate(text: str) -> float:
 
 def _set(arguments: argparse.Namespace) -> int:
     from kbroker.client.quotas import alter_quotas
-    from kbroker.tools.cli.output import print_json
 
     entity = _required(arguments)
     changes = {key: value for key in _KEYS if (value := getattr(arguments, key)) is not None}
@@ -134,7 +133,6 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.quotas import alter_quotas, describe_quotas
-    from kbroker.tools.cli.output import print_json
 
     entity = _required(arguments)
     chosen = [key for key in _KEYS if getattr(arguments, key)] or list(_KEYS)

@@ -8,10 +8,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbroker.client.errors import known
 from kbroker.client.log_places import END, START, AtOffset, AtTime, BeforeEnd, Place, find, offsets_at_time
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import complain, not_negative, readable_errors
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ def add_span_arguments(where: argparse._ArgumentGroup, *, begins: str = "earlies
         metavar="WHERE",
         help="stop before this offset or time (default: the end now)",
     )
-    where.add_argument(
-        "-p", "--partition", type=not_negative, action="append", metavar="N", help="only this one; may be repeated"
-    )
+    add_repeated(where, "-p", "--partition", metavar="N", type=not_negative, help="only this one")
     where.add_argument("--uncommitted", action="store_true", help="records of open and aborted transactions, too")
 
 
@@ -194,7 +193,6 @@ def find_limits(client: Client, topic: str, arguments: argparse.Namespace, span:
 
 
 def _limits(client: Client, names: list[TopicPartition], arguments: argparse.Namespace, span: Span) -> Limits:
-    from kbroker.client.errors import known
     from kbroker.client.topics import list_ranges
 
     first, last = span.first, span.last

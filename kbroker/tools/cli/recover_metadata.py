@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.errors import FatalError
+from kbroker.tools.cli.output import print_json
 
 if TYPE_CHECKING:
     from kbroker.log.disk import Disk
@@ -42,7 +43,6 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Say what is lost, and mend it if told how; 1 if something is lost and stays so."""
     from kbroker.log.disk import OsDisk
-    from kbroker.tools.cli.output import print_json
 
     config = _config(arguments)
     disk = OsDisk()

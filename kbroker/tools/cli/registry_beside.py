@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.tools.cli.control_options import address_of, is_loopback, token_in
+from kbroker.config.listeners import is_loopback
+from kbroker.tools.cli.control_options import address_of, token_in
 from kbroker.tools.cli.parser import UsageError
 from kbroker.value_types import NamedTuple
 

@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from kbroker.client import Client, ClientError
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain
 from kbroker.tools.cli.record_spans import (
@@ -39,7 +40,6 @@ from kbroker.tools.cli.sending import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kbroker.client import Client
     from kbroker.client.producer import Producer
     from kbroker.client.records_io.replay import Replay
     from kbroker.client.records_io.sieve import Sieve
@@ -168,8 +168,6 @@ def _send(
     replay: Replay, producer: Producer, advance: Callable[[int, int], None], stop: Interruption
 ) -> Exception | None:
     """Send all records, or those up to the first interruption; the error that ended it. A second one is raised."""
-    from kbroker.client import ClientError
-
     failure: Exception | None = None
     try:
         try:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from kbroker.errors import FatalError
 from kbroker.tools.cli import verify_log
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, not_negative
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.output import plain, print_json, print_table, size, timestamp
+from kbroker.tools.cli.parser import UsageError, add_repeated
+from kbroker.tools.cli.progress import progress
 
 if TYPE_CHECKING:
     from kbroker.tools.diagnosis.facts import DamagedReplica
@@ -29,9 +31,7 @@ LOOK_SECONDS = 0.5
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``scrub``."""
     verify_log.add_arguments(parser)
-    parser.add_argument(
-        "--broker", type=not_negative, action="append", metavar="ID", help="only this broker; may be repeated"
-    )
+    add_repeated(parser, "--broker", metavar="ID", type=not_negative, help="only this broker")
     parser.add_argument("--status", action="store_true", help="begin nothing, show how far the nodes have come")
     add_cluster_arguments(parser, json=False)
 
@@ -63,8 +63,6 @@ def _ask(
     """Returns how far the nodes are, and what is known to be missing from their logs; unless only that is asked for,
     the nodes begin, and all have ended."""
     from kbroker.client.nodes import describe_log_dirs, scrub
-    from kbroker.tools.cli.output import size
-    from kbroker.tools.cli.progress import progress
     from kbroker.tools.diagnosis.facts import damaged_replicas
 
     with cluster(arguments) as client:
@@ -94,8 +92,6 @@ def _ask(
 def _show(
     found: dict[tuple[int, str], Scrub], missing: dict[tuple[int, str], list[DamagedReplica]], *, as_json: bool
 ) -> None:
-    from kbroker.tools.cli.output import plain, print_json, print_table, size, timestamp
-
     if as_json:
         print_json(
             [

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.tools.cli.common import cluster, complain, positive
+from kbroker.tools.cli.output import console, print_json
+from kbroker.tools.cli.output import size as sized
 from kbroker.tools.cli.parser import UsageError
 
 if TYPE_CHECKING:
@@ -276,8 +278,6 @@ def progress(size: int | None, shown: bool, *, in_bytes: bool = True) -> Iterato
         return
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from kbroker.tools.cli.output import console
-
     columns: list[Any] = [TextColumn("{task.fields[records]:,} records")]
     if in_bytes:
         columns.append(DownloadColumn(binary_units=True))
@@ -313,8 +313,6 @@ def finish(
     if arguments.json:
         _print_json(arguments.topic, producer, problems, seconds, stored, size, unknown, failure, looked_at, kept)
     elif not arguments.quiet:
-        from kbroker.tools.cli.output import size as sized
-
         pace = max(seconds, 1e-6)
         of_all = "" if looked_at is None else f" of {looked_at:,}"
         plural = "" if (stored if looked_at is None else looked_at) == 1 else "s"
@@ -356,8 +354,6 @@ def _print_json(
     looked_at: int | None,
     kept: Kept | None,
 ) -> None:
-    from kbroker.tools.cli.output import print_json
-
     print_json(
         {
             "topic": topic,

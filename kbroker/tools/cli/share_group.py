@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kbroker.tools.cli.output import plain, print_table, printable
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ def _in_flight(each: InFlight) -> dict[str, Any]:
 
 def print_share_partitions(document: Mapping[str, Any]) -> None:
     """The rows as a table."""
-    from kbroker.tools.cli.output import plain, print_table
-
     print_table(
         ["topic", "partition", "start", "lag", "members"],
         [
@@ -132,8 +131,6 @@ def print_share_partitions(document: Mapping[str, Any]) -> None:
 
 
 def _print_in_flight(rows: Sequence[Mapping[str, Any]]) -> None:
-    from kbroker.tools.cli.output import plain, print_table, printable
-
     told = [(row, each) for row in rows for each in row["in_flight"] or ()]
     if told:
         print_table(

@@ -34,7 +34,7 @@ from kbroker.tools.cli.node_per_core import (
     run_machine,
     tables_of,
 )
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.tools.cli.registry_beside import RegistryBeside, Target, add_registry_arguments
 
 if TYPE_CHECKING:
@@ -151,9 +151,7 @@ def with_controller_listener(properties: dict[str, str]) -> dict[str, str]:
 
 def add_overrides(parser: argparse.ArgumentParser, what: str) -> None:
     """The option ``-o``, for ``parse_overrides``."""
-    parser.add_argument(
-        "-o", "--override", action="append", default=[], metavar="NAME=VALUE", help=f"{what}; may be repeated"
-    )
+    add_repeated(parser, "-o", "--override", metavar="NAME=VALUE", help=f"{what}")
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
+from kbroker.config.listeners import parse_host_port
 from kbroker.errors import FatalError
+from kbroker.log.checkpoint_files import CorruptCheckpoint, MetaProperties, read_meta_properties
+from kbroker.log.disk import Disk, OsDisk, ReadOnlyDisk
+from kbroker.log.log_dir import FUTURE_SUFFIX, LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
 from kbroker.tools.cli.data_owners import check_for_node
-from kbroker.tools.cli.parser import UsageError
-from kbroker.types import random_uuid, uuid_to_str
+from kbroker.tools.cli.parser import UsageError, add_repeated
+from kbroker.types import random_uuid, uuid_from_str, uuid_to_str
 
 if TYPE_CHECKING:
-    from kbroker.log.checkpoint_files import MetaProperties
-    from kbroker.log.disk import Disk
     from kbroker.raft_metadata.raft.voters import VoterSet
     from kbroker.wire.records.metadata import UserScramCredentialRecord
 
@@ -55,21 +57,13 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-r", "--release-version", metavar="VERSION", help="begin with the features of this release, e.g. 4.4-IV2"
     )
-    parser.add_argument(
-        "-f",
-        "--feature",
-        action="append",
-        default=[],
-        metavar="NAME=LEVEL",
-        help="begin with this level of a feature; may be repeated",
-    )
-    parser.add_argument(
+    add_repeated(parser, "-f", "--feature", metavar="NAME=LEVEL", help="begin with this level of a feature")
+    add_repeated(
+        parser,
         "-S",
         "--add-scram",
-        action="append",
-        default=[],
         metavar="MECHANISM=[name=NAME,password=PASSWORD]",
-        help="begin with this user, e.g. 'SCRAM-SHA-256=[name=alice,password=alice-secret]'; may be repeated",
+        help="begin with this user, e.g. 'SCRAM-SHA-256=[name=alice,password=alice-secret]'",
     )
     quorum = parser.add_mutually_exclusive_group()
     quorum.add_argument(
@@ -118,7 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _list_set_aside(directories: Sequence[Path], *, json: bool) -> int:
     """Print what is set aside in log dirs, or directories of partitions: where, why, and what is whole of it; and which
     offsets are missing."""
-    from kbroker.log.disk import ReadOnlyDisk
     from kbroker.log.put_back import missing_in, set_aside_in
     from kbroker.tools.cli.output import print_json
     from kbroker.tools.cli.verify_log import missing_text
@@ -151,9 +144,7 @@ def _list_set_aside(directories: Sequence[Path], *, json: bool) -> int:
 def _put_back(directories: Sequence[Path], *, json: bool) -> int:
     """Give directories of the form ``t-0.<32 digits>-stray`` the name of their log again, and logs the whole batches
     of files that were set aside, with their nodes stopped."""
-    from kbroker.log.disk import OsDisk
     from kbroker.log.file_names import SET_ASIDE_SUFFIX
-    from kbroker.log.log_dir import FUTURE_SUFFIX, LOCK_FILE, MAX_NAME, STRAY_SUFFIX, parse_marked_name
     from kbroker.tools.cli.output import print_json
 
     disk, names = OsDisk(), {}
@@ -193,7 +184,6 @@ def _put_back(directories: Sequence[Path], *, json: bool) -> int:
 
 
 def _put_bytes_back(disk: Disk, path: Path) -> str:
-    from kbroker.log.log_dir import LOCK_FILE
     from kbroker.log.put_back import put_back
 
     if path.parent.name == "__cluster_metadata-0":
@@ -213,7 +203,6 @@ def _put_bytes_back(disk: Disk, path: Path) -> str:
 
 
 def _format(config: BrokerConfig, arguments: argparse.Namespace) -> list[str]:
-    from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs
 
     if not arguments.cluster_id.strip() or not arguments.cluster_id.isascii():
@@ -271,7 +260,6 @@ def format_if_needed(config: BrokerConfig) -> None:
     ``FatalError`` for a directory that belongs to another command (``kbroker.tools.cli.data_owners``), and for one
     whose node has served before: formatted again it would be another node's, which waits for the one that it was.
     """
-    from kbroker.log.disk import OsDisk
     from kbroker.raft_metadata.storage import format_log_dirs, mend_meta_properties
 
     directories = sorted({*config.log_dirs, config.metadata_log_dir})
@@ -292,7 +280,6 @@ def format_if_needed(config: BrokerConfig) -> None:
             f"{os.path.join(config.metadata_log_dir, _META_PROPERTIES)} is missing, and the logs of a node are there:"
             " put the file back, or remove the directory to begin anew"
         )
-    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
 
     disk, rng = OsDisk(), random.SystemRandom()
     try:
@@ -346,9 +333,7 @@ def _feature_levels(features: list[str], release: str | None, *, dynamic: bool) 
 
 def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
     """``id@host:port:directory,...`` as voters that are reached on ``listener_name``."""
-    from kbroker.config.listeners import parse_host_port
     from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterNode, VoterSet
-    from kbroker.types import uuid_from_str
 
     voters: list[VoterNode] = []
     for entry in (part.strip() for part in text.split(",")):
@@ -370,8 +355,6 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
 
 def _info(config: BrokerConfig, *, json: bool = False) -> int:
     """Print what is found, as Kafka's tool does; 1 if something is wrong with the directories."""
-    from kbroker.log.checkpoint_files import CorruptCheckpoint, read_meta_properties
-    from kbroker.log.disk import OsDisk
     from kbroker.tools.cli.exposure import Exposure
     from kbroker.tools.cli.output import print_json
 

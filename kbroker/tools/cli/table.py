@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, checked, cluster, complain, confirm
+from kbroker.tools.cli.output import print_json
 from kbroker.tools.cli.parser import Action, UsageError
 from kbroker.tools.cli.table_options import (
     add_keep,
@@ -136,8 +137,6 @@ def _quota(rate: int | None) -> Quota | None:
 def _summarize(arguments: argparse.Namespace, follower: Follower, seconds: float) -> int:
     progress = follower.progress
     if arguments.json:
-        from kbroker.tools.cli.output import print_json
-
         print_json(
             {
                 "topic": arguments.topic,
@@ -239,8 +238,6 @@ def _run(arguments: argparse.Namespace) -> int:
         ]
         rows, failed = keep_many(orders, client, stop, way)
     if arguments.json:
-        from kbroker.tools.cli.output import print_json
-
         print_json([{"table": each.to, "topic": each.topic, "rows": rows.get(each.to)} for each in file.tables])
     elif not arguments.tell_state:
         from kbroker.tables.status import counted
@@ -256,7 +253,6 @@ def _tell_state(status: Status) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from kbroker.tools.cli.output import print_json
     from kbroker.tools.cli.table_state import FollowedTables, print_list
 
     orders = _orders(_file(arguments))
@@ -279,7 +275,6 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from kbroker.tools.cli.output import print_json
     from kbroker.tools.cli.table_state import print_description, state_in, state_of
 
     target = target_of(arguments)
@@ -352,8 +347,6 @@ def _maintain(arguments: argparse.Namespace) -> int:
         topic_of(target, ": --any-table maintains any table")
     done: Mapping[str, int] = target.maintain(arguments.keep)
     if arguments.json:
-        from kbroker.tools.cli.output import print_json
-
         print_json(done)
     else:
         print(", ".join(counted(count, name.replace("_", " ")) for name, count in done.items()))

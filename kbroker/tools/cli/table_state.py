@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, FatalError
+from kbroker.tools.cli.output import print_table, size
 
 if TYPE_CHECKING:
     from kbroker.client import Client
@@ -114,7 +115,6 @@ def pause(target: Target, *, paused: bool) -> None:
 def drop(target: Target, agree: Callable[[str], bool]) -> int | None:
     """Drop a table; None without agreement, else how many files of others stay. ``FatalError`` while it is followed."""
     from kbroker.tables.status import counted, topic_of
-    from kbroker.tools.cli.output import size
 
     topic = topic_of(target)
     target.load(())
@@ -147,8 +147,6 @@ def _refuse_followed(target: Target) -> None:
 
 def print_list(documents: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for each table."""
-    from kbroker.tools.cli.output import print_table
-
     names = ["rows", "dead letters", "files", "version", "lag", "lag s"]
     print_table(
         ["topic", "table", *names, "follower", "problem"],
@@ -190,8 +188,6 @@ def _time(at: int) -> str:
 
 def print_description(document: Mapping[str, Any]) -> None:
     """Print all of one table."""
-    from kbroker.tools.cli.output import print_table, size
-
     told = dict(document)
     follower, error, partitions = told.pop("follower"), told.pop("error"), told.pop("partitions")
     told |= {"bytes": size(told["bytes"]), "lag_seconds": _seconds(told["lag_seconds"])}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from kbroker.client.records_io.times import parse_duration
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, confirm
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.output import print_json, print_table, timestamp
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,14 +39,8 @@ def _principal(text: str) -> KafkaPrincipal:
 
 
 def _add_principals(parser: argparse.ArgumentParser, option: str, text: str) -> None:
-    parser.add_argument(
-        option,
-        action="append",
-        default=[],
-        type=checked(_principal, "a name or of the form User:NAME"),
-        metavar="PRINCIPAL",
-        help=text,
-    )
+    kind = checked(_principal, "a name or of the form User:NAME")
+    add_repeated(parser, option, metavar="PRINCIPAL", type=kind, help=text)
 
 
 def _add_period(parser: argparse.ArgumentParser, option: str, text: str) -> None:
@@ -63,13 +58,12 @@ def _period(text: str) -> int:
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_principals(parser, "--owner", "only tokens that this user owns, may renew or has asked for; may be repeated")
+    _add_principals(parser, "--owner", "only tokens that this user owns, may renew or has asked for")
     add_cluster_arguments(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.tokens import describe_tokens
-    from kbroker.tools.cli.output import print_json, print_table, timestamp
 
     with cluster(arguments) as client:
         found = describe_tokens(client, arguments.owner or None)
@@ -112,7 +106,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PRINCIPAL",
         help="user that the token logs in as (default: your own)",
     )
-    _add_principals(parser, "--renewer", "user who may renew and expire it, beside its owner; may be repeated")
+    _add_principals(parser, "--renewer", "user who may renew and expire it, beside its owner")
     _add_period(parser, "--max-lifetime", f"longest life of the token: {_PERIOD} (default: the cluster's)")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write a client.properties that logs in with the token"
@@ -125,7 +119,6 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _create(arguments: argparse.Namespace) -> int:
     from kbroker.client.tokens import create_token
-    from kbroker.tools.cli.output import print_json, timestamp
 
     if arguments.mechanism and arguments.out is None:
         raise UsageError("--mechanism is for --out")
@@ -207,8 +200,6 @@ def _expire(arguments: argparse.Namespace) -> int:
 
 
 def _tell(arguments: argparse.Namespace, token: Token, expires_ms: int) -> None:
-    from kbroker.tools.cli.output import print_json, timestamp
-
     if arguments.json:
         print_json({"token_id": token.token_id, "expires_ms": expires_ms})
     else:

@@ -19,7 +19,8 @@ from kbroker.tools.cli.common import (
     positive,
     report_failures,
 )
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.output import print_json
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_listing import describe_action, describe_arguments, list_action, list_arguments
 from kbroker.tools.cli.topic_moves import (
@@ -41,9 +42,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names of the new topics")
     parser.add_argument("-p", "--partitions", type=positive, default=-1, metavar="N", help="(default: the broker's)")
     parser.add_argument("-r", "--replicas", type=positive, default=-1, metavar="N", help="(default: the broker's)")
-    parser.add_argument(
-        "-c", "--config", type=config_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
+    add_repeated(parser, "-c", "--config", metavar="NAME=VALUE", type=config_value)
     parser.add_argument(
         "--assignment",
         type=assignment,
@@ -58,7 +57,6 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
 def _create(arguments: argparse.Namespace) -> int:
     from kbroker.client import ResponseError
     from kbroker.client.topics import NewTopic, create_topics
-    from kbroker.tools.cli.output import print_json
 
     if arguments.assignment and (arguments.partitions > 0 or arguments.replicas > 0):
         raise UsageError("--assignment goes without --partitions and --replicas")
@@ -109,12 +107,8 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assignment", type=assignment, metavar="B:B,B:B", help="the brokers of each new partition, with --partitions"
     )
-    parser.add_argument(
-        "-c", "--config", type=config_value, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
-    parser.add_argument(
-        "-u", "--unset", action="append", default=[], metavar="NAME", help="back to the default; may be repeated"
-    )
+    add_repeated(parser, "-c", "--config", metavar="NAME=VALUE", type=config_value)
+    add_repeated(parser, "-u", "--unset", metavar="NAME", help="back to the default")
     parser.add_argument("--dry-run", action="store_true", help="only ask whether it could be done")
     add_cluster_arguments(parser)
 
@@ -122,7 +116,6 @@ def _alter_arguments(parser: argparse.ArgumentParser) -> None:
 def _alter(arguments: argparse.Namespace) -> int:
     from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs
     from kbroker.client.topics import create_partitions
-    from kbroker.tools.cli.output import print_json
 
     changes = [ConfigChange(name, Operation.SET, value) for name, value in arguments.config]
     changes += [ConfigChange(name, Operation.DELETE) for name in arguments.unset]
@@ -186,7 +179,6 @@ def _records(client: Client, names: Sequence[str]) -> str:
 
 def _delete(arguments: argparse.Namespace) -> int:
     from kbroker.client.topics import delete_topics
-    from kbroker.tools.cli.output import print_json
 
     names = list(dict.fromkeys(arguments.topics))
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"

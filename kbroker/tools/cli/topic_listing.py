@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.tools.cli.common import add_cluster_arguments, cluster, complain, nearest_topic, report_failures
+from kbroker.tools.cli.output import plain, print_documents, print_json, print_table, printable, size
 from kbroker.types import TopicPartition, uuid_to_str
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ def list_arguments(parser: argparse.ArgumentParser) -> None:
 def list_action(arguments: argparse.Namespace) -> int:
     """A row a topic."""
     from kbroker.client.topics import list_ranges, list_topics
-    from kbroker.tools.cli.output import plain, print_json, print_table, size
 
     with cluster(arguments, task="" if arguments.names else "asking for offsets and sizes") as client:
         topics = [topic for topic in list_topics(client) if arguments.internal or not topic.internal]
@@ -129,7 +129,6 @@ def describe_action(arguments: argparse.Namespace) -> int:
     from kbroker.client import ResponseError
     from kbroker.client.configs import ResourceType, describe_configs
     from kbroker.client.topics import describe_topics, list_ranges
-    from kbroker.tools.cli.output import print_documents
 
     problems: list[object] = []
     documents: list[dict[str, Any]] = []
@@ -197,8 +196,6 @@ def _document(
 
 
 def _print_description(document: Mapping[str, Any]) -> None:
-    from kbroker.tools.cli.output import plain, print_table, printable, size
-
     print(f"{document['name']}  id {document['topic_id']}" + ("  internal" if document["internal"] else ""))
     messages = "?" if document["messages"] is None else f"{document['messages']:,}"
     print(

@@ -17,6 +17,7 @@ from kbroker.tools.cli.common import (
     positive,
     report_failures,
 )
+from kbroker.tools.cli.output import plain, print_json, print_table
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.progress import progress
 from kbroker.tools.cli.topic_offsets import choose_partitions
@@ -99,8 +100,6 @@ def _print_plan(
     before: Mapping[TopicPartition, tuple[int, ...]],
     after: Mapping[TopicPartition, tuple[int, ...]],
 ) -> None:
-    from kbroker.tools.cli.output import plain, print_json, print_table
-
     rows: list[dict[str, Any]] = [
         {"topic": each.topic, "partition": each.partition, "before": list(before[each]), "after": list(replicas)}
         for each, replicas in after.items()
@@ -166,7 +165,6 @@ def wait_for_moves(client: Client, moving: Sequence[TopicPartition]) -> None:
 
 def _cancel(client: Client, partitions: list[TopicPartition], arguments: argparse.Namespace) -> int:
     from kbroker.client.reassignments import alter_reassignments, list_reassignments
-    from kbroker.tools.cli.output import print_json
 
     moving = [partition for partition in list_reassignments(client) if partition in set(partitions)]
     results = alter_reassignments(client, dict.fromkeys(moving)) if moving else {}
@@ -194,7 +192,6 @@ def elect_arguments(parser: argparse.ArgumentParser) -> None:
 def elect_action(arguments: argparse.Namespace) -> int:
     """Elect preferred leaders, or with ``--unclean`` any; asks before records may be lost."""
     from kbroker.client.reassignments import elect_leaders
-    from kbroker.tools.cli.output import print_json
 
     with cluster(arguments) as client:
         partitions = choose_partitions(client, arguments.topics) if arguments.topics else None

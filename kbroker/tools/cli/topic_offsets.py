@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from kbroker.tools.cli.common import (
     not_negative,
     report_failures,
 )
+from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 from kbroker.tools.cli.parser import UsageError
 from kbroker.types import TopicPartition
 
@@ -40,11 +42,8 @@ def offsets_arguments(parser: argparse.ArgumentParser) -> None:
 
 def offsets_action(arguments: argparse.Namespace) -> int:
     """A row a partition: where it starts and ends, or where a time is in it."""
-    import time
-
     from kbroker.client.records_io.times import parse_moment
     from kbroker.client.topics import MAX_TIMESTAMP
-    from kbroker.tools.cli.output import print_json
 
     at: int | None = None
     if arguments.at == "max-timestamp":
@@ -103,8 +102,6 @@ def _offsets_at(
 
 
 def _print_ranges(rows: Sequence[Mapping[str, Any]]) -> None:
-    from kbroker.tools.cli.output import plain, print_table
-
     print_table(
         ["topic", "partition", "start", "end", "records"],
         [
@@ -116,8 +113,6 @@ def _print_ranges(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_offsets(rows: Sequence[Mapping[str, Any]]) -> None:
-    from kbroker.tools.cli.output import plain, print_table, timestamp
-
     print_table(
         ["topic", "partition", "offset", "timestamp"],
         [
@@ -181,12 +176,9 @@ def truncate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def truncate_action(arguments: argparse.Namespace) -> int:
     """Delete records, after asking; a row a partition."""
-    import time
-
     from kbroker.client import ResponseError
     from kbroker.client.records_io.times import parse_moment
     from kbroker.client.topics import delete_records, list_offsets, list_ranges
-    from kbroker.tools.cli.output import plain, print_json, print_table
 
     at: int | None = None
     if arguments.before is not None:

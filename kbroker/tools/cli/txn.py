@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
 
+from kbroker.client import Client
+from kbroker.client.errors import ResponseError
 from kbroker.client.records_io.times import parse_duration
+from kbroker.errors import ErrorCode
 from kbroker.tools.cli.common import (
     add_cluster_arguments,
     add_yes,
@@ -16,23 +18,15 @@ from kbroker.tools.cli.common import (
     not_negative,
     report_failures,
 )
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 from kbroker.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kbroker.client import Client
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state",
-        action="append",
-        choices=_STATES,
-        metavar="STATE",
-        help=f"one of {', '.join(_STATES)}; may be repeated",
-    )
+    add_repeated(parser, "--state", metavar="STATE", choices=_STATES, help=f"one of {', '.join(_STATES)}")
     parser.add_argument(
         "--longer-than",
         type=checked(parse_duration, "a duration like 90s or 15m"),
@@ -44,10 +38,9 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import list_transactions
-    from kbroker.tools.cli.output import plain, print_json, print_table
 
     with cluster(arguments) as client:
-        listed = list_transactions(client, states=arguments.state or (), longer_than_ms=arguments.longer_than)
+        listed = list_transactions(client, states=arguments.state, longer_than_ms=arguments.longer_than)
     found, problems = listed.found, list(listed.missing.values())
     if arguments.json:
         print_json(
@@ -78,7 +71,6 @@ def _id_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _describe(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import describe_transaction
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     with cluster(arguments) as client:
         found = describe_transaction(client, arguments.transactional_id)
@@ -120,7 +112,6 @@ def _partition_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _producers(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import describe_producers
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     with cluster(arguments) as client:
         found = describe_producers(client, TopicPartition(arguments.topic, arguments.partition))
@@ -179,7 +170,6 @@ def _hanging_arguments(parser: argparse.ArgumentParser) -> None:
 def _find_hanging(arguments: argparse.Namespace) -> int:
     from kbroker.client.open_transactions import hanging_among, open_in
     from kbroker.client.transactions import producers_of
-    from kbroker.tools.cli.output import plain, print_json, print_table, timestamp
 
     if arguments.partition is not None and arguments.topic is None:
         raise UsageError("--partition goes with --topic")
@@ -235,9 +225,7 @@ def _searched(
     client: Client, topic: str | None, number: int | None, broker: int | None
 ) -> tuple[list[TopicPartition], list[Exception]]:
     """The partitions to search by the options, and why others of them cannot be: they have no leader."""
-    from kbroker.client.errors import ResponseError
     from kbroker.client.topics import describe_topics, list_topics
-    from kbroker.errors import ErrorCode
 
     if topic is None:
         topics = list_topics(client)
@@ -274,7 +262,6 @@ def _abort_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _abort(arguments: argparse.Namespace) -> int:
     from kbroker.client.transactions import abort_hanging, abort_transaction
-    from kbroker.tools.cli.output import print_json
 
     where = (arguments.topic, arguments.partition, arguments.start_offset)
     if (arguments.transactional_id is None) == all(each is None for each in where):

@@ -29,6 +29,7 @@ from kbroker.tools.cli.common import not_negative, positive, refuse_without_cons
 from kbroker.tools.cli.control_options import add_control_arguments, is_controlled
 from kbroker.tools.cli.data_owners import is_cluster
 from kbroker.tools.cli.node_per_core import add_tables_argument, core_count
+from kbroker.tools.cli.output import console
 from kbroker.tools.cli.registry_beside import RegistryBeside, add_registry_arguments
 from kbroker.tools.cli.start import add_overrides, await_end_of_input, parse_overrides, quiet_exit
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
@@ -430,8 +431,6 @@ class Supervisor:
         if not sys.stdout.isatty():
             return
         from rich.live import Live
-
-        from kbroker.tools.cli.output import console
 
         self._live = Live(self._table(), console=console(), auto_refresh=False, transient=False)
         self._live.start()

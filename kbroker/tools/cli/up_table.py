@@ -9,14 +9,13 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from kbroker.tools.diagnosis.facts import ReplicaCounts
+from kbroker.tools.diagnosis.facts import ClusterView, ReplicaCounts
 
 if TYPE_CHECKING:
     import trio
     from rich.table import Table
 
     from kbroker.tools.cli.cluster_plan import NodePlan
-    from kbroker.tools.diagnosis.facts import ClusterView
 
 
 class State(Enum):

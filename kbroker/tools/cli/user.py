@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, add_yes, cluster, confirm_change, positive
-from kbroker.tools.cli.parser import Action, UsageError
+from kbroker.tools.cli.output import print_json, print_table
+from kbroker.tools.cli.parser import Action, UsageError, add_repeated
 
 if TYPE_CHECKING:
     from kbroker.security.sasl.scram import ScramMechanism
@@ -32,7 +33,6 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from kbroker.client.users import describe_users
-    from kbroker.tools.cli.output import print_json, print_table
 
     with cluster(arguments) as client:
         found = describe_users(client, arguments.users or None)
@@ -54,7 +54,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("user", metavar="NAME", help="the user's name")
-    _add_mechanism(parser, f"mechanism that the password is for (default {_DEFAULT_MECHANISM}); may be repeated")
+    _add_mechanism(parser, f"mechanism that the password is for (default {_DEFAULT_MECHANISM})")
     parser.add_argument(
         "--iterations", type=positive, metavar="COUNT", help="rounds of hashing, 4096 to 16384 (default 8192)"
     )
@@ -78,7 +78,7 @@ def _add(arguments: argparse.Namespace) -> int:
 
 def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("user", metavar="NAME", help="the user's name")
-    _add_mechanism(parser, "only this mechanism; may be repeated")
+    _add_mechanism(parser, "only this mechanism")
     add_yes(parser)
     add_cluster_arguments(parser)
 
@@ -110,13 +110,11 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 def _print_json(user: str, mechanisms: Iterable[ScramMechanism]) -> None:
     """The mechanisms that a user can log in with now, as ``user list`` names them."""
-    from kbroker.tools.cli.output import print_json
-
     print_json({"user": user, "mechanisms": [mechanism.mechanism_name for mechanism in mechanisms]})
 
 
 def _add_mechanism(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--mechanism", action="append", choices=_MECHANISMS, metavar="MECHANISM", help=text)
+    add_repeated(parser, "--mechanism", metavar="MECHANISM", choices=_MECHANISMS, help=text)
 
 
 def _mechanisms(names: Iterable[str]) -> list[ScramMechanism]:

@@ -19,6 +19,7 @@ from kbroker.log.disk import ReadOnlyDisk
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.put_back import missing_in
 from kbroker.log.verification import PartitionReport, verify_partition
+from kbroker.tools.cli.output import timestamp
 from kbroker.tools.cli.progress import progress
 from kbroker.types import METADATA_TOPIC
 
@@ -63,8 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def missing_text(damage: Damage) -> str:
     """Returns for a person which offsets a log lacks, since when, and where the bytes of them are."""
-    from kbroker.tools.cli.output import timestamp
-
     if not damage.time_ms:  # damage.json itself is damaged
         return str(damage)
     kept = "nothing of them was left to set aside" if damage.set_aside is None else f"set aside as {damage.set_aside}"

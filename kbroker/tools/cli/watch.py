@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import queue
+import select
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
+from kbroker.client.cluster import parse_bootstrap
 from kbroker.client.explorer import ExplorerClient
 from kbroker.errors import FatalError
 from kbroker.observe.explorer.exchange import CLIENT, Closed, ConnectionInfo, Exchange, Names, Skipped, StreamStart
@@ -120,8 +122,6 @@ def _filter(arguments: argparse.Namespace) -> Filter:
 
 
 def _addresses(text: str | None) -> list[tuple[str, int]]:
-    from kbroker.client.cluster import parse_bootstrap
-
     try:
         return [*parse_bootstrap(text or os.environ.get(EXPLORER_VARIABLE) or DEFAULT_EXPLORER)]
     except ValueError as error:
@@ -333,7 +333,6 @@ class _Keys:
         """A key that was pressed since the last call; empty if there was none."""
         if self._restore is None:
             return ""
-        import select
 
         ready, _, _ = select.select([0], [], [], 0)
         return os.read(0, 1).decode("ascii", "replace") if ready else ""

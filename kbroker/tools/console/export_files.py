@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.client.records_io.csv_records import CsvWriter
+from kbroker.client.records_io.json_records import json_formatter
 from kbroker.errors import FatalError
 from kbroker.tools.console.call import RequestRefused
 from kbroker.tools.console.scan import Found
@@ -57,7 +58,6 @@ def export_file(kind: str, topic: str, give: Callable[[bytes], None]) -> ExportF
         # Rows that `kbroker import` reads; text that a spreadsheet would take for a formula is marked.
         writer = CsvWriter()
         return _Text(pieces, lambda found: writer.row(found.partition, found.record), writer.rest)
-    from kbroker.client.records_io.json_records import json_formatter
 
     show = json_formatter()
     return _Text(pieces, lambda found: show(topic, found.partition, found.record, found.timestamp_type), lambda: b"")

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
 
+from kbroker.config.properties_file import format_properties
 from kbroker.config.secret_names import is_secret_property
 from kbroker.errors import FatalError
 from kbroker.tools.doctor.facts import Facts
@@ -86,8 +87,6 @@ class Bundle:
         self._add_properties("client.properties", hidden(properties, is_secret))
 
     def _add_properties(self, name: str, properties: Mapping[str, str]) -> None:
-        from kbroker.config.properties_file import format_properties
-
         text = format_properties(properties, "made by kbroker bundle: secrets are hidden")
         self.files[name] = self.secrets.without_known(text).encode("utf-8", "backslashreplace")
 

@@ -7,8 +7,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kbroker.client.configs import ResourceType, describe_configs
+from kbroker.client.errors import ClientError
+from kbroker.config import read_properties_file
 from kbroker.errors import FatalError
-from kbroker.tools.cli.common import complain
+from kbroker.tools.cli.common import cluster, complain
+from kbroker.tools.cli.output import print_json, print_table, size
+from kbroker.tools.cli.parser import add_repeated
 from kbroker.tools.cli.start import parse_overrides
 from kbroker.tools.doctor.scope import add_look_arguments, looked_at, scope_of, take_look
 
@@ -27,20 +32,18 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "output", nargs="?", type=Path, metavar="FILE", help="the archive (default kbroker-bundle-TIME.tar.gz)"
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--log",
-        action="append",
-        default=[],
-        type=Path,
         metavar="FILE|DIR",
-        help="a node's log, or a directory with *.log: their last 2000 lines; may be repeated",
+        type=Path,
+        help="a node's log, or a directory with *.log: their last 2000 lines",
     )
     add_look_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, pack and tell what is in the file."""
-    from kbroker.tools.cli.output import print_json, print_table, size
     from kbroker.tools.doctor.bundle import README, Bundle, data_files, machine, versions
 
     output = arguments.output or Path(time.strftime("kbroker-bundle-%Y%m%d-%H%M%S.tar.gz", time.gmtime()))
@@ -82,8 +85,6 @@ def _add_properties(bundle: Bundle, arguments: argparse.Namespace) -> None:
         except FatalError as error:
             complain(str(error))
     if arguments.command_config is not None:
-        from kbroker.config import read_properties_file
-
         bundle.add_client_properties(read_properties_file(arguments.command_config))
 
 
@@ -100,10 +101,7 @@ def _add_findings(bundle: Bundle, facts: Facts) -> None:
 
 def _add_configs(bundle: Bundle, facts: Facts, arguments: argparse.Namespace) -> None:
     """The configs of each broker that was reached; a broker that does not tell is left out."""
-    from kbroker.client.configs import ResourceType, describe_configs
-    from kbroker.client.errors import ClientError
     from kbroker.config.secret_names import is_secret_property
-    from kbroker.tools.cli.common import cluster
 
     brokers = [] if facts.cluster is None else [each for each in facts.cluster.brokers if each.configs is not None]
     if not brokers:

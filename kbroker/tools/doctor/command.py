@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.output import console, print_json, print_table
+from kbroker.tools.cli.parser import UsageError, add_repeated
+from kbroker.tools.diagnosis.findings import Severity
 from kbroker.tools.doctor.scope import add_look_arguments, looked_at, take_look
 
 if TYPE_CHECKING:
@@ -23,21 +25,19 @@ _STYLES: Final = {"error": "bold red", "warning": "bold yellow", "note": "bold c
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``doctor``."""
     add_look_arguments(parser)
-    parser.add_argument("--only", action="append", metavar="CHECK", help="make this check alone; may be repeated")
-    parser.add_argument("--skip", action="append", metavar="CHECK", help="do not make this check; may be repeated")
+    add_repeated(parser, "--only", metavar="CHECK", help="make this check alone")
+    add_repeated(parser, "--skip", metavar="CHECK", help="do not make this check")
     parser.add_argument("--list", action="store_true", help="list the checks, and look at nothing")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, judge and tell; 1 if there is an error."""
-    from kbroker.tools.cli.output import console, print_json, print_table
-    from kbroker.tools.diagnosis.findings import Severity
     from kbroker.tools.doctor.checklist import all_checks
     from kbroker.tools.doctor.findings import examine
     from kbroker.tools.doctor.report import as_document, as_lines
 
     checks = all_checks()
-    names = chosen(checks, arguments.only or (), arguments.skip or ())
+    names = chosen(checks, arguments.only, arguments.skip)
     if arguments.list:
         if arguments.json:
             print_json([_described(checks[name]) for name in names])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kbroker.client.errors import ClientError
 from kbroker.tools.cli.common import add_cluster_arguments, apply_profile, bootstrap_addresses
 from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.progress import progress
@@ -89,7 +90,6 @@ def take_look(arguments: argparse.Namespace) -> Facts:
 
 
 def _look_at_cluster(arguments: argparse.Namespace) -> tuple[ClientFacts, ClusterFacts | None]:
-    from kbroker.client.errors import ClientError
     from kbroker.client.properties import ClientProperties
     from kbroker.client.security import security_of
     from kbroker.tools.doctor.gather.client import client_facts

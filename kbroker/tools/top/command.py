@@ -10,10 +10,12 @@ import time
 from dataclasses import replace
 from time import sleep
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from kbroker.errors import FatalError
 from kbroker.tools.cli.common import add_cluster_arguments, checked, cluster, complain, positive
-from kbroker.tools.cli.parser import UsageError
+from kbroker.tools.cli.output import print_json, print_table, printable
+from kbroker.tools.cli.parser import UsageError, add_repeated
 from kbroker.tools.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -38,13 +40,12 @@ Where standard output is no terminal, or with --once, it looks twice, prints wha
 
 def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``top``."""
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--metrics",
-        action="append",
-        default=[],
-        type=checked(metrics_url, "an address such as http://localhost:9404/metrics"),
         metavar="URL",
-        help="page of metrics of a node; may be repeated",
+        type=checked(metrics_url, "an address such as http://localhost:9404/metrics"),
+        help="page of metrics of a node",
     )
     parser.add_argument("--view", choices=_VIEWS, help="begin with this view; with --once, show it alone")
     parser.add_argument("--filter", default="", metavar="WORDS", help="only rows whose names have these words in them")
@@ -63,8 +64,6 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
 
 def metrics_url(text: str) -> str:
     """The address of a page: ``HOST:PORT`` is enough. ``ValueError``."""
-    from urllib.parse import urlsplit
-
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port is None and "://" not in text):
         raise ValueError(text)
@@ -99,7 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _once(observer: Observer, arguments: argparse.Namespace) -> int:
     """Two looks, so that there are rates."""
-    from kbroker.tools.cli.output import print_json
     from kbroker.tools.top.document import document
     from kbroker.tools.top.history import first
 
@@ -117,7 +115,6 @@ def _once(observer: Observer, arguments: argparse.Namespace) -> int:
 
 
 def _print(history: ClusterHistory, arguments: argparse.Namespace) -> None:
-    from kbroker.tools.cli.output import print_table, printable
     from kbroker.tools.diagnosis.cluster import findings
     from kbroker.tools.top.keys import Ui
     from kbroker.tools.top.screen import chosen

@@ -62,16 +62,10 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):
 
 
 @struct
-class ResponseEntityData:
-    entity_type: Str = ""
-    entity_name: Str | None = field(nullable="0+")
-
-
-@struct
 class ResponseEntryData:
     error_code: Int16 = 0
     error_message: Str | None = field(nullable="0+")
-    entity: list[ResponseEntityData] = field()
+    entity: list[EntityData] = field()
 
 
 @message(api_key=49, versions="0-1", flexible="1+")

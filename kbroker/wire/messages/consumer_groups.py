@@ -25,14 +25,8 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 
 @struct
-class ResponseTopicPartitions:
-    topic_id: UuidField = ZERO_UUID
-    partitions: list[Int32] = field()
-
-
-@struct
 class HeartbeatAssignment:
-    topic_partitions: list[ResponseTopicPartitions] = field()
+    topic_partitions: list[HeartbeatTopicPartitions] = field()
 
 
 @message(api_key=68, versions="0-1", flexible="0+")

@@ -44,14 +44,8 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: Int32 = -2147483648
 
 
-@struct
-class ResponseCursor:
-    topic_name: Str = ""
-    partition_index: Int32 = 0
-
-
 @message(api_key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsResponse:
     throttle_time_ms: Int32 = field(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field()
-    next_cursor: ResponseCursor | None = field(nullable="0+", default=None)
+    next_cursor: Cursor | None = field(nullable="0+", default=None)

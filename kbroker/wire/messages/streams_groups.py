@@ -88,18 +88,6 @@ class Status:
 
 
 @struct
-class ResponseTaskIds:
-    subtopology_id: Str = ""
-    partitions: list[Int32] = field()
-
-
-@struct
-class ResponseEndpoint:
-    host: Str = ""
-    port: UInt16 = 0
-
-
-@struct
 class TopicPartition:
     topic: Str = ""
     partitions: list[Int32] = field()
@@ -107,7 +95,7 @@ class TopicPartition:
 
 @struct
 class EndpointToPartitions:
-    user_endpoint: ResponseEndpoint = field()
+    user_endpoint: Endpoint = field()
     active_partitions: list[TopicPartition] = field()
     standby_partitions: list[TopicPartition] = field()
 
@@ -124,9 +112,9 @@ class StreamsGroupHeartbeatResponse:
     task_offset_interval_ms: Int32 = 0
     acceptable_recovery_lag: Int64 = field("1+", ignorable=True, default=-1)
     status: list[Status] | None = field(nullable="0+")
-    active_tasks: list[ResponseTaskIds] | None = field(nullable="0+", default=None)
-    standby_tasks: list[ResponseTaskIds] | None = field(nullable="0+", default=None)
-    warmup_tasks: list[ResponseTaskIds] | None = field(nullable="0+", default=None)
+    active_tasks: list[TaskIds] | None = field(nullable="0+", default=None)
+    standby_tasks: list[TaskIds] | None = field(nullable="0+", default=None)
+    warmup_tasks: list[TaskIds] | None = field(nullable="0+", default=None)
     topology_description_required: Bool = field("1+")
     endpoint_information_epoch: Int32 = 0
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = field(nullable="0+", default=None)

@@ -26,7 +26,6 @@ from kbroker.wire.messages.streams_groups import (
     HeartbeatSubtopology,
     HeartbeatTopology,
     KeyValue,
-    ResponseTaskIds,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     TaskIds,
@@ -134,7 +133,7 @@ def _ids(tasks: Told) -> list[TaskIds]:
     return [TaskIds(subtopology_id=name, partitions=partitions) for name, partitions in tasks.items()]
 
 
-def _told(tasks: list[ResponseTaskIds]) -> Told:
+def _told(tasks: list[TaskIds]) -> Told:
     return {each.subtopology_id: each.partitions for each in tasks}
 
 

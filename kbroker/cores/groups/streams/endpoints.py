@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kbroker.cores.groups.streams.group import StreamsGroup, StreamsGroupMember
 from kbroker.cores.groups.streams.tasks import TaskId, partitions_by_subtopology
 from kbroker.cores.groups.topics import CoordinatorMetadataImage
-from kbroker.wire.messages.streams_groups import EndpointToPartitions, ResponseEndpoint, TopicPartition
+from kbroker.wire.messages.streams_groups import Endpoint, EndpointToPartitions, TopicPartition
 
 
 class _Partitions(NamedTuple):
@@ -36,7 +36,7 @@ def endpoints(
             _add(partitions.standby, group, has.standby | has.warmup, topics)
     return [
         EndpointToPartitions(
-            user_endpoint=ResponseEndpoint(host=host, port=port),
+            user_endpoint=Endpoint(host=host, port=port),
             active_partitions=_wire(partitions.active),
             standby_partitions=_wire(partitions.standby),
         )

@@ -40,10 +40,10 @@ from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.value_types import dataclass, field
 from kbroker.wire.messages.streams_groups import (
-    ResponseTaskIds,
     Status,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    TaskIds,
 )
 
 logger = logging.getLogger(__name__)
@@ -245,9 +245,9 @@ class HeartbeatStep:
             acceptable_recovery_lag=config.acceptable_recovery_lag,
         )
         if joins or tasks_changed:
-            response.active_tasks = write_tasks(ResponseTaskIds, new.assigned.active)
-            response.standby_tasks = write_tasks(ResponseTaskIds, new.assigned.standby)
-            response.warmup_tasks = write_tasks(ResponseTaskIds, new.assigned.warmup)
+            response.active_tasks = write_tasks(TaskIds, new.assigned.active)
+            response.standby_tasks = write_tasks(TaskIds, new.assigned.standby)
+            response.warmup_tasks = write_tasks(TaskIds, new.assigned.warmup)
         if self.old.user_endpoint != new.user_endpoint or (tasks_changed and new.user_endpoint is not None):
             group.endpoint_information_epoch += 1
         if group.endpoint_information_epoch != self.request.endpoint_information_epoch:

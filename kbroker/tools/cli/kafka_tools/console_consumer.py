@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from kbroker.errors import FatalError
 from kbroker.tools.cli.kafka_tools.options import OF_ALL, Kind, Options, UsageError
+from kbroker.tools.cli.output import write
 
 if TYPE_CHECKING:
     from kbroker.client import Client
@@ -68,7 +70,6 @@ def _positions(client: Client, topic: str, options: Options) -> dict[int, int]:
     """Partition -> where to begin: at the end, unless the options say otherwise."""
     from kbroker.client.errors import known
     from kbroker.client.topics import EARLIEST, LATEST, list_offsets
-    from kbroker.errors import FatalError
     from kbroker.types import TopicPartition
 
     partitions = client.partitions_of(topic, allow_auto_topic_creation=True)
@@ -93,7 +94,6 @@ def _positions(client: Client, topic: str, options: Options) -> dict[int, int]:
 def _copied(reader: Reader, show: Show, left: int | None, patience: float | None) -> Iterator[int]:
     """Write the records as they come; how many were written each time."""
     from kbroker.client.reader import Chunk
-    from kbroker.tools.cli.output import write
 
     last = time.monotonic()
     while left is None or left > 0:

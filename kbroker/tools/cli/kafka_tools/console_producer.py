@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from kbroker.tools.cli import build_parser
 from kbroker.tools.cli.kafka_tools.options import OF_ALL, Kind, Options, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ _LINGER_SECONDS: Final = 0.1
 
 def run(options: Options) -> int:
     """Send everything; 1 if something could not be stored. Every record is waited for, with ``--sync`` or without."""
-    from kbroker.tools.cli import build_parser
     from kbroker.tools.cli.line_input import LineInput
     from kbroker.tools.cli.sending import check_topic_name, opened_input, store
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from kbroker.client.records_io.json_types import Json
 from kbroker.client.schemas.encoder import Writer, framed, writer_of
+from kbroker.client.schemas.registry import SchemaRegistry
 from kbroker.client.schemas.wire_format import RegistryRefused, UnfitValue
 from kbroker.tools.console.call import Call, RequestRefused
-
-if TYPE_CHECKING:
-    from kbroker.client.schemas.registry import SchemaRegistry
 
 _AT_ONCE: Final = 8
 """Questions that are put to the registry at once."""

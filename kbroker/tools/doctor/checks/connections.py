@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kbroker.tools.cli.output import timestamp
 from kbroker.tools.diagnosis.findings import Finding, Severity
 from kbroker.tools.doctor.facts import CertificateFacts, ClientFacts, Facts, ListenerFacts
 from kbroker.tools.doctor.findings import check
@@ -364,6 +365,4 @@ def _tried(listener: ListenerFacts) -> str:
 
 
 def _day(ms: int) -> str:
-    from kbroker.tools.cli.output import timestamp
-
     return timestamp(ms)[:10]
