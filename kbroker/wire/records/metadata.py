@@ -342,7 +342,7 @@ def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
 
     Frame version, type and version as varints, then the body.
     """
-    cls: type[Any] = type(record)
+    cls: Any = type(record)
     return _head(cls, version) + encode(record, version)
 
 
