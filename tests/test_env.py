@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from functools import partial
 
 import pytest
 import trio
@@ -14,9 +15,10 @@ from kbroker.base.short_turns import SWITCH_SECONDS
 from kbroker.errors import FatalError
 from kbroker.node.peers.peer import nobody_listens
 from kbroker.runtime.bound_ports import Address, addresses_of, bind_all, listen
-from kbroker.runtime.env import EpollPoller, RealEnv, RealNetwork, RealStream
+from kbroker.runtime.env import RealEnv, RealNetwork, RealStream
+from kbroker.runtime.epoll_poller import EpollPoller
 from kbroker.tools.cli.cluster_plan import free_ports
-from tests.patience import LONG, SHORT
+from tests.patience import LONG, SHORT, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
@@ -52,6 +54,42 @@ def test_the_end_of_a_round_comes_after_all_that_were_readable_together() -> Non
         return events
 
     assert trio.run(main) == ["read"] * 3 + ["written"] * 3 + ["read", "written"]
+
+
+async def test_who_comes_or_goes_is_served_one_by_one_and_between_them_who_is_under_way() -> None:
+    poller = EpollPoller()
+    pairs = [socket.socketpair() for _ in range(9)]
+    streams = [RealStream(ours, use_sendfile=False) for ours, _ in pairs]
+    [_, busy], new, gone = pairs[0], pairs[1:5], pairs[5:]
+    events: list[str] = []
+
+    def serve(stream: RealStream, event: str) -> None:
+        events.append(event)
+        if not stream.recv_into(bytearray(10)):
+            poller.unregister(stream)
+            stream.close()
+        if event == "step":
+            busy.send(b"x")
+
+    poller.register(streams[0], partial(serve, streams[0], "under way"))
+    for stream in streams[1:]:
+        poller.register(stream, partial(serve, stream, "step"), is_new=stream in streams[1:5])
+    for _, theirs in new:
+        theirs.send(b"first")
+    for _, theirs in gone:
+        theirs.close()
+    with trio.fail_after(LONG):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            await until(lambda: len(events) >= 16)
+            assert events == ["step", "under way"] * 8
+            for _, theirs in new:
+                theirs.send(b"next")
+            await until(lambda: events.count("step") >= 12)
+            nursery.cancel_scope.cancel()
+    for ours, theirs in pairs:
+        ours.close()
+        theirs.close()
 
 
 def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:

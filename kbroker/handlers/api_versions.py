@@ -48,7 +48,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @handler(ApiVersionsRequest)
-async def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
     """List the APIs of the listener, and the cluster's features."""
     version = ctx.header.api_version
     connection = ctx.connection

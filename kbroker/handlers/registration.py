@@ -276,7 +276,7 @@ _ROWS: Final = (
     _served("DescribeGroups", Versions(0, 6)),
     _served("ListGroups", Versions(0, 5)),
     _served("SaslHandshake", Versions(0, 1), listeners=BOTH, preload=_SECURED),
-    _served("ApiVersions", Versions(0, 5), listeners=BOTH),
+    _served("ApiVersions", Versions(0, 5), listeners=BOTH, is_async=False),
     _served("CreateTopics", Versions(2, 7), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("DeleteTopics", Versions(1, 6), listeners=BOTH, forwarding=_BY_CONNECTION),
     _served("DeleteRecords", Versions(0, 2)),

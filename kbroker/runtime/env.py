@@ -14,15 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 
 from kbroker.runtime.bound_ports import addresses_of, bind_all, cannot_listen, is_numeric, listen, no_name
 from kbroker.runtime.budgets import DEFAULTS, Budgets
+from kbroker.runtime.epoll_poller import EpollPoller
 from kbroker.runtime.round import Round
-from kbroker.runtime.timing import Alarm, Deadline, Deadlines
+from kbroker.runtime.timing import Deadline
 
 if TYPE_CHECKING:
     from kbroker.log.disk import Disk
@@ -38,7 +38,6 @@ class Stream(Protocol):
     """
 
     peer: tuple[str, int]
-    local: tuple[str, int]
 
     def recv_into(self, buffer: bytearray | memoryview) -> int:
         """Bytes read; 0 when the peer has closed."""
@@ -81,8 +80,11 @@ class Poller(Protocol):
     round: Round
     """The present round, for the streams' callbacks."""
 
-    def register(self, stream: Any, callback: Callable[[], None]) -> None:
-        """Have ``callback()`` called whenever there is something to read (or the end), until ``unregister``."""
+    def register(self, stream: Any, callback: Callable[[], None], *, is_new: bool = False) -> None:
+        """Have ``callback()`` called whenever there is something to read (or the end), until ``unregister``.
+
+        What comes first of a new stream may wait while others are served.
+        """
 
     def unregister(self, stream: Any) -> None: ...
 
@@ -91,6 +93,9 @@ class Poller(Protocol):
 
     def call_off(self, deadline: Deadline) -> None:
         """Do not call it, if it has not been called."""
+
+    def serve_readable(self) -> None:
+        """Serve the streams that are readable, before the caller makes a step that takes as long as some requests."""
 
     async def run(self) -> None:
         """The work, until cancelled."""
@@ -170,9 +175,10 @@ _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 class RealStream:
     """A TCP connection of this machine."""
 
-    __slots__ = ("_sock", "_use_sendfile", "local", "peer", "recv_into", "send", "sendmsg")
+    __slots__ = ("_is_awaited", "_sock", "_use_sendfile", "peer", "recv_into", "send", "sendmsg")
 
-    def __init__(self, sock: socket.socket, *, use_sendfile: bool) -> None:
+    def __init__(self, sock: socket.socket, *, use_sendfile: bool, peer: Any = None) -> None:
+        """``peer``: the peer's address, as the system gives it, where that is known."""
         sock.setblocking(False)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -184,11 +190,11 @@ class RealStream:
         self.recv_into = sock.recv_into
         self.send = sock.send
         self.sendmsg = sock.sendmsg
+        self._is_awaited = False
         try:
-            self.peer = _address(sock.getpeername())
+            self.peer = _address(peer or sock.getpeername())
         except OSError:
             self.peer = ("?", 0)
-        self.local = _address(sock.getsockname())
 
     def send_more(self, buffers: Sequence[Buffer]) -> int:
         return self._sock.sendmsg(buffers, (), _MSG_MORE)
@@ -209,14 +215,17 @@ class RealStream:
         return self._sock.send(data) if data else 0
 
     async def wait_readable(self) -> None:
+        self._is_awaited = True
         await trio.lowlevel.wait_readable(self._sock)
 
     async def wait_writable(self) -> None:
+        self._is_awaited = True
         await trio.lowlevel.wait_writable(self._sock)
 
     def close(self) -> None:
         if self._sock.fileno() >= 0:
-            trio.lowlevel.notify_closing(self._sock)
+            if self._is_awaited:
+                trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
 
@@ -240,11 +249,11 @@ class RealListener:
         while True:
             for index, each in enumerate(sockets):
                 try:
-                    sock, _ = each.accept()
+                    sock, peer = each.accept()
                 except BlockingIOError:
                     continue
                 self._sockets = [*sockets[index + 1 :], *sockets[: index + 1]]  # each address gets its turn
-                return RealStream(sock, use_sendfile=self._use_sendfile)
+                return RealStream(sock, use_sendfile=self._use_sendfile, peer=peer)
             await self._wait_readable()
 
     async def _wait_readable(self) -> None:
@@ -268,80 +277,6 @@ class RealListener:
             if sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
-
-
-class EpollPoller:
-    """Linux's epoll, level-triggered, with its descriptor inside Trio's own."""
-
-    BATCH = 256
-    """The most streams of one round."""
-    ENDED = 4
-    """The most of them that their peers have ended. To end a connection takes as long as several small requests."""
-
-    def __init__(self, crowd: int = DEFAULTS.crowd) -> None:
-        self.round = Round()
-        self._crowd = crowd
-        self._epoll = select.epoll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._deadlines = Deadlines()
-        self._alarm = Alarm()
-        self._sleeps_until = inf
-
-    def register(self, stream: RealStream, callback: Callable[[], None]) -> None:
-        fileno = stream.fileno()
-        if self._epoll.closed or fileno < 0:
-            raise trio.ClosedResourceError
-        self._epoll.register(fileno, select.EPOLLIN | select.EPOLLRDHUP)
-        self._callbacks[fileno] = callback
-
-    def unregister(self, stream: RealStream) -> None:
-        fileno = stream.fileno()
-        if self._callbacks.pop(fileno, None) is not None and not self._epoll.closed:
-            self._epoll.unregister(fileno)
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Deadline:
-        deadline = self._deadlines.add(when, callback)
-        if when < self._sleeps_until:
-            self._alarm.ring()
-        return deadline
-
-    def call_off(self, deadline: Deadline) -> None:
-        self._deadlines.discard(deadline)
-
-    async def run(self) -> None:
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_time)
-                await self._poll()
-        finally:
-            self._epoll.close()
-
-    async def _keep_time(self) -> None:
-        while True:
-            # One that is called off is slept for all the same: to be rung for each of them would cost more.
-            self._sleeps_until = self._deadlines.next()
-            await self._alarm.sleep_until(self._sleeps_until)
-            self._deadlines.expire(trio.current_time())
-
-    async def _poll(self) -> None:
-        epoll, callbacks, round, crowd = self._epoll, self._callbacks, self.round, self._crowd
-        own = epoll.fileno()
-        while True:
-            await trio.lowlevel.wait_readable(own)
-            events = epoll.poll(0, self.BATCH)
-            count = len(events)
-            round.is_crowded = count >= crowd
-            round.turns.taken += count
-            ended = 0
-            for fileno, event in events:
-                if event & select.EPOLLRDHUP:
-                    ended += 1
-                    if ended > self.ENDED:
-                        continue  # the next round tells of it again
-                callback = callbacks.get(fileno)
-                if callback is not None:
-                    callback()
-            round.end()
 
 
 class RealNetwork:

@@ -1,6 +1,6 @@
 """A round: streams that were readable together are served together, and only then written to; and whose turn it is.
 
-The poller owns it (`kbroker.runtime.env.EpollPoller`, and the simulation's). Nothing else of the node runs within a
+The poller owns it (`kbroker.runtime.epoll_poller`, and the simulation's). Nothing else of the node runs within a
 round, so whatever is put off to its end has happened before anybody else can look.
 """
 

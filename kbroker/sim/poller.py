@@ -39,7 +39,7 @@ class SimPoller:
         self._deadlines = Deadlines()
         self._rings_at = inf
 
-    def register(self, stream: Polled, callback: Callable[[], None]) -> None:
+    def register(self, stream: Polled, callback: Callable[[], None], *, is_new: bool = False) -> None:
         if stream.closed:
             raise trio.ClosedResourceError
         self._callbacks[stream] = callback
@@ -90,12 +90,15 @@ class SimPoller:
                     return trio.lowlevel.Abort.SUCCEEDED
 
                 await trio.lowlevel.wait_task_rescheduled(abort)
-            self.round.is_crowded = len(self._ready) >= self.CROWD
-            self.round.turns.taken += len(self._ready)
-            for stream in list(self._ready):
-                callback = self._callbacks.get(stream)
-                if callback is not None and stream.is_readable:
-                    callback()
-                if stream not in self._callbacks or not stream.is_readable:
-                    self._ready.pop(stream, None)
-            self.round.end()
+            self.serve_readable()
+
+    def serve_readable(self) -> None:
+        self.round.is_crowded = len(self._ready) >= self.CROWD
+        self.round.turns.taken += len(self._ready)
+        for stream in list(self._ready):
+            callback = self._callbacks.get(stream)
+            if callback is not None and stream.is_readable:
+                callback()
+            if stream not in self._callbacks or not stream.is_readable:
+                self._ready.pop(stream, None)
+        self.round.end()

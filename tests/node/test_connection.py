@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import socket
@@ -14,6 +15,7 @@ import pytest
 import trio
 import trio.testing
 
+from kbroker.base import collector
 from kbroker.errors import ErrorCode
 from kbroker.node.serving.connection import Connection
 from kbroker.runtime.env import RealEnv
@@ -273,6 +275,26 @@ async def test_what_a_closed_connection_has_received_does_not_stay_in_memory(
         await until(lambda: closed)
         assert closed[0].bytes_received > 3 << 20
         assert closed[0]._reader.buffered_bytes == 0
+
+
+async def test_a_connection_that_never_had_to_wait_is_freed_without_the_collector(tmp_path: Path) -> None:
+    """Else hundreds that come and go bring the collector, which stops the node for milliseconds."""
+
+    def count() -> int:
+        return sum(isinstance(each, Connection) for each in gc.get_objects())
+
+    async with running_node(tmp_path, RealEnv(use_epoll=True)) as node:
+        gc.collect()
+        collector.pause()
+        try:
+            before = count()
+            client = await node.connect()
+            await client.ask(API_VERSIONS)
+            assert count() == before + 1
+            await client.stream.aclose()
+            await until(lambda: count() == before)
+        finally:
+            collector.resume()
 
 
 async def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kbroker.node.serving.admission import Admission, Admitted
 from kbroker.node.serving.listener import ACCEPT_AGAIN_SECONDS, ConnectionLimits, ConnectionQuota, Listener
 from kbroker.node.serving.memory_budget import MemoryBudget
 from kbroker.runtime.budgets import DEFAULTS
-from kbroker.runtime.env import EpollPoller
+from kbroker.runtime.epoll_poller import EpollPoller
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.configs import (
     IncrementalAlterableConfig,
@@ -105,7 +105,7 @@ async def test_clients_that_come_and_go_together_leave_the_turns_between_them_to
         await trio.testing.wait_all_tasks_blocked(0.01)
         for sock in sockets:
             sock.close()
-        assert await most_in_a_turn(0) <= 2 * EpollPoller.ENDED
+        assert await most_in_a_turn(0) <= 2 * EpollPoller.STEPS
 
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])

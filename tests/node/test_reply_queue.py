@@ -65,13 +65,27 @@ class Socket:
         return [self.sent[at + 7] for at in range(0, len(self.sent), FRAME)]
 
 
-def queue_on(socket: Socket, nursery: trio.Nursery | None = None, progress: list[None] | None = None) -> ReplyQueue:
+class Ending:
+    """Takes the place of a connection, which is told to end."""
+
+    is_ending = False
+
+    def end(self) -> None:
+        self.is_ending = True
+
+
+def queue_on(
+    socket: Socket,
+    nursery: trio.Nursery | None = None,
+    progress: list[None] | None = None,
+    connection: Ending | None = None,
+) -> ReplyQueue:
     def start_soon(task: Any) -> None:
         assert nursery is not None, "nothing was to be waited for"
         nursery.start_soon(task)
 
     on_progress = (lambda: None) if progress is None else partial(progress.append, None)
-    return ReplyQueue(socket, RealEnv(), trio.CancelScope(), start_soon, on_progress)  # type: ignore[arg-type]
+    return ReplyQueue(socket, RealEnv(), connection or Ending(), start_soon, on_progress)  # type: ignore[arg-type]
 
 
 def whole(correlation_id: int) -> bytes:
@@ -299,10 +313,11 @@ def test_a_delayed_answer_that_cannot_be_encoded_is_an_error_in_its_place() -> N
 
 def test_a_delayed_answer_without_a_place_for_an_error_ends_its_connection_alone() -> None:
     socket = Socket()
-    replies = queue_on(socket)
+    connection = Ending()
+    replies = queue_on(socket, connection=connection)
     delayed: Later[Any] = Later()
     replies.delay(delayed, 3, 0, 1)
     delayed.set(MetadataResponse(brokers=[MetadataResponseBroker(port=1 << 40)]))
-    assert replies._scope.cancel_called and not socket.sent and not replies.slots
+    assert connection.is_ending and not socket.sent and not replies.slots
     with pytest.raises(CloseConnection):
         queue_on(socket).answer(MetadataResponse(brokers=[MetadataResponseBroker(port=1 << 40)]), 3, 0, 1)

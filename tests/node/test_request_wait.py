@@ -20,7 +20,8 @@ from kbroker.cores.replication.purgatory import Purgatory
 from kbroker.node.serving.connection import Connection
 from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
-from kbroker.runtime.env import EpollPoller, RealEnv, RealStream
+from kbroker.runtime.env import RealEnv, RealStream
+from kbroker.runtime.epoll_poller import EpollPoller
 from kbroker.wire.framing import FrameReader
 from tests.node.node_harness import fetch_request, running_node
 from tests.patience import LONG

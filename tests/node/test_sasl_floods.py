@@ -26,7 +26,7 @@ class FakeStream:
     """A client that has sent all this at once, and takes all answers."""
 
     def __init__(self, data: bytes, *, ends: bool = True, step: int = 1 << 20) -> None:
-        self.peer = self.local = ("127.0.0.1", 1)
+        self.peer = ("127.0.0.1", 1)
         self.sent: list[tuple[float, bytes]] = []
         self.waits = trio.Event()
         self._data = memoryview(data)

@@ -20,7 +20,8 @@ from kbroker.config.security import SecurityValues
 from kbroker.node.security.handshake_thread import HandshakeThread
 from kbroker.node.security.tls import PendingPoller
 from kbroker.node.security.tls_stream import MAX_IDLE_BYTES, MORE, PIECE, RECORD, STEP, TlsStream
-from kbroker.runtime.env import EpollPoller, RealStream
+from kbroker.runtime.env import RealStream
+from kbroker.runtime.epoll_poller import EpollPoller
 from kbroker.security.tls.authority import Authority
 from kbroker.security.tls.contexts import client_context, server_context
 from tests.patience import LONG, SHORT

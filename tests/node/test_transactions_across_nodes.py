@@ -253,7 +253,7 @@ class SilentPeers:
 
 
 class _Silent:
-    peer = local = ("there", 1)
+    peer = ("there", 1)
 
     def send(self, data: bytes) -> int:
         return len(data)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-import trio
-
 from kbroker.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
@@ -33,6 +31,8 @@ class Connection(Protocol):
     session: object | None
     """SASL's part of it, for authenticating again; None without SASL."""
     closed: bool
+    is_ending: bool
+    """Whether ``end`` was called, or the connection has ended."""
     when_closed: list[Callable[[], None]]
     client_software_name: str
     client_software_version: str
@@ -42,7 +42,9 @@ class Connection(Protocol):
     """Whether it has asked, and was allowed to, what nodes alone ask of one another."""
     refused_batches: RefusedBatches | None
     """Batches of its producers that were refused and come again."""
-    scope: trio.CancelScope
+
+    def end(self) -> None:
+        """End the connection soon, whatever it is at. Called by anybody, as often as they like."""
 
     @property
     def has_pipelined_request(self) -> bool:

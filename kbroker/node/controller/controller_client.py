@@ -67,15 +67,17 @@ class InProcess:
         self.peer = "this node"
         self.principal = ANONYMOUS
         self.session: object | None = None
-        self.closed = False
+        self.closed = self.is_ending = False
         self.session_ended = False
         self.is_of_node = True
         self.refused_batches: RefusedBatches | None = None
         self.when_closed: list[Callable[[], None]] = []
         self.client_software_name = "kbroker"
         self.client_software_version = "1"
-        self.scope = trio.CancelScope()
         self.has_pipelined_request = False
+
+    def end(self) -> None:
+        """Nothing has to be ended."""
 
     async def flush(self) -> None:
         """Nothing is written."""

@@ -390,7 +390,7 @@ class _Write:
             self._await_appended()
         except Exception:
             logger.exception("Produce from %s failed", self._ctx.connection.peer)
-            self._ctx.connection.scope.cancel()
+            self._ctx.connection.end()
 
     def _await_appended(self) -> None:
         """Note what the batches of this step wait for, in the leader epoch in which they were written.

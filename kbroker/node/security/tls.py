@@ -224,13 +224,13 @@ class PendingPoller:
         self._pending: set[TlsStream] = set()
         self._some = trio.Event()
 
-    def register(self, stream: Any, callback: Callable[[], None]) -> None:
+    def register(self, stream: Any, callback: Callable[[], None], *, is_new: bool = False) -> None:
         def on_readable() -> None:
             callback()
             if stream.has_pending and self._callbacks.get(stream) is on_readable:
                 self._call_again(stream)
 
-        self._poller.register(stream, on_readable)
+        self._poller.register(stream, on_readable, is_new=is_new)
         self._callbacks[stream] = on_readable
         if stream.has_pending:
             self._call_again(stream)
@@ -245,6 +245,9 @@ class PendingPoller:
 
     def call_off(self, deadline: Deadline) -> None:
         self._poller.call_off(deadline)
+
+    def serve_readable(self) -> None:
+        self._poller.serve_readable()
 
     def _call_again(self, stream: TlsStream) -> None:
         self._pending.add(stream)

@@ -80,7 +80,6 @@ class TlsStream:
         "_stuck_size",
         "_tls",
         "has_pending",
-        "local",
         "peer",
     )
 
@@ -95,7 +94,6 @@ class TlsStream:
         if not isinstance(stream, RealStream):
             raise OSError("TLS needs a connection of this machine")
         self.peer = stream.peer
-        self.local = stream.local
         self._scratch = memoryview(scratch)
         self._step = self._scratch[:STEP]
         self._held = b""

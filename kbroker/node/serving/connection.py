@@ -52,45 +52,17 @@ class Connection:
     """Serves one stream until it ends.
 
     ``table`` holds the APIs of the listener; ``start_soon`` starts a task that may outlive a request but not the
-    listener. With a ``poller`` an idle connection's task is parked: the poller's task reads for it and serves what can
-    be served without waiting (Produce), and wakes the connection's own task only for the rest. Switching tasks costs
-    as much as half of a small Produce.
+    listener. With a ``poller`` the poller's task reads for an idle connection and serves what can be served without
+    waiting (Produce). The rest is for the connection's own task, which is started when there is some, and is parked
+    between. Switching tasks costs as much as half of a small Produce.
     """
 
     __slots__ = (
-        "_budget",
-        "_dispatcher",
-        "_expect",
-        "_failure",
-        "_handed",
-        "_parked",
-        "_poller",
-        "_produce_queue",
-        "_queued",
-        "_reader",
-        "_refusals",
-        "_replies",
-        "_reserved",
-        "_turn",
-        "_wait",
-        "active",
-        "bytes_received",
-        "client_software_name",
-        "client_software_version",
-        "closed",
-        "is_controller",
-        "is_muted",
-        "is_of_node",
-        "listener_name",
-        "peer",
-        "principal",
-        "refused_batches",
-        "scope",
-        "services",
-        "session",
-        "session_ended",
-        "stream",
-        "when_closed",
+        *("_budget", "_dispatcher", "_expect", "_failure", "_handed", "_is_polled", "_parked", "_poller"),
+        *("_produce_queue", "_queued", "_reader", "_refusals", "_replies", "_reserved", "_scope", "_start_soon"),
+        *("_turn", "_wait", "active", "bytes_received", "client_software_name", "client_software_version", "closed"),
+        *("is_controller", "is_ending", "is_muted", "is_of_node", "listener_name", "peer", "principal"),
+        *("refused_batches", "services", "session", "session_ended", "stream", "when_closed"),
     )
 
     def __init__(
@@ -122,6 +94,8 @@ class Connection:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.closed = False
+        #: Whether ``end`` was called, or the connection has ended.
+        self.is_ending = False
         #: Whether the client's session has ended: nothing that comes from now on is for its eyes.
         self.session_ended = False
         #: Whether it has asked, and was allowed to, what nodes alone ask of one another.
@@ -130,21 +104,22 @@ class Connection:
         self.refused_batches: RefusedBatches | None = None
         #: Called once when the connection ends.
         self.when_closed: list[Callable[[], None]] = []
-        #: Cancelled by the listener to end the connection.
-        self.scope = trio.CancelScope()
         #: Whether its client is throttled, and nothing is read.
         self.is_muted = False
         #: The number of bytes that have come.
         self.bytes_received = 0
         #: Whether others have gone, or been waited for, since the housekeeper set it to false.
         self.active = True
+        #: Of the connection's own task.
+        self._scope: trio.CancelScope | None = None
+        self._start_soon = start_soon
         self._refusals = refusals
         self._budget = budget
         self._turn = Turn(turns)
         self._reserved = 0
         self._reader = FrameReader(max_frame_bytes, api_keys=table, pool=buffers)
         if observers is None:
-            self._replies = ReplyQueue(stream, services.env, self.scope, start_soon, self._progressed)
+            self._replies = ReplyQueue(stream, services.env, self, start_soon, self._progressed)
             self._dispatcher = Dispatcher(self, services, table, self._replies)
         else:
             self._replies, self._dispatcher = observers.parts(
@@ -156,6 +131,8 @@ class Connection:
         self._wait = RequestWait(stream, self._reader, poller, self._received)
         #: With TLS: says how much is to come before the stream tells of any.
         self._expect: Callable[[int], None] | None = getattr(stream, "expect", None)
+        #: Whether the poller's task serves the connection, whose own task is parked then, or not started yet.
+        self._is_polled = False
         self._parked: trio.lowlevel.Task | None = None
         #: Left by the poller's task to the connection's own: a frame, and an error that ends the connection.
         self._handed: memoryview | None = None
@@ -163,38 +140,58 @@ class Connection:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Have the poller's task serve the connection, or a task of its own where there is no poller."""
+        if self._poller is not None:
+            with suppress(trio.ClosedResourceError):  # the listener ends, and so will the connection's task
+                self._poller.register(self.stream, self._on_readable, is_new=True)
+                self._is_polled = True
+                return
+        self._start_soon(self.serve)
+
     async def serve(self) -> None:
         """Read and answer until the peer closes, the listener cancels, or the peer sends nonsense."""
         try:
-            with self.scope:
-                await self._serve()
-        except WireError as error:
+            with trio.CancelScope() as self._scope:
+                if not self.is_ending:
+                    await self._serve()
+        except Exception as error:
+            self._tell(error)
+        finally:
+            self.close()
+
+    def _tell(self, error: Exception) -> None:
+        """Tell of the error that ends the connection."""
+        if isinstance(error, WireError):
             text = f"closing connection from {self.peer}: {error}"
             self._refusals.add(self.services.env.now(), self.peer.rpartition(":")[0], "protocol", text)
             self._write_last()
-        except CloseConnection as error:
+        elif isinstance(error, CloseConnection):
             logger.info("closing connection from %s: %s", self.peer, error)
             self._write_last()
-        except ConnectionLost as error:
+        elif isinstance(error, ConnectionLost):
             if str(error):
                 logger.info("connection from %s lost: %s", self.peer, error)
-        except (OSError, trio.ClosedResourceError, trio.BrokenResourceError):
-            pass  # the peer is gone, which is no news
-        except Exception:
-            logger.exception("closing connection from %s: internal error", self.peer)
-        finally:
-            self.close()
+        elif not isinstance(error, OSError | trio.ClosedResourceError | trio.BrokenResourceError):  # else it is no news
+            logger.error("closing connection from %s: internal error", self.peer, exc_info=error)
 
     def _write_last(self) -> None:
         """Send the replies to the requests before the one that ends the connection, if the client takes them."""
         with suppress(OSError):
             self._replies.try_write()
 
+    def end(self) -> None:
+        """End the connection soon, whatever it is at. Called by anybody, as often as they like."""
+        self.is_ending = True
+        if self._scope is not None:
+            self._scope.cancel()
+        else:
+            self._hand_over()  # its task is started, and ends
+
     def close(self) -> None:
-        """Give everything back. Waiters of this connection are cancelled with its scope."""
+        """Give everything back, when the connection's own task has ended or was never started."""
         if not self.closed:
-            self.closed = True
-            self.scope.cancel()
+            self.closed = self.is_ending = True
             self._budget.take(-self._reserved)
             self._budget.leave(self)
             self._reserved = 0
@@ -206,6 +203,9 @@ class Connection:
             self.stream.close()
             for callback in self.when_closed:
                 callback()
+            self.when_closed.clear()
+            # These know the connection: circles, which else only the collector would free.
+            del self._replies, self._dispatcher, self._wait
 
     def restrict(self, api_keys: Collection[int] | None) -> None:
         """Serve only these APIs from the next request on, and end with any other; None for all (KIP-368).
@@ -246,6 +246,8 @@ class Connection:
         reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
         requests = received = 0
         fair = self._turn.take()
+        if self._failure is not None:
+            raise self._failure
         while True:
             frame, self._handed = self._handed, None
             if frame is None:
@@ -320,11 +322,11 @@ class Connection:
 
     async def _park(self, poller: Poller) -> None:
         """Sleep until the poller's task has something for this one. Raises the error that it has left."""
-        self._parked = trio.lowlevel.current_task()
         poller.register(self.stream, self._on_readable)
+        self._parked, self._is_polled = trio.lowlevel.current_task(), True
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            self._parked = None
+            self._parked, self._is_polled = None, False
             poller.unregister(self.stream)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -334,15 +336,26 @@ class Connection:
             raise self._failure
 
     def _hand_over(self, frame: memoryview | None = None, failure: BaseException | None = None) -> None:
-        """Wake the connection's own task, unless it has been cancelled: by a reply that could not be written, say."""
-        if self._parked is None:
+        """Wake or start the connection's own task. Nothing is done if it has been woken for anything else.
+
+        Where no task has been started, a failure needs none: it ends the connection here.
+        """
+        if not self._is_polled:
             return
         assert self._poller is not None
+        self._is_polled = False
         self._poller.unregister(self.stream)
+        task, self._parked = self._parked, None
+        if task is None and isinstance(failure, Exception):
+            self._tell(failure)
+            self.close()
+            return
         self._handed = frame
         self._failure = failure
-        task, self._parked = self._parked, None
-        trio.lowlevel.reschedule(task)
+        if task is None:
+            self._start_soon(self.serve)
+        else:
+            trio.lowlevel.reschedule(task)
 
     def _on_readable(self) -> None:
         """Called by the poller's task: read, and serve what needs no waiting. Never raises."""
@@ -413,7 +426,7 @@ class Connection:
         A client that sleeps is woken by the first reply to one of its connections, which costs the sender as much
         as serving a small request; replies in a row wake it once.
         """
-        if self._parked is None:
+        if not self._is_polled:
             return  # its own task has them now
         replies = self._replies
         replies.round_open = False

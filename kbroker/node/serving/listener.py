@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -44,6 +45,10 @@ MAX_KEPT_OUT = 256
 
 _GONE_ALREADY = (errno.ECONNABORTED, errno.EPROTO, errno.EINTR)
 """The connection ended before it was accepted; the next one may be there."""
+
+
+Ending = tuple[tuple[bool, bool, float, int], Callable[[], None], str]
+"""A connection that may be ended: the least is the first, then the call that ends it, then its peer."""
 
 
 class ConnectionLimits(NamedTuple):
@@ -151,15 +156,15 @@ class ConnectionQuota:
         excess = self.total - self._limits.max_connections
         if excess <= 0:
             return
-        found: list[tuple[tuple[bool, bool, float, int], trio.CancelScope, str]] = []
+        found: list[Ending] = []
         for listener in self.listeners:
             excess -= listener.closing_count
             if listener.name != self._limits.preferred:
                 found += listener.by_silence()
         found.sort(key=lambda each: each[0])
-        for _, scope, peer in found[: max(0, excess)]:
+        for _, end, peer in found[: max(0, excess)]:
             logger.info("closing connection from %s: max.connections is exceeded", peer)
-            scope.cancel()
+            end()
 
 
 class _LastVisit:
@@ -224,29 +229,25 @@ class Listener:
     @property
     def closing_count(self) -> int:
         """Connections that are being closed."""
-        scopes = (*self._coming, *(connection.scope for connection in self.connections))
-        return sum(scope.cancel_called for scope in scopes)
+        coming = sum(scope.cancel_called for scope in self._coming)
+        return coming + sum(connection.is_ending for connection in self.connections)
 
-    def by_silence(self) -> list[tuple[tuple[bool, bool, float, int], trio.CancelScope, str]]:
+    def by_silence(self) -> list[Ending]:
         """Connections by what ends them, and their peers; the least is to be closed first.
 
         It is that of a client that is not let in yet, or of the one that has been silent for longest. Kafka goes by the
         silence alone (``Selector.lowestPriorityChannel``): there whoever only connects can end those that work. Those
         that are being closed are left out.
         """
-        found = [
-            ((False, False, since, id(scope)), scope, address)
+        found: list[Ending] = [
+            ((False, False, since, id(scope)), scope.cancel, address)
             for scope, (since, address) in self._coming.items()
             if not scope.cancel_called
         ]
         found += [
-            (
-                (True, _is_active(connection, seen), seen.active_at, id(connection)),
-                connection.scope,
-                str(connection.peer),
-            )
+            ((True, _is_active(connection, seen), seen.active_at, id(connection)), connection.end, str(connection.peer))
             for connection, seen in self.connections.items()
-            if not connection.scope.cancel_called
+            if not connection.is_ending
         ]
         return found
 
@@ -289,34 +290,46 @@ class Listener:
                 self._poller.round.turns = self.quota.turns
                 nursery.start_soon(self._poller.run)
             nursery.start_soon(self._housekeep)
-            while True:
-                if self.admission is None:
-                    await trio.lowlevel.checkpoint()  # of many that come at once, one is let in at a turn of the loop
-                else:
-                    await self.admission.may_begin()
-                try:
-                    stream = await self._listener.accept()
-                except OSError as error:
-                    if error.errno not in _GONE_ALREADY:
-                        # Too many files, a firewall's EPERM, a network that is down: as in Kafka's Acceptor,
-                        # nothing ends a listener. It may be told again at once, so others get their turn.
-                        self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
-                        await trio.sleep(ACCEPT_AGAIN_SECONDS)
-                    continue
-                rates = self._services.quotas.connections
-                if rates is not None and not await self._comes_slowly(stream, rates, nursery):
-                    continue
-                lack = self.quota.lack(self.name)
-                if lack is not None:
-                    await self._wait_for_room(stream, lack)
-                refusal = self.quota.refusal(stream.peer[0])
-                if refusal is not None:
-                    address = stream.peer[0]
-                    self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
-                    stream.close()
-                    continue
-                self.quota.add(stream.peer[0], self.name)
-                nursery.start_soon(self._serve, stream, nursery)
+            try:
+                await self._accept_all(nursery)
+            finally:
+                for connection in tuple(self.connections):
+                    connection.end()  # many have no task that the nursery could cancel
+
+    async def _accept_all(self, nursery: trio.Nursery) -> None:
+        while True:
+            if self.admission is None:
+                await trio.lowlevel.checkpoint()  # of many that come at once, one is let in at a turn of the loop
+            else:
+                await self.admission.may_begin()
+            try:
+                stream = await self._listener.accept()
+            except OSError as error:
+                if error.errno not in _GONE_ALREADY:
+                    # Too many files, a firewall's EPERM, a network that is down: as in Kafka's Acceptor,
+                    # nothing ends a listener. It may be told again at once, so others get their turn.
+                    self._log_refusal("this port", "", f"cannot accept connections: {error.strerror or error}")
+                    await trio.sleep(ACCEPT_AGAIN_SECONDS)
+                continue
+            if self._poller is not None:
+                self._poller.serve_readable()
+            rates = self._services.quotas.connections
+            if rates is not None and not await self._comes_slowly(stream, rates, nursery):
+                continue
+            lack = self.quota.lack(self.name)
+            if lack is not None:
+                await self._wait_for_room(stream, lack)
+            refusal = self.quota.refusal(stream.peer[0])
+            if refusal is not None:
+                address = stream.peer[0]
+                self._log_refusal(address, "quota", f"refused a connection from {address}: {refusal}")
+                stream.close()
+                continue
+            self.quota.add(stream.peer[0], self.name)
+            if self.admission is None:
+                self._connection(Admitted(stream), nursery).begin()
+            else:
+                nursery.start_soon(self._let_in, stream, self.admission, nursery)
 
     async def _wait_for_room(self, stream: Stream, lack: str) -> None:
         """Have an accepted client wait for room, as Kafka's acceptor does; those after it stay with the system."""
@@ -360,16 +373,19 @@ class Listener:
             self._kept_out -= 1
             stream.close()
 
-    async def _serve(self, stream: Stream, nursery: trio.Nursery) -> None:
-        """A connection that is counted in, until it has ended."""
-        address = stream.peer[0]
+    async def _let_in(self, stream: Stream, admission: Admission, nursery: trio.Nursery) -> None:
+        """A client that is counted in: its admission, and its connection until that has ended."""
+        admitted = None
         try:
-            admission = self.admission
-            admitted = Admitted(stream) if admission is None else await self._admit(stream, admission)
-            if admitted is not None:
-                await self._serve_admitted(admitted, nursery)
+            admitted = await self._admit(stream, admission)
         finally:
-            self.quota.remove(address, self.name)
+            if admitted is None:
+                self.quota.remove(stream.peer[0], self.name)
+        if admitted is not None:
+            connection = self._connection(admitted, nursery)
+            if admitted.keeper is not None:
+                nursery.start_soon(admitted.keeper(connection))
+            await connection.serve()
 
     async def _admit(self, stream: Stream, admission: Admission) -> Admitted | None:
         """The connection once its client is let in; None, and it is closed, if it is not, or takes too long."""
@@ -404,7 +420,8 @@ class Listener:
         stream.close()
         return None
 
-    async def _serve_admitted(self, admitted: Admitted, nursery: trio.Nursery) -> None:
+    def _connection(self, admitted: Admitted, nursery: trio.Nursery) -> Connection:
+        """The connection of a client that is let in, counted among the others until it is closed."""
         connection = Connection(
             admitted.stream,
             principal=admitted.principal,
@@ -424,13 +441,13 @@ class Listener:
         )
         self.admitted += 1
         self.connections[connection] = _LastVisit(trio.current_time())
+        connection.when_closed.append(partial(self._closed, connection, admitted.stream.peer[0]))
         self._some.set()
-        if admitted.keeper is not None:
-            nursery.start_soon(admitted.keeper(connection))
-        try:
-            await connection.serve()
-        finally:
-            del self.connections[connection]
+        return connection
+
+    def _closed(self, connection: Connection, address: str) -> None:
+        del self.connections[connection]
+        self.quota.remove(address, self.name)
 
     async def _housekeep(self) -> None:
         while True:
@@ -452,7 +469,7 @@ class Listener:
                 seen.active_at = now
             elif now - seen.active_at > limits.max_idle:
                 logger.debug("closing connection from %s: idle", connection.peer)
-                connection.scope.cancel()
+                connection.end()
                 continue
             else:
                 connection.trim()
@@ -465,6 +482,6 @@ class Listener:
                 slow = received < limits.min_bytes_per_second * self._sweep_seconds
                 if now - seen.frame_since > allowed and slow:
                     logger.info("closing connection from %s: no complete request in %g s", connection.peer, allowed)
-                    connection.scope.cancel()
+                    connection.end()
             else:
                 seen.frame_since = now

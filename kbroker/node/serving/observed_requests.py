@@ -18,8 +18,6 @@ from kbroker.node.serving.reply_queue import ReplyQueue
 from kbroker.node.serving.timed_steps import timed_steps
 
 if TYPE_CHECKING:
-    import trio
-
     from kbroker.handlers.common.context import RequestContext, Services
     from kbroker.handlers.registration import Registration
     from kbroker.handlers.services.connection import Connection
@@ -105,7 +103,7 @@ class RequestObservers:
         on_progress: Callable[[], None],
     ) -> tuple[ReplyQueue, Dispatcher]:
         """The reply queue and the dispatcher of a connection; arguments as theirs."""
-        replies = ObservedReplyQueue(stream, services.env, connection.scope, start_soon, on_progress)
+        replies = ObservedReplyQueue(stream, services.env, connection, start_soon, on_progress)
         dispatcher = ObservedDispatcher(connection, services, table, replies)
         observers = [make(connection, dispatcher, replies) for make in self._makers]
         dispatcher.observe(observers)
@@ -223,11 +221,11 @@ class ObservedReplyQueue(ReplyQueue):
         self,
         stream: Stream,
         env: Env,
-        scope: trio.CancelScope,
+        connection: Connection,
         start_soon: Callable[..., object],
         on_progress: Callable[[], None],
     ) -> None:
-        super().__init__(stream, env, scope, start_soon, on_progress)
+        super().__init__(stream, env, connection, start_soon, on_progress)
         self._waiting: list[tuple[Callable[[int, int], None], object]] = []
         """Callbacks, each with the last place of the queue that is to be written, if it is not among the parts yet."""
         self._began = 0

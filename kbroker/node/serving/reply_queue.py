@@ -23,6 +23,7 @@ from kbroker.wire.compiler import encode_parts
 from kbroker.wire.headers import encode_response_header
 
 if TYPE_CHECKING:
+    from kbroker.handlers.services.connection import Connection
     from kbroker.runtime.env import Env, Stream
 
 logger = logging.getLogger(__name__)
@@ -75,9 +76,9 @@ class ReplyQueue:
 
     __slots__ = (
         "_closed",
+        "_connection",
         "_env",
         "_on_progress",
-        "_scope",
         "_slot_freed",
         "_start_soon",
         "_stream",
@@ -92,12 +93,12 @@ class ReplyQueue:
         self,
         stream: Stream,
         env: Env,
-        scope: trio.CancelScope,
+        connection: Connection,
         start_soon: Callable[..., object],
         on_progress: Callable[[], None],
     ) -> None:
-        """``scope`` is the connection's, cancelled when the peer is gone; ``start_soon`` starts a task that may outlive
-        a request; ``on_progress`` hears that a peer that took nothing takes more.
+        """``connection`` ends when the peer is gone; ``start_soon`` starts a task that may outlive a request;
+        ``on_progress`` hears that a peer that took nothing takes more.
         """
         #: Parts to be written, in order.
         self.parts: deque[Part] = deque()
@@ -110,7 +111,7 @@ class ReplyQueue:
         self.round_open = False
         self._stream = stream
         self._env = env
-        self._scope = scope
+        self._connection = connection
         self._start_soon = start_soon
         self._on_progress = on_progress
         self._written: trio.Event | None = None
@@ -207,12 +208,12 @@ class ReplyQueue:
                 if not self._write_now():
                     self._start_soon(self._drain)
             except OSError:
-                self._scope.cancel()
+                self._connection.end()
 
     def _end(self) -> None:
         """End the connection without an error for whoever calls: that is another request's task, or the node's own."""
         self.close()
-        self._scope.cancel()
+        self._connection.end()
 
     async def wait_for_slots(self, limit: int = MAX_DELAYED_REPLIES) -> None:
         """Wait until fewer replies than ``limit`` are delayed."""
@@ -346,11 +347,11 @@ class ReplyQueue:
         """Write the rest of a completed reply that the socket did not take at once."""
         try:
             with trio.CancelScope() as scope:
-                if self._scope.cancel_called:
+                if self._connection.is_ending:
                     scope.cancel()
                 await self.flush()
         except (OSError, ConnectionLost, trio.ClosedResourceError, trio.BrokenResourceError):
-            self._scope.cancel()
+            self._connection.end()
 
 
 _CORRELATION_ID = Struct(">i")

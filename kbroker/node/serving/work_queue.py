@@ -205,10 +205,10 @@ class WorkQueue:
                     return _State.GIVES_WAY
         except CloseConnection as error:
             logger.info("closing connection from %s: %s", connection.peer, error)
-            connection.scope.cancel()
+            connection.end()
         except Exception:
             logger.exception("a request of %s failed", connection.peer)
-            connection.scope.cancel()
+            connection.end()
         return _State.OVER
 
     @staticmethod

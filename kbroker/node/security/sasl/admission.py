@@ -237,7 +237,7 @@ class _Exchange:
             raise AdmissionRefused(f"Unexpected Kafka request of API key {header.api_key} during SASL handshake.")
         if self._state is not _State.VERSIONS_OR_HANDSHAKE:
             raise AdmissionRefused("Unexpected ApiVersions request received during SASL authentication")
-        return await self._api_versions(frame, header, offset)
+        return self._api_versions(frame, header, offset)
 
     async def _take_token(self, token: bytes) -> bytes:
         try:
@@ -266,7 +266,7 @@ class _Exchange:
         self._state = _State.AUTHENTICATE if header.api_version else _State.BARE_TOKENS
         return reply
 
-    async def _api_versions(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
+    def _api_versions(self, frame: bytes, header: RequestHeader, offset: int) -> bytes:
         from kbroker.handlers.api_versions import unsupported_version
 
         self._versions_requests += 1
@@ -277,7 +277,7 @@ class _Exchange:
         request = self._decode(frame, header, offset)
         connection: Any = self
         context = RequestContext(header, connection, self._listener.services)
-        response = await self._listener.table[API_VERSIONS_KEY].handle(request, context)
+        response = self._listener.table[API_VERSIONS_KEY].handle(request, context)
         if response.error_code == ErrorCode.NONE:
             self._state = _State.HANDSHAKE
         return _reply(header, response)
@@ -366,4 +366,4 @@ class _Keeper:
                     await changed.wait()
             logger.info("closing connection from %s: %s", connection.peer, shown(session.failure, 500))
             await trio.sleep(self._failure_delay)
-            connection.scope.cancel()
+            connection.end()

@@ -71,7 +71,7 @@ class SessionStream:
     def __init__(self, stream: Stream, session_ends_at: float) -> None:
         self.session_ends_at = session_ends_at
         self._stream = stream
-        self.peer, self.local = stream.peer, stream.local
+        self.peer = stream.peer
         self.recv_into, self.send, self.sendmsg = stream.recv_into, stream.send, stream.sendmsg
 
     def send_more(self, buffers: Sequence[Buffer]) -> int:
