@@ -29,8 +29,8 @@ class Budgets(NamedTuple):
     turn_records: int = 64
     """Records of the metadata that are decided on, or read, before others have a turn. One takes 6 to 12 us."""
     short_turns_seconds: float = 0.3
-    """The time for which turns of reading stay short. On a busy node a long log in short ones would last so long that
-    the quorum's leader is taken for gone."""
+    """The time for which turns of ``turn_records`` stay short. On a busy node a long log in short ones would last so
+    long that the quorum's leader is taken for gone, and a long change hold up all others."""
     fetch_turn_partitions: int = 256
     """Partitions that are read in one go; then other requests have their turn."""
     crowd: int = 8

@@ -14,7 +14,11 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.controller.controller_log import ControllerLog
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
-from kbroker.raft_metadata.controller.broker_changes import leads_any, records_to_elect_most_complete
+from kbroker.raft_metadata.controller.broker_changes import (
+    leads_any,
+    records_to_elect_most_complete,
+    records_to_elect_with,
+)
 from kbroker.raft_metadata.controller.brokers import (
     BrokerRegistration,
     begin_controlled_shutdown,
@@ -81,7 +85,7 @@ class SessionKeeper:
         """Milliseconds; ``run`` looks at all sessions then. Heartbeats that come meanwhile do not wake it."""
         self._suspects: list[_Suspect] = []
         self.timed_out = 0
-        """Brokers that were fenced for their silence so far, for metrics."""
+        """Sessions of brokers that were over for their silence so far, for metrics."""
         self._said: set[int] = set()
         """Brokers of which the log says that they are waited for."""
         self._heard_on: dict[Connection, tuple[int, int]] = {}
@@ -153,6 +157,12 @@ class SessionKeeper:
         log.check_active()
         broker_id = beat.broker_id
         broker = check_broker_epoch(log.controller.view(), broker_id, beat.broker_epoch)
+        was_fenced = broker.fenced
+        # At once: to be decided on, it may have to wait for a long change.
+        if was_fenced:
+            sessions.touch_fenced(broker_id, beat.broker_epoch, self._now_ms())
+        else:
+            sessions.touch(broker_id, self._now_ms())
         sessions.read_to(broker_id, beat.metadata_offset)
         if beat.is_last:
             self._heard_on.pop(connection, None)
@@ -182,6 +192,9 @@ class SessionKeeper:
                 view.image.brokers.values(),
             )
             records = _records(view, broker, current_state(broker), state)
+            if was_fenced and state is BrokerState.UNFENCED and not records:
+                # Decided anew after a first batch with its unfencing: the others are left.
+                records = records_to_elect_with(view, broker_id)
             if is_news and not records:
                 records = records_to_elect_most_complete(view)
             if not state.fenced:
@@ -233,13 +246,14 @@ class SessionKeeper:
                 for suspect in suspects:
                     nursery.start_soon(self._look_after, suspect)
                 await self._elect_most_complete()
-                brokers = self._log.controller.image.brokers
-                for broker_id in self._sessions.expired(self._now_ms()):
+                expired = self._sessions.expired(self._now_ms())
+                for broker_id in expired:
                     self._sessions.end(broker_id)
-                    broker = brokers.get(broker_id)
-                    if broker is None or not self._is_own(broker):
+                for broker_id in expired:  # one after the other, which may take long
+                    broker = self._log.controller.image.brokers.get(broker_id)
+                    if broker is not None and not broker.fenced and not self._is_own(broker):
                         self.timed_out += 1
-                        await self._fence(broker_id, "has not been heard of for too long")
+                        await self._fence(broker_id, "has not been heard of for too long", is_silent=True)
 
     def _next_deadline(self) -> float:
         return min(self._sessions.next_deadline(), self._log.controller.log_ends.next_deadline())
@@ -303,13 +317,19 @@ class SessionKeeper:
             return False
         return bool(broker.endpoints)
 
-    async def _fence(self, broker_id: int, why: str) -> None:
+    async def _fence(self, broker_id: int, why: str, *, is_silent: bool = False) -> None:
         broker = self._log.controller.image.brokers.get(broker_id)
         if not self._log.is_active or broker is None:
             return
-        logger.warning("broker %d %s and is fenced", broker_id, why)
+
+        def decide(view: ControllerView) -> ControllerResult[None]:
+            if is_silent and self._sessions.last_seen(broker_id) is not None:
+                return ControllerResult(None)  # heard of while this waited for other changes
+            logger.warning("broker %d %s and is fenced", broker_id, why)
+            return fence_broker(view, broker_id, broker.epoch)
+
         try:
-            await self._log.submit(lambda view: fence_broker(view, broker_id, broker.epoch))
+            await self._log.submit(decide)
         except ApiError as error:
             logger.info("broker %d could not be fenced: %s", broker_id, error)
 

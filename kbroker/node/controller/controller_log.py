@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from kbroker.errors import ApiError, ErrorCode, LogDirFailure
-from kbroker.node.controller.image_publisher import ImagePublisher
+from kbroker.node.controller.image_publisher import ImagePublisher, turn_lengths
 from kbroker.node.controller.quorum import MetadataLog, Quorum
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.view import MAX_RECORDS_PER_USER_OP
@@ -86,8 +86,8 @@ class ControllerLog:
         self.change_times: Histogram | None = None
         """Of the work for changes, and ``commit_times`` until they are committed, on a node that has metrics."""
         self.commit_times: Histogram | None = None
-        self._deciding = trio.Lock()
-        """Held by the change that is under way."""
+        self._under_way: trio.Event | None = None
+        """Set when the change is decided that is under way: one between whose turns others are served."""
         self._active = False
         self._on_active: list[Callable[[], None]] = []
 
@@ -116,14 +116,9 @@ class ControllerLog:
         ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
         records still waits until everything that it may have seen is committed.
         """
-        try:
-            self._deciding.acquire_nowait()  # mostly it is free, and this saves a turn of the scheduler
-        except trio.WouldBlock:
-            await self._deciding.acquire()
-        try:
-            result, end_offset = await self._decide(operation)
-        finally:
-            self._deciding.release()
+        while self._under_way is not None:
+            await self._under_way.wait()  # all that wait are woken at once, and most decide without a pause
+        result, end_offset = await self._decide(operation)
         if end_offset > self._core.high_watermark:
             committed = Later[None]()
             self._waiting.append((end_offset, committed))
@@ -135,47 +130,52 @@ class ControllerLog:
     ) -> tuple[ControllerResult[T], int]:
         """Run the operation and append its records; the result, and what must be committed before it is answered."""
         now, start = self._env.now, self._log.end_offset
-        while True:
-            self.check_active()
-            began, waited = now(), 0.0
-            result = operation(self._controller.view(self._log.end_offset))
-            try:
-                with trio.CancelScope(shield=True):  # there may be a batch of it in the log
-                    for _ in self._append(result.records):
-                        paused = now()
-                        await trio.lowlevel.checkpoint()
-                        waited += now() - paused
-            except _Overtaken:
-                continue  # decided anew; of several batches the first ones are right without the rest
-            end_offset = self._log.end_offset
-            if result.at_once and end_offset == start:
-                return result, 0
-            if self.change_times is not None:
-                self.change_times.observe_seconds(now() - began - waited)
-            return result, end_offset
+        decided: trio.Event | None = None
+        try:
+            while True:
+                self.check_active()
+                began, waited = now(), 0.0
+                result = operation(self._controller.view(self._log.end_offset))
+                try:
+                    with trio.CancelScope(shield=True):  # there may be a batch of it in the log
+                        for _ in self._append(result.records):
+                            if decided is None:
+                                decided = self._under_way = trio.Event()
+                            paused = now()
+                            await trio.lowlevel.checkpoint()
+                            waited += now() - paused
+                except _Overtaken:
+                    continue  # decided anew; of several batches the first ones are right without the rest
+                # From here on until it is known who waits there is no pause: they wait in the order of the log.
+                end_offset = self._log.end_offset
+                if result.at_once and end_offset == start:
+                    return result, 0
+                if self.change_times is not None:
+                    self.change_times.observe_seconds(now() - began - waited)
+                return result, end_offset
+        finally:
+            if decided is not None:
+                self._under_way = None
+                decided.set()
 
     def _append(self, records: Iterable[object]) -> Iterator[None]:
         """Append records in batches, in steps between which others may have a turn. `_Overtaken` where that has changed
         what the rest was decided by."""
-        left, turn = iter(records), self._env.budgets.turn_records
-        while some := list(islice(left, turn)):
-            yield from self._append_batch(chain(some, islice(left, MAX_RECORDS_PER_BATCH - len(some))), turn)
+        left, turns = iter(records), turn_lengths(self._env)
+        for first in left:
+            yield from self._append_batch(chain([first], islice(left, MAX_RECORDS_PER_BATCH - 1)), turns)
 
-    def _append_batch(self, records: Iterator[object], turn: int) -> Iterator[None]:
+    def _append_batch(self, records: Iterator[object], turns: Iterator[int]) -> Iterator[None]:
         log, controller, epoch = self._log, self._controller, self._core.epoch
         before, first_offset, now_ms = controller.image, log.end_offset, self._env.wall_clock_ms()
         version = before.features.metadata_version
         delta = MetadataDelta(before)
         batch: BatchEncoder | None = None
-        while some := list(islice(records, turn)):
+        while some := list(islice(records, next(turns))):
             if batch is not None:
                 yield
-                if (
-                    not self._active
-                    or self._core.epoch != epoch
-                    or controller.image is not before
-                    or log.end_offset != first_offset
-                ):
+                self.check_active()
+                if self._core.epoch != epoch or controller.image is not before or log.end_offset != first_offset:
                     raise _Overtaken
             # Replayed before it is written: a record that cannot follow must not reach the log.
             for record in some:

@@ -158,13 +158,18 @@ class ImagePublisher:
 
 
 def _in_turns(steps: Iterable[None], env: Env) -> Iterator[None]:
-    """Make the steps; yields where others are to have a turn.
-
-    Turns grow up to 16 times if it lasts.
-    """
-    steps, turn = iter(steps), env.budgets.turn_records
-    short_until = env.now() + env.budgets.short_turns_seconds
-    while sum(1 for _ in islice(steps, turn)) == turn:
+    """Make the steps; yields where others are to have a turn."""
+    steps = iter(steps)
+    for turn in turn_lengths(env):
+        if sum(1 for _ in islice(steps, turn)) < turn:
+            return
         yield
+
+
+def turn_lengths(env: Env) -> Iterator[int]:
+    """Returns the records of one turn after the other: short turns at first, up to 16 times as long if it lasts."""
+    turn, short_until = env.budgets.turn_records, env.now() + env.budgets.short_turns_seconds
+    while True:
+        yield turn
         if env.now() >= short_until:
             turn = min(2 * turn, 16 * env.budgets.turn_records)

@@ -143,6 +143,8 @@ class DirectoryAssignments:
         hear once more, each with that directory."""
         manager = self._manager
         for partition in partitions:
+            if manager.partitions.get(partition.topic_partition) is not partition:
+                continue  # gone since the caller has listed it
             topic = image.topics.by_id.get(partition.topic_id)
             assigned = None if topic is None else topic.partitions.get(partition.topic_partition.partition)
             if assigned is None:
