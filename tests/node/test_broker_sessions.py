@@ -55,8 +55,22 @@ class _World:
         view = SimpleNamespace(image=image, next_offset=0)
         controller: Any = SimpleNamespace(node_id=1, image=image, view=lambda: view, log_ends=LogEnds())
 
+        self.decides = trio.Event()
+        """Not set while a long change is under way, for which all others wait."""
+        self.decides.set()
+        self.records: list[object] = []
+        """Those of the last change."""
+        self.overtaken: Callable[[], None] | None = None
+        """Called once, after a change is decided, which then is decided anew."""
+
         async def submit(operation: Callable[[Any], Any]) -> Any:
-            return operation(view).response
+            await self.decides.wait()
+            result = operation(view)
+            if self.overtaken is not None:
+                self.overtaken()
+                result = operation(view)
+            self.records = list(result.records)
+            return result.response
 
         log: Any = SimpleNamespace(
             controller=controller,
@@ -182,3 +196,36 @@ async def test_the_controllers_own_broker_may_be_silent(
         await world.beat(1, 1)
         await trio.sleep(10 * SESSION)
         assert not world.fenced
+
+
+@pytest.mark.parametrize(("broker_id", "after"), [(2, 8), (2, 10), (3, 10)])
+async def test_who_is_heard_of_while_a_long_change_is_under_way_is_not_fenced(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, broker_id: int, after: int
+) -> None:
+    """Neither before the session ends, nor while the fencing waits as well."""
+
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, nursery):
+        world.decides = trio.Event()
+        await trio.sleep(after)
+        nursery.start_soon(world.beat, broker_id, 1)
+        await trio.sleep(SESSION + 3 - after)
+        world.decides.set()
+        await trio.sleep(1)
+        assert {fenced for fenced, _ in world.fenced} == {2, 3} - {broker_id}
+
+
+async def test_an_unfencing_that_is_overtaken_still_elects(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of several batches is in the log, and with it the broker unfenced."""
+    monkeypatch.setattr(broker_sessions, "unfence_broker", lambda *_: ControllerResult(None, ["unfenced", "elected"]))
+    monkeypatch.setattr(broker_sessions, "records_to_elect_with", lambda *_: iter(["elected"]))
+    monkeypatch.setattr(broker_sessions, "newly_failed", lambda *_: [])
+
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, _):
+        broker = world.brokers[2]
+        broker.fenced = True
+        world.overtaken = lambda: setattr(broker, "fenced", False)
+        connection: Any = _Connection()
+        state = await world.keeper.heartbeat(Heartbeat(2, 5, 5), connection)
+        assert not state.is_fenced and world.records == ["elected"]

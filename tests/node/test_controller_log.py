@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +27,7 @@ from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
+from kbroker.runtime.budgets import DEFAULTS, Budgets
 from kbroker.runtime.env import RealEnv
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import NoOpRecord, RegisterBrokerRecord
@@ -78,8 +80,8 @@ def no_services() -> Any:
 
 
 @asynccontextmanager
-async def running(path: Path, **more: str) -> AsyncIterator[MetadataPlane]:
-    env = RealEnv(seed=2)
+async def running(path: Path, *, budgets: Budgets = DEFAULTS, **more: str) -> AsyncIterator[MetadataPlane]:
+    env = RealEnv(seed=2, budgets=budgets)
     own = directory_id(path)
     metadata = MetadataPlane(
         config(path, **more), env, env.network, cluster_id=CLUSTER_ID, directory_id=own, services=no_services
@@ -417,7 +419,8 @@ async def test_the_epoch_of_a_broker_is_where_its_registration_stands(tmp_path: 
 
 async def test_a_large_change_goes_in_turns_and_is_seen_by_none_before_it_is_whole(tmp_path: Path) -> None:
     format_dir(tmp_path)
-    async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
+    budgets = DEFAULTS._replace(short_turns_seconds=math.inf)
+    async with running(tmp_path, budgets=budgets) as metadata, trio.open_nursery() as nursery:
         await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
         first, outcomes = metadata.quorum.log.end_offset, []
 
@@ -439,6 +442,33 @@ async def test_a_large_change_goes_in_turns_and_is_seen_by_none_before_it_is_who
         [batch] = metadata.quorum.log.read(first, metadata.image.offset + 1)
         assert len(list(batch.records)) == 1_001
         assert metadata.image is metadata.controller.image
+
+
+async def test_the_turns_of_a_change_grow_and_all_that_waited_for_it_are_decided_at_once(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    budgets = DEFAULTS._replace(short_turns_seconds=0)
+    async with running(tmp_path, budgets=budgets) as metadata, trio.open_nursery() as nursery:
+        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
+        decided: list[bool] = []
+
+        def small(view: ControllerView) -> ControllerResult[None]:
+            decided.append("t" in view.image.topics.by_name)
+            return ControllerResult(None)
+
+        nursery.start_soon(create, metadata, NewTopic("t", 3_000, 1))
+        await trio.lowlevel.checkpoint()
+        for _ in range(30):
+            nursery.start_soon(metadata.submit, small)
+        turns = 0
+        while "t" not in metadata.controller.image.topics.by_name:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+        assert 3 <= turns <= 10  # 47 short ones
+        rounds = 0
+        while len(decided) < 30:
+            rounds += 1
+            await trio.lowlevel.checkpoint()
+        assert all(decided) and rounds <= 3
 
 
 async def test_a_change_that_is_overtaken_is_decided_anew(tmp_path: Path) -> None:

@@ -164,3 +164,16 @@ def test_a_damaged_replica_is_said_to_be_damaged_while_it_is_lost() -> None:
         for entry in topic.partitions
     }
     assert said == {(DIR_LOST, 0): True, (DIR_LOST, 1): False, (FIRST, 2): False}
+
+
+def test_a_replica_that_goes_while_others_are_looked_at_is_not_told() -> None:
+    node = Node({0: FIRST, 1: FIRST}, {0: UNKNOWN, 1: UNKNOWN})
+    node.manager.env.budgets = DEFAULTS._replace(turn_isrs=1)
+    node.manager.log_dirs.directory_of = lambda partition, isr: gone(partition.topic_partition)
+
+    def gone(looked_at: TopicPartition) -> Uuid:
+        node.manager.partitions.pop(TopicPartition("t", 1), None)
+        return FIRST
+
+    node.run(1)
+    assert node.told() == [(FIRST, [0])]
