@@ -457,7 +457,7 @@ MISTAKES: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int]] = [
     (_asks_by_one_channel, "cluster-foolish-client", 8),
     (_says_what_the_version_cannot, "cluster-foolish-client", 0),
     (_believes_anybody, "cluster-share-groups", 3),
-    (_believes_whoever_had_it, "cluster-share-groups", 8),
+    (_believes_whoever_had_it, "cluster-share-groups", 43),
     (_hands_out_what_is_held, "cluster-share-groups", 0),
     (_passes_what_is_not_done_with, "cluster-share-groups", 0),
     (_keeps_nothing, "cluster-share-coordinators", 0),
