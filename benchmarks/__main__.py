@@ -137,7 +137,7 @@ QUIET_SECONDS = 15
 
 
 class Rounds(NamedTuple):
-    """How often workloads run: those that both brokers do in turn, and those that compare within themselves."""
+    """The number of rounds of workloads that both brokers run in turn, and of those that compare within themselves."""
 
     of_both: int
     alone: int

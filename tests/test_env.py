@@ -92,6 +92,30 @@ async def test_who_comes_or_goes_is_served_one_by_one_and_between_them_who_is_un
         theirs.close()
 
 
+async def test_a_stream_that_another_s_callback_ends_is_left_alone_though_its_peer_has_gone() -> None:
+    poller = EpollPoller()
+    (ours, theirs), (other, gone) = socket.socketpair(), socket.socketpair()
+    stream, ended = RealStream(ours, use_sendfile=False), RealStream(other, use_sendfile=False)
+    read = trio.Event()
+
+    def serve() -> None:
+        stream.recv_into(bytearray(10))
+        poller.unregister(ended)
+        read.set()
+
+    poller.register(stream, serve)
+    poller.register(ended, lambda: None)
+    theirs.send(b"x")
+    gone.close()
+    with trio.fail_after(LONG):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run)
+            await read.wait()
+            nursery.cancel_scope.cancel()
+    for each in (ours, theirs, other):
+        each.close()
+
+
 def test_a_poller_calls_when_it_is_time_unless_it_is_called_off() -> None:
     async def main() -> list[str]:
         poller = EpollPoller()

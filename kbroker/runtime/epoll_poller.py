@@ -122,6 +122,8 @@ class EpollPoller:
                 self._put_off.append(fileno)
                 continue
             if event & select.EPOLLRDHUP:
+                if fileno not in callbacks:
+                    continue  # a callback of this round has ended it
                 ended += 1
                 if ended <= self.PUT_OFF:  # the next round tells of the others again
                     self._epoll.unregister(fileno)

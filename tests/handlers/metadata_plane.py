@@ -74,7 +74,7 @@ class Plane:
             ),
             self.services,
         )
-        response = await entry.handle(sent, ctx)
+        response = await entry.handle(sent, ctx) if entry.is_async else entry.handle(sent, ctx)
         answer, _ = decode(API_KEYS[entry.api_key].response, version, encode(response, version))
         return answer
 

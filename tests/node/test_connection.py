@@ -18,6 +18,7 @@ import trio.testing
 from kbroker.base import collector
 from kbroker.errors import ErrorCode
 from kbroker.node.serving.connection import Connection
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.runtime.env import RealEnv
 from kbroker.wire.compiler import decode
 from kbroker.wire.framing import request_bytes
@@ -400,6 +401,24 @@ async def test_a_client_that_is_gone_while_many_requests_are_served_ends_nothing
         await closed.wait()
         answer = await other.ask(API_VERSIONS)
         assert answer.error_code == 0
+
+
+async def test_an_answer_is_not_kept_back_where_a_crowd_has_started_the_connection_s_task(tmp_path: Path) -> None:
+    """The answers of a round in which many are readable wait for its end; those of later requests do not."""
+    budgets = DEFAULTS._replace(crowd=2)
+    async with running_node(tmp_path, RealEnv(use_epoll=True, budgets=budgets)) as node:
+        await node.create_topic("t", flush_messages="1")  # a Produce waits for the disk
+        client, other = await node.connect(), await node.connect()
+        for each in (client, other):
+            await each.ask(API_VERSIONS)
+        await trio.testing.wait_all_tasks_blocked()
+        data = request_bytes(12, 5, "c", MetadataRequest(topics=[]))
+        for each in (client, other):  # both are there when the node looks
+            assert each.raw.send(data) == len(data)
+        for each in (client, other):
+            assert int.from_bytes((await each.frame())[:4], "big") == 5
+        answer = await client.ask(produce_request("t", batch(b"x")), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 @pytest.mark.parametrize("size", [1, 100_000])

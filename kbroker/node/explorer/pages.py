@@ -77,7 +77,8 @@ class ExplorerPages:
         await exchange.begin(200, LINES)
         seen = self._tap.connections()
         for begin in range(0, len(seen), LINES_A_TURN):
-            await _send(exchange, [client_info(each, self._tap.run) for each in seen[begin : begin + LINES_A_TURN]])
+            some = [each for each in seen[begin : begin + LINES_A_TURN] if not cast(_Served, each.connection).closed]
+            await _send(exchange, [client_info(each, self._tap.run) for each in some])
             await trio.lowlevel.checkpoint()
         await exchange.end()
 
@@ -154,6 +155,7 @@ def _watcher_for(query: Mapping[str, str]) -> Watcher:
 class _Served(Protocol):
     """The parts of `kbroker.node.serving.connection.Connection` that are told."""
 
+    closed: bool
     session: object | None
     stream: object
     is_of_node: bool

@@ -143,7 +143,8 @@ class Connection:
     def begin(self) -> None:
         """Have the poller's task serve the connection, or a task of its own where there is no poller."""
         if self._poller is not None:
-            with suppress(trio.ClosedResourceError):  # the listener ends, and so will the connection's task
+            # The listener ends, or the system watches no more streams: the connection's own task finds the same.
+            with suppress(trio.ClosedResourceError, OSError):
                 self._poller.register(self.stream, self._on_readable, is_new=True)
                 self._is_polled = True
                 return
@@ -244,6 +245,7 @@ class Connection:
     async def _serve(self) -> None:
         recv_into = self.stream.recv_into
         reader, replies, dispatcher = self._reader, self._replies, self._dispatcher
+        replies.round_open = False  # a round that has started this task is over
         requests = received = 0
         fair = self._turn.take()
         if self._failure is not None:
@@ -338,7 +340,8 @@ class Connection:
     def _hand_over(self, frame: memoryview | None = None, failure: BaseException | None = None) -> None:
         """Wake or start the connection's own task. Nothing is done if it has been woken for anything else.
 
-        Where no task has been started, a failure needs none: it ends the connection here.
+        Where no task has been started, a failure needs none: it ends the connection here, unless the round has gathered
+        what is not written yet.
         """
         if not self._is_polled:
             return
@@ -346,7 +349,7 @@ class Connection:
         self._is_polled = False
         self._poller.unregister(self.stream)
         task, self._parked = self._parked, None
-        if task is None and isinstance(failure, Exception):
+        if task is None and isinstance(failure, Exception) and not self._replies.round_open:
             self._tell(failure)
             self.close()
             return
