@@ -104,7 +104,7 @@ async def test_others_are_served_between_small_requests(node: Node, monkeypatch:
     assert watch.most_in_a_step <= 2 * FAIR_REQUESTS
 
 
-@pytest.mark.parametrize(("count", "ahead"), [(2, 48), (8, 24), (50, 24)])
+@pytest.mark.parametrize(("count", "ahead"), [(2, 64), (8, 24), (50, 24)])
 async def test_connections_that_never_wait_are_served_in_turns(tmp_path: Path, count: int, ahead: int) -> None:
     """Each has asked for as much, and none gets many answers more than another at any time.
 
