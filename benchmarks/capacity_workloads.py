@@ -28,20 +28,21 @@ OFF_BY = 2.5
 def _beside(
     server: Server, seconds: float, messages: Callable[[], int], load: Callable[[float, float], Load]
 ) -> Figures:
-    """Measure the nodes for so long, and reckon the same by ``load(messages a second, seconds)``."""
+    """Measure the nodes for so long, and reckon for as many the same by ``load(messages a second, seconds)``."""
     time.sleep(2)  # connections, and the first segments
     cpu, began, sent = server.cpu_seconds(), time.monotonic(), messages()
     time.sleep(seconds)
     taken = time.monotonic() - began
     cores, memory = (server.cpu_seconds() - cpu) / taken, server.resident_bytes()
-    plan = plan_capacity(load((messages() - sent) / taken, taken))
-    if not 1 / OFF_BY <= plan.busy_cores / cores <= OFF_BY:
-        raise LoadError(f"{plan.busy_cores:.2f} cores were reckoned where {cores:.2f} were taken")
+    came = load((messages() - sent) / taken, taken)
+    plan, reckoned = plan_capacity(came), came.busy_cores(came.replicas)  # a node for each replica
+    if not 1 / OFF_BY <= reckoned / cores <= OFF_BY:
+        raise LoadError(f"{reckoned:.2f} cores were reckoned where {cores:.2f} were taken")
     return {
         "messages_per_s": (messages() - sent) / taken,
         "cores": cores,
-        "reckoned_cores": plan.busy_cores,
-        "reckoned_by_measured": plan.busy_cores / cores,
+        "reckoned_cores": reckoned,
+        "reckoned_by_measured": reckoned / cores,
         "MB": memory / 1e6,
         "reckoned_MB": plan.memory * plan.machines / 1e6,
     }

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from benchmarks.workloads import Figures, Workload
@@ -34,6 +35,7 @@ from kbroker.raft_metadata.raft.batches import decode_batches, encode_records
 from kbroker.raft_metadata.raft.snapshot import decode_snapshot, encode_snapshot
 from kbroker.raft_metadata.storage import bootstrap_records
 from kbroker.raft_metadata.topics import NewTopic
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import OffsetAndEpoch, Uuid
 
 BROKERS = 100
@@ -134,7 +136,7 @@ def _follower(node_id: int) -> MetadataFollower:
     nothing = cast(Any, _Nothing())
     config = LogConfig()
     return MetadataFollower(
-        env=nothing,
+        env=cast(Any, SimpleNamespace(budgets=DEFAULTS)),
         log_manager=nothing,
         table=PartitionTable(node_id),
         progress=nothing,
