@@ -44,7 +44,7 @@ def _beside(
         "reckoned_cores": reckoned,
         "reckoned_by_measured": reckoned / cores,
         "MB": memory / 1e6,
-        "reckoned_MB": plan.memory * plan.machines / 1e6,
+        "reckoned_MB": plan.memory * plan.machines / plan.nodes * came.replicas / 1e6,
     }
 
 

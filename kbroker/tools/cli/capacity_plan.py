@@ -93,8 +93,12 @@ class Load:
 
     @property
     def _parts(self) -> float:
-        """Requests a second of all kinds: a batch is read by each reader, and a copy is work for both of its nodes."""
-        return self.requests * (1 + self.readers + 2 * self.copies)
+        """Requests a second of all kinds, as each counts for a node.
+
+        A Fetch waits for a batch, and then is answered: two for each reader. A copy is that for the leader and as much
+        for the follower; the Produce waits for the copies, too.
+        """
+        return self.requests * (1 + 2 * self.readers + 4 * self.copies + (self.copies > 0))
 
     @property
     def copies(self) -> int:
