@@ -403,6 +403,11 @@ QUIET_PERCENT = 5
 """Percent of all processors that others may take before a run on a quiet machine."""
 
 
+def _not_run(results: Results, titles: Mapping[str, str]) -> str:
+    names = [name for name in titles if name not in results and not name.endswith("warm-up")]
+    return f" Not run: {', '.join(f'`{name}`' for name in names)}." if names else ""
+
+
 def document(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     """`docs/benchmarks.md` from a report as it was written to JSON."""
     machine, results, commits = report["machine"], report["results"], report.get("commits")
@@ -428,7 +433,7 @@ topic afterwards.
 - the processors were busy before the run: {machine["busy_percent"]:.1f} %
 
 MB are 10^6 bytes of record values. CPU is the broker's own user and system time. Memory is resident memory.
-A ratio is kbroker's figure over Apache Kafka's.
+A ratio is kbroker's figure over Apache Kafka's.{_not_run(results, titles)}
 
 ## Figures to reach
 
