@@ -370,6 +370,8 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Join runs: rounds of one commit add up; of a workload that several commits ran, the last one counts.
 
+    A run may be one that was joined before.
+
     ``ValueError`` where they cannot be told as one.
     """
     if any(run.get("cut_short") for run in runs):
@@ -380,7 +382,7 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     whole = dict(runs[-1])
     whole["date"] = ", ".join(run["date"] for run in runs)
     whole["commit"] = ", ".join(dict.fromkeys(run["commit"] for run in runs))
-    whole["commits"] = {name: run["commit"] for run in runs for name in run["results"]}
+    whole["commits"] = {name: _commit(run, name) for run in runs for name in run["results"]}
     whole["machine"] = {**runs[-1]["machine"], "busy_percent": max(run["machine"]["busy_percent"] for run in runs)}
     whole["failures"] = [
         failure
@@ -391,7 +393,7 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     results: dict[str, dict[str, list[Mapping[str, float]]]] = {}
     for run in runs:
         for name, servers in run["results"].items():
-            if run["commit"] == whole["commits"][name]:
+            if _commit(run, name) == whole["commits"][name]:
                 for kind, rounds in servers.items():
                     results.setdefault(name, {}).setdefault(kind, []).extend(rounds)
     whole["results"] = results
@@ -401,6 +403,10 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 QUIET_PERCENT = 5
 """Percent of all processors that others may take before a run on a quiet machine."""
+
+
+def _commit(run: Mapping[str, Any], workload: str) -> str:
+    return str(run.get("commits", {}).get(workload, run["commit"]))
 
 
 def _not_run(results: Results, titles: Mapping[str, str]) -> str:

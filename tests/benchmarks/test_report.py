@@ -128,7 +128,10 @@ def test_runs_are_told_as_one() -> None:
     both_rounds = {"kbroker": [{"p50_ms": 4}, {"p50_ms": 2}]}
     assert whole["results"] == {"a": first["results"]["a"], "b": both_rounds}, "rounds of one commit add up"
     later = run(0.1, {"b": {"kbroker": [{"p50_ms": 2}]}}, commit="d")
-    assert report.joined([first, later])["results"]["b"] == later["results"]["b"], "the last commit counts"
+    several = report.joined([first, later])
+    assert several["results"]["b"] == later["results"]["b"], "the last commit counts"
+    again = report.joined([several, first, later])
+    assert [len(again["results"][name]["kbroker"]) for name in "ab"] == [2, 2], "what was joined may be joined again"
     assert whole["date"] == "at 0.4, at 0.1"
     assert whole["machine"] == {"busy_percent": 0.4}
     assert whole["failures"] == ["a on kbroker: it"], "b was run again"
