@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.node.metrics import event_loop, measured_requests
@@ -112,6 +113,7 @@ async def test_waiting_for_anothers_work_is_the_requests_queue(
         for client in clients:
             await client.ask(DescribeClusterRequest())
         handle_by(monkeypatch, DescribeClusterRequest, handle)
+        await trio.testing.wait_all_tasks_blocked()
         for client in clients:
             client.send_now(DescribeClusterRequest())
         node.arrived(clients)
