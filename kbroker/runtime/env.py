@@ -177,7 +177,7 @@ class RealStream:
 
     __slots__ = ("_is_awaited", "_sock", "_use_sendfile", "peer", "recv_into", "send", "sendmsg")
 
-    def __init__(self, sock: socket.socket, *, use_sendfile: bool, peer: Any = None) -> None:
+    def __init__(self, sock: socket.socket, *, use_sendfile: bool, peer: tuple[Any, ...] | None = None) -> None:
         """``peer``: the peer's address, as the system gives it, where that is known."""
         sock.setblocking(False)
         try:
