@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import logging
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,16 +64,29 @@ def command_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     return run
 
 
+@contextlib.contextmanager
+def process_put_back() -> Iterator[None]:
+    """A block in which a command may set up logging and the collector of garbage for its process, as ``start`` does."""
+    root, was_enabled = logging.getLogger(), gc.isenabled()
+    handlers, level, threshold = root.handlers[:], root.level, gc.get_threshold()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        gc.set_threshold(*threshold)
+        if was_enabled:
+            gc.enable()
+
+
 def kbroker(*words: str, cwd: str | Path = ".") -> subprocess.CompletedProcess[str]:
     """Runs the command in this process, with streams of its own, as `subprocess.run` does in another."""
-    level = logging.root.level
     out, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors)
+    with process_put_back(), contextlib.chdir(cwd), streams[0], streams[1]:
         try:
             code = main(list(words))
         except SystemExit as error:
             code = int(error.code or 0)
-        finally:
-            logging.root.setLevel(level)
     told = [stream.buffer.getvalue().decode() for stream in (out, errors)]
     return subprocess.CompletedProcess(words, code, *told)

@@ -33,6 +33,7 @@ from kbroker.tools.cli.parser import UsageError
 from kbroker.tools.cli.start import find_fatal, parse_overrides, with_controller_listener
 from kbroker.wire.messages.acls import DescribeAclsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
+from tests.cli_command import kbroker, process_put_back
 from tests.patience import LONG, SHORT
 
 ROOT = str(Path(__file__).parents[2])
@@ -40,15 +41,19 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
 """Lets the tests run from a clone that is not installed, too."""
 
 
+def test_a_start_in_the_tests_process_leaves_it_as_it_was(tmp_path: Path) -> None:
+    before = logging.getLogger().handlers[:], logging.getLogger().level
+    refused = kbroker("start", "-c", str(tmp_path / "missing"))
+    assert refused.returncode and "missing" in refused.stderr
+    assert gc.isenabled()
+    assert (logging.getLogger().handlers, logging.getLogger().level) == before
+
+
 @pytest.fixture
 def untouched_logging() -> Iterator[None]:
     """For tests that run the command in their own process: it sets up logging for itself."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    gc.enable()
+    with process_put_back():
+        yield
 
 
 def command(*words: str) -> list[str]:

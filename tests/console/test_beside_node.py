@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
-import logging
 import os
 import re
 import signal
@@ -22,6 +20,7 @@ from kbroker.client import Client
 from kbroker.client.topics import list_topics
 from kbroker.tools.cli import main
 from kbroker.tools.cli.child import module_command
+from tests.cli_command import process_put_back
 from tests.console.console_process import ConsoleClient
 from tests.patience import LONG, eventually
 
@@ -126,12 +125,8 @@ def test_a_node_whose_console_cannot_start_says_so(tmp_path: Path) -> None:
 @pytest.fixture
 def start_in_this_process() -> Iterator[None]:
     """Restores afterwards the logging and garbage collection that ``start`` sets up for its process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    gc.enable()
+    with process_put_back():
+        yield
 
 
 @pytest.mark.usefixtures("start_in_this_process")
