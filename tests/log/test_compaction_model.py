@@ -28,7 +28,9 @@ from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.log.log_helpers import NOW, TP, delete_expired
 
-Pair = tuple[bytes, bytes | None]
+Written = tuple[bytes, bytes | None, bool]
+"""A record's key, value, and whether the idempotent producer wrote it."""
+
 DELETE_RETENTION = 50
 
 
@@ -52,14 +54,13 @@ class CompactionMachine(RuleBasedStateMachine):
         self.now = NOW
         self.epoch = 0
         self.counter = 0
-        self.history: list[Pair] = []
-        self.others: list[list[Pair]] = []
+        self.history: list[Written] = []
+        self.others: list[list[Written]] = []
         """Earlier states, before truncations that are not durable yet."""
         self.log_start = 0
         self.durable = 0
         self.clean_end = 0
         self.sequence = 0
-        self.last_produced = -1
         self.promised_start = 0
         """The highest log start. It may be lower again after a crash, as it is not durable before a checkpoint."""
         self.open()
@@ -69,7 +70,7 @@ class CompactionMachine(RuleBasedStateMachine):
             ["/data"], self.disk, now_ms=self.now, log_config=lambda tp: LogConfig(), rng=random.Random(1)
         )
         self.log: PartitionLog = self.manager.create_log(TP, None, self.config)
-        if self.last_produced < self.promised_start:
+        if not any(is_produced for _, _, is_produced in self.history[self.promised_start :]):
             # A producer without a record in the log is forgotten on a start, as Kafka does, unless the log start was.
             self.note_sequence()
 
@@ -79,24 +80,23 @@ class CompactionMachine(RuleBasedStateMachine):
         producer=st.booleans(),
     )
     def append(self, keys: list[tuple[int, bool]], size: int, producer: bool) -> None:
-        pairs: list[Pair] = []
+        written: list[Written] = []
         for number, is_tombstone in keys:
             self.counter += 1
             value = None if is_tombstone and number < 3 else b"%d:" % self.counter + b"x" * size
-            pairs.append((b"key%d" % number, value))
+            written.append((b"key%d" % number, value, producer))
         data = build_batch(
-            [Record(0, self.now, key, value) for key, value in pairs],
+            [Record(0, self.now, key, value) for key, value, _ in written],
             compression=self.codec,
             producer_id=3 if producer else -1,
             producer_epoch=0 if producer else -1,
             base_sequence=self.sequence if producer else -1,
         )
         if producer:
-            self.sequence += len(pairs)
-            self.last_produced = len(self.history) + len(pairs) - 1
+            self.sequence += len(written)
         info = self.log.append_as_leader(bytearray(data), self.epoch, now_ms=self.now)
         assert info.first_offset == len(self.history)
-        self.history += pairs
+        self.history += written
         self.now += 1
 
     @rule()
@@ -135,7 +135,9 @@ class CompactionMachine(RuleBasedStateMachine):
         self.manager.cleaner_offsets.after_round(self.log, result.end_offset)()
         self.clean_end = max(self.clean_end, result.end_offset)
         # What lay below the log start, and is there again after a crash, was not looked at.
-        keys = [pair[0] for offset, pair in self.found().items() if self.promised_start <= offset < result.end_offset]
+        keys = [
+            written[0] for offset, written in self.found().items() if self.promised_start <= offset < result.end_offset
+        ]
         assert len(keys) == len(set(keys))
 
     @rule()
@@ -179,7 +181,6 @@ class CompactionMachine(RuleBasedStateMachine):
         self.durable = min(self.durable, self.log.log_end_offset)
         self.epoch += 1
         self.note_sequence()
-        self.last_produced = min(self.last_produced, self.log.log_end_offset - 1)
 
     def note_sequence(self) -> None:
         entry = self.log.producers.active_producers.get(3)
@@ -221,14 +222,14 @@ class CompactionMachine(RuleBasedStateMachine):
         self.history = next(
             list(branch)
             for branch in branches
-            if all(offset < len(branch) and branch[offset] == pair for offset, pair in found.items())
+            if all(offset < len(branch) and branch[offset] == written for offset, written in found.items())
             and self.log.log_end_offset <= len(branch)
         )
         self.others.clear()
         self.cut_history()
 
-    def found(self) -> dict[int, Pair]:
-        found: dict[int, Pair] = {}
+    def found(self) -> dict[int, Written]:
+        found: dict[int, Written] = {}
         offset = self.log.log_start_offset
         while offset < self.log.log_end_offset:
             data = self.log.read_bytes(offset, 700)
@@ -240,7 +241,7 @@ class CompactionMachine(RuleBasedStateMachine):
                 for record in iter_records(data, position):
                     if record.offset >= before:
                         assert record.key is not None
-                        found[record.offset] = record.key, record.value
+                        found[record.offset] = record.key, record.value, header.producer_id == 3
                 offset = header.next_offset
             assert offset > before
         return found
@@ -253,13 +254,13 @@ class CompactionMachine(RuleBasedStateMachine):
         assert self.log.log_start_offset == self.log_start
         self.promised_start = max(self.promised_start, self.log_start)
         found = self.found()
-        for offset, pair in found.items():
-            assert self.history[offset] == pair
-        last = {key: offset for offset, (key, _) in enumerate(self.history)}
+        for offset, written in found.items():
+            assert self.history[offset] == written
+        last = {key: offset for offset, (key, _, _) in enumerate(self.history)}
         for key, offset in last.items():
             if offset not in found and offset >= self.log_start:
                 assert self.history[offset][1] is None, f"the last value of {key!r} is gone"
-                assert all(pair[0] != key for pair in found.values()), f"a value of {key!r} came back"
+                assert all(written[0] != key for written in found.values()), f"a value of {key!r} came back"
         entry = self.log.producers.active_producers.get(3)
         assert self.sequence == (entry.last_sequence + 1 if entry is not None else 0)
 
