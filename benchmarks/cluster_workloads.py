@@ -120,7 +120,7 @@ def transactions(client: str) -> Callable[[Bench, Server], Figures]:
     """Transactions of a record for each of a hundred partitions, one after another, by librdkafka or Java."""
 
     def run(bench: Bench, server: Server) -> Figures:
-        warm_up, count = bench.amount(200, 50), bench.amount(1_000, 200)
+        warm_up, count = bench.amount(100, 50), bench.amount(300, 200)
         with _topic(server, RECORDS) as topic:
             if client == "java":
                 took = bench.java.commit(server.bootstrap, topic, RECORDS, warm_up, count)
