@@ -9,7 +9,7 @@ import logging
 
 import trio
 
-from kbroker.cores.replication.offset_waiter import Key, OffsetWaiter, Results
+from kbroker.cores.replication.purgatory import Key, OffsetWaiter, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.authorization import may_each
 from kbroker.handlers.common.context import RequestContext

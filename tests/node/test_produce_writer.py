@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.cores.replication.offset_waiter import Appended
+from kbroker.cores.replication.purgatory import Appended
 from kbroker.node.replicas.produce_writer import write_produce
 from kbroker.runtime.later import Later
 from kbroker.runtime.round import Round

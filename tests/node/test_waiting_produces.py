@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from kbroker.cores.replication.offset_waiter import Appended
+from kbroker.cores.replication.purgatory import Appended
 from kbroker.errors import ErrorCode
 from kbroker.node.replicas.partition import Partition
 from kbroker.node.replicas.replica_manager import ReplicaManager

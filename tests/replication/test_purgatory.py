@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.cores.replication.fetch_view import FetchView, PartitionKey
-from kbroker.cores.replication.offset_waiter import Key, OffsetWaiter
-from kbroker.cores.replication.purgatory import Purgatory
+from kbroker.cores.replication.purgatory import Key, OffsetWaiter, Purgatory
 from kbroker.errors import ErrorCode
 from kbroker.types import ZERO_UUID, Uuid
 

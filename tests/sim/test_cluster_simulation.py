@@ -21,8 +21,8 @@ from kbroker.cores.groups import group_coordinator
 from kbroker.cores.groups.classic_group import ClassicGroup
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
-from kbroker.cores.share_partitions.delivery_states import TRANSITIONS, LeaderEvent
 from kbroker.cores.share_partitions.partition import SharePartition
+from kbroker.cores.share_partitions.record_transitions import TRANSITIONS, LeaderEvent
 from kbroker.cores.share_partitions.runs import Run
 from kbroker.cores.share_state import DeliveryState, StateBatch
 from kbroker.errors import ErrorCode

@@ -1,7 +1,7 @@
 """The leader's side of share groups (KIP-932): who holds which record, for how long, and how often it was handed out.
 
-`delivery_states` has the states of a record, the table of what changes them (a member's word, a lock that ends, ...)
+`record_transitions` has the states of a record, the table of what changes them (a member's word, a lock that ends, ...)
 and the rules. `partition` applies the table to the records of requests; `runs` is the window of records from the start
 offset to the end. What waits, sends and writes is in `node/share`; the states are stored by `share_coordinator`.
-Begin with `delivery_states`.
+Begin with `record_transitions`.
 """

@@ -1,6 +1,6 @@
 """A share partition in memory of the partition's leader: which records each request, lock or write changes (KIP-932).
 
-The states of a record, the table of their transitions and the rules are in `delivery_states`; here is what finds the
+The states of a record, the table of their transitions and the rules are in `record_transitions`; here is what finds the
 records and applies the table. Pure: methods take the time and return data. What the persister must have is a `Write`:
 its state goes to the `Persister`, and `finish` gets the outcome. Kafka 4.4's ``SharePartition``.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kbroker.cores.share_partitions.acknowledging import AcknowledgementBatch, AcknowledgeType, decisions
 from kbroker.cores.share_partitions.dead_letters import DeadLetterReason, DeadLetters
-from kbroker.cores.share_partitions.delivery_states import TRANSITIONS, Event, Holds, LeaderEvent
+from kbroker.cores.share_partitions.record_transitions import TRANSITIONS, Event, Holds, LeaderEvent
 from kbroker.cores.share_partitions.runs import Run, Runs
 from kbroker.cores.share_partitions.settings import SharePartitionSettings
 from kbroker.cores.share_state import DeliveryState, SharePartitionState

@@ -7,9 +7,8 @@ from typing import Protocol
 
 from kbroker.cores.replication.fetch_params import FetchParams, FetchResult
 from kbroker.cores.replication.fetch_view import FetchView
-from kbroker.cores.replication.offset_waiter import Appended, Results
 from kbroker.cores.replication.partition_state import PartitionState
-from kbroker.cores.replication.purgatory import Purgatory
+from kbroker.cores.replication.purgatory import Appended, Purgatory, Results
 from kbroker.cores.replication.replica_selector import ReplicaSelector
 from kbroker.cores.replication.replication_quota import ReplicationQuota
 from kbroker.errors import ApiError

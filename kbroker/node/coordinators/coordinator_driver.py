@@ -16,7 +16,7 @@ import trio
 
 from kbroker.cores.coordinator.partitioner import partition_for
 from kbroker.cores.coordinator.result import NO_TRANSACTION, CoordinatorResult, Token, TransactionalWriter
-from kbroker.cores.replication.offset_waiter import OffsetWaiter, Results
+from kbroker.cores.replication.purgatory import OffsetWaiter, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.coordinator_loading import replay_log
 from kbroker.node.coordinators.coordinator_shard import C, Shard

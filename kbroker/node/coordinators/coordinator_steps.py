@@ -16,7 +16,7 @@ from kbroker.cores.coordinator.result import (
     TransactionalWriter,
     append_error_for_client,
 )
-from kbroker.cores.replication.offset_waiter import Appended, Results
+from kbroker.cores.replication.purgatory import Appended, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.coordinator_shard import C, GatheredStep, Shard
 from kbroker.runtime.later import Later

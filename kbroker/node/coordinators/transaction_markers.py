@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kbroker.cores.replication.offset_waiter import Appended, Results
+from kbroker.cores.replication.purgatory import Appended, Results
 from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.group_driver import GroupDriver

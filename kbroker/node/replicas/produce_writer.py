@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kbroker.cores.replication.offset_waiter import Appended, Results
+from kbroker.cores.replication.purgatory import Appended, Results
 from kbroker.cores.transactions.coordinator import ProducerIdAndEpoch
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.context import CloseConnection, RequestContext

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kbroker.cores.replication.offset_waiter import Appended, Key, OffsetWaiter, Results
-from kbroker.cores.replication.purgatory import Purgatory
+from kbroker.cores.replication.purgatory import Appended, Key, OffsetWaiter, Purgatory, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.log_config import LogConfig
 from kbroker.node.replicas.isr import IsrMembership

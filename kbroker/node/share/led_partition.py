@@ -1,7 +1,7 @@
 """A share partition whose partition this node leads: loaded from the persister, and kept in step with it.
 
 The life of one (``SharePartitionState`` of Kafka), which never goes back; what happens to its records is decided by
-`cores/share_partitions/delivery_states.py`:
+`cores/share_partitions/record_transitions.py`:
 
     loading   neither `core` nor `error`: fetches wait until that is over
     loaded    `core`: requests and locks change it, and every `Write` goes to the persister, in order

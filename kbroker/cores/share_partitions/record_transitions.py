@@ -53,7 +53,7 @@ does anything in any order; `history` is `sim/share_history.py`, which judges wh
     what is ARCHIVING is written so before its letter is sent, once   Members.send_letters
     every AVAILABLE record is reached by the next fetches             Members.nothing_is_lost
     the count of records that are done with is true (KIP-1226)        Members.counts_agree
-    what is done with stays so, and no other way is in the table      tests/share_partitions/test_delivery_states.py
+    what is done with stays so, and no other way is in the table      tests/share_partitions/test_record_transitions.py
 """
 
 from __future__ import annotations

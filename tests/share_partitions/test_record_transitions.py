@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from kbroker.cores.share_partitions.acknowledging import AcknowledgeType
-from kbroker.cores.share_partitions.delivery_states import TRANSITIONS, Holds, LeaderEvent
+from kbroker.cores.share_partitions.record_transitions import TRANSITIONS, Holds, LeaderEvent
 from kbroker.cores.share_partitions.settings import SharePartitionSettings
 from kbroker.cores.share_state import DeliveryState
 
