@@ -40,7 +40,9 @@ def test_kafkas_own_tool_throttles_a_move(request: pytest.FixtureRequest, tmp_pa
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
-    with running_cluster(3, {"replica.fetch.max.bytes": 100_000}) as cluster:
+    # Nodes of one machine would hand the log over, and copy nothing that could be throttled.
+    properties = {"replica.fetch.max.bytes": 100_000, "log.hand.over.enable": "false"}
+    with running_cluster(3, properties) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         for future in admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1]])]).values():
             future.result()
