@@ -526,3 +526,51 @@ async def test_a_producer_that_asks_again_after_a_slow_write_is_not_fenced(
     ):
         await trio.sleep(0.01)
     assert (bumped.error_code, bumped.producer_id, bumped.producer_epoch) == (0, first.producer_id, 1)
+
+
+async def test_who_lists_groups_waits_for_a_shard_that_is_loaded_twice(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its leader epoch changes during the load. Left out, its groups would seem to be gone."""
+    groups = await ready(node)
+    index = groups.loaded_shard("g").index
+    client = await node.connect()
+    may_load = hold_loads(monkeypatch)
+    groups.reload(groups.shards[index])
+    await client.send(ListGroupsRequest())
+    while not groups.shards[index].loaded.statistics().tasks_waiting:
+        await trio.lowlevel.checkpoint()
+    groups.reload(groups.shards[index])
+    may_load.set()
+    assert [each.group_id for each in (await client.receive())[1].groups] == ["g"]
+
+
+async def test_who_lists_groups_is_not_told_that_some_of_them_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that lists groups asks every broker, and takes such an answer for the end of it."""
+    name = "__consumer_offsets"
+    lagging = let_lag(monkeypatch)
+    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
+        controller = await cluster.controller_client(leader)
+        await create(controller, "t", first)
+        await create(controller, name, first, second)
+        await cluster.topics_everywhere(["t", name])
+        client, asker = await cluster.node(first).connect(), await cluster.node(first).connect()
+        while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+            await trio.sleep(0.01)
+        node = cluster.nodes[first]
+        partition = node.replica_manager.partitions[name, 0]
+        lagging.append(second)
+        while partition.state.high_watermark == partition.log.log_end_offset:
+            await client.send(commit(0), 9)
+            await trio.sleep(0.01)
+        waiting = node.replica_manager.purgatory.produces
+        before = len(waiting[name, 0])
+        await asker.send(ListGroupsRequest())
+        await cluster.until(lambda: len(waiting[name, 0]) > before)
+        await move(controller, name, second)
+        assert (await asker.receive())[1].error_code == 0
