@@ -505,7 +505,7 @@ async def test_a_producer_that_asks_again_after_a_slow_write_is_not_fenced(
     begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     while (first := await client.ask(begin)).error_code:
         await trio.sleep(0.01)
-    manager = node.broker.services.replica_manager
+    manager: Any = node.broker.services.replica_manager
     index = node.transactions.partition_for("x")
     assert index is not None
     partition = manager.partitions[TopicPartition("__transaction_state", index)]
