@@ -18,7 +18,8 @@ from kbroker.node.coordinators import coordinator_driver
 from kbroker.node.coordinators.coordinator_loading import replay_log
 from kbroker.raft_metadata.image import MetadataDelta
 from kbroker.raft_metadata.image.loader import ImageLoader
-from kbroker.types import OffsetAndEpoch
+from kbroker.types import OffsetAndEpoch, TopicPartition
+from kbroker.value_types import replace
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.messages.classic_groups import (
     JoinGroupRequest,
@@ -27,6 +28,7 @@ from kbroker.wire.messages.classic_groups import (
     MemberIdentity,
 )
 from kbroker.wire.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
@@ -492,3 +494,83 @@ async def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_lead
         await move(controller, name, first, third)
         await cluster.until(lambda: partition.state.leader_epoch > epoch)
         await cluster.until(lambda: groups.shards[0].loaded.is_set())
+
+
+async def test_a_producer_that_asks_again_after_a_slow_write_is_not_fenced(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears nothing for as long as clients wait, since a follower is slow. Its new epoch is committed after that."""
+    client, again = await node.connect(), await node.connect()
+    await client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
+    begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    while (first := await client.ask(begin)).error_code:
+        await trio.sleep(0.01)
+    manager: Any = node.broker.services.replica_manager
+    index = node.transactions.partition_for("x")
+    assert index is not None
+    partition = manager.partitions[TopicPartition("__transaction_state", index)]
+    recover = replace(begin, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
+    with monkeypatch.context() as slow:
+        slow.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
+        await client.send(recover)
+        while partition.log.log_end_offset == partition.state.high_watermark:
+            await trio.lowlevel.checkpoint()
+        for operation in manager.purgatory.expirations.take_expired(manager.env.now() + 30):
+            operation.expire(ErrorCode.REQUEST_TIMED_OUT)
+            manager.purgatory.unwatch_produce(operation)
+    manager.progress.advance_high_watermark(partition, partition.log)
+    while (bumped := await again.ask(recover)).error_code in (
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ):
+        await trio.sleep(0.01)
+    assert (bumped.error_code, bumped.producer_id, bumped.producer_epoch) == (0, first.producer_id, 1)
+
+
+async def test_who_lists_groups_waits_for_a_shard_that_is_loaded_twice(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its leader epoch changes during the load. Left out, its groups would seem to be gone."""
+    groups = await ready(node)
+    index = groups.loaded_shard("g").index
+    client = await node.connect()
+    may_load = hold_loads(monkeypatch)
+    groups.reload(groups.shards[index])
+    await client.send(ListGroupsRequest())
+    while not groups.shards[index].loaded.statistics().tasks_waiting:
+        await trio.lowlevel.checkpoint()
+    groups.reload(groups.shards[index])
+    may_load.set()
+    assert [each.group_id for each in (await client.receive())[1].groups] == ["g"]
+
+
+async def test_who_lists_groups_is_not_told_that_some_of_them_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that lists groups asks every broker, and takes such an answer for the end of it."""
+    name = "__consumer_offsets"
+    lagging = let_lag(monkeypatch)
+    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+        leader = cluster.leader()
+        assert leader is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
+        controller = await cluster.controller_client(leader)
+        await create(controller, "t", first)
+        await create(controller, name, first, second)
+        await cluster.topics_everywhere(["t", name])
+        client, asker = await cluster.node(first).connect(), await cluster.node(first).connect()
+        while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
+            await trio.sleep(0.01)
+        node = cluster.nodes[first]
+        partition = node.replica_manager.partitions[name, 0]
+        lagging.append(second)
+        while partition.state.high_watermark == partition.log.log_end_offset:
+            await client.send(commit(0), 9)
+            await trio.sleep(0.01)
+        waiting = node.replica_manager.purgatory.produces
+        before = len(waiting[name, 0])
+        await asker.send(ListGroupsRequest())
+        await cluster.until(lambda: len(waiting[name, 0]) > before)
+        await move(controller, name, second)
+        assert (await asker.receive())[1].error_code == 0

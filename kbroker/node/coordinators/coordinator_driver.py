@@ -223,12 +223,21 @@ class CoordinatorDriver(Generic[C]):
         return await self._answer(self.loaded_shard(key), question)
 
     async def read_all(self, question: Callable[[C], R]) -> list[R]:
-        """`read`, of all cores of this node, for requests that concern every key."""
+        """`read`, of all cores of this node, for requests that concern every key.
+
+        Those that another node gets meanwhile are left out: it is asked as well.
+        """
         answers = []
-        for shard in list(self.shards.values()):
-            await shard.loaded.wait()
-            if self.shards.get(shard.index) is shard:
-                answers.append(await self._answer(shard, question))
+        for index in list(self.shards):
+            while (shard := self.shards.get(index)) is not None:
+                await shard.loaded.wait()
+                try:
+                    if self.shards.get(index) is shard:
+                        answers.append(await self._answer(shard, question))
+                        break
+                except ApiError:
+                    if self.shards.get(index) is shard:
+                        raise
         return answers
 
     def partition_states(self) -> tuple[int, int]:

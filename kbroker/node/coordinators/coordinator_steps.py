@@ -120,6 +120,12 @@ class CoordinatorSteps(Generic[C]):
 
         def replicated(results: Results) -> None:
             error = results[key]
+            if error is ErrorCode.REQUEST_TIMED_OUT and self.replay_on_commit:
+                # It may be committed yet. Until then the core has this change under way, and takes no other.
+                if outcome is not None:
+                    _give(outcome, result, error)
+                self._manager.watch_produce([appended], replicated, self._write_timeout_ms)
+                return
             finished(error)
             if error is not None and self.replay_on_commit:
                 self._owner.reload(shard)
