@@ -80,16 +80,18 @@ def start_at(segment_list: SegmentList, offset: int, now_ms: int) -> bool:
 
     The new file comes first: whenever the power fails, there is a file that names an offset.
     """
-    old = segment_list.clear()
-    same = next((segment for segment in old if segment.base_offset == offset), None)
-    if same is None:
-        segment_list.add(offset, now_ms)
+    first = next((segment for segment in segment_list.segments if segment.base_offset == offset), None)
+    is_new = first is None
+    if first is None:
+        segment_list.add(offset, now_ms)  # a full disk may refuse it, and all stay
+        first = segment_list.pop()
     else:
-        same.begin_rebuild()
-        same.txn_index.reset()
-        same.set_size(0)
-        segment_list.restore(same)
+        first.begin_rebuild()
+        first.txn_index.reset()
+        first.set_size(0)
+    old = segment_list.clear()
+    segment_list.restore(first)
     for segment in reversed(old):
-        if segment is not same:
+        if segment is not first:
             segment_list.discard(segment)
-    return same is None
+    return is_new

@@ -14,7 +14,8 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP, at_every_point, delete_expired, missing, spoil_checkpoints
+from tests.log.log_helpers import NOW, TP, at_every_point, delete_expired, missing, read_all, spoil_checkpoints
+from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(
     cleanup_policy=frozenset({"compact"}),
@@ -175,3 +176,24 @@ def test_a_crash_while_recovering_from_a_crash() -> None:
             verify(life, again, (point, second))
 
     at_every_point(disk, life.run, fail)
+
+
+def test_what_a_transaction_has_replaced_goes_once_its_marker_is_durable() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    manager = start(disk)
+    log = manager.create_log(TP, None, CONFIG)
+    put(log, [(b"k", b"old")])
+    put(log, [(b"k", b"new")], producer_id=9, sequence=0, transactional=True)
+    log.roll(NOW)
+    log.flush()
+    manager.checkpoint({TP: log.log_end_offset})
+    end_txn(log, 9, commit=True)
+    assert clean(manager, log, NOW, 1 << 20)
+    disk.crash(lose_all=True)
+    again = start(disk).get_log(TP)
+    assert again is not None
+    again.on_high_watermark_updated(again.log_end_offset)
+    assert again.first_unstable_offset is None, "the transaction is still to be decided, and what was before is gone"
+    assert (1, b"new") in read_all(again)

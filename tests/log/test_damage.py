@@ -265,6 +265,23 @@ def test_two_places_at_once() -> None:
     assert read_all(log) == [each for each in VALUES if each[0] not in lost]
 
 
+@pytest.mark.parametrize("lost", [8, 9, 10])
+def test_a_batch_whose_offset_lay_in_a_sector_that_was_lost_is_not_read_at_another(lost: int) -> None:
+    """No checksum covers the offset: with the sector before it lost, the batch would be the first of the log."""
+    disk, sector = FakeDisk(), 512
+    log = open_log(disk, ONE_SEGMENT)
+    padding = sector - lost - len(batch([bytes(100)])) + 100
+    append(log, [bytes(padding)])
+    assert log.active_segment.size == sector - lost
+    for value in (b"one", b"two"):
+        append(log, [value])
+    disk.open(log.active_segment.path).write_at(0, [bytes(sector)])
+    disk.kill()
+    again = open_log(disk, ONE_SEGMENT, leaves_holes=True)
+    assert read_all(again) == [(2, b"two")]
+    assert missing(again) == {0, 1}
+
+
 def test_batches_that_a_truncation_took_away_do_not_come_back_behind_damage() -> None:
     disk = FakeDisk()
     log = open_log(disk, ONE_SEGMENT)

@@ -23,7 +23,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
-from tests.log.log_helpers import NOW, delete_expired, missing, read_all
+from tests.log.log_helpers import NOW, append, delete_expired, missing, open_log, read_all
 
 PLAIN, COMPACTED = TopicPartition("plain", 0), TopicPartition("compacted", 0)
 CONFIGS = {
@@ -247,3 +247,59 @@ def test_a_disk_that_is_full_has_room_again(seed: int) -> None:
     log = again.create_log(PLAIN, None, CONFIGS[PLAIN])
     log.append_as_leader(bytearray(build_batch([Record(0, NOW, b"k", b"room")])), 0, now_ms=NOW)
     assert read_all(log)[-1][1] == b"room"
+
+
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+
+
+def refuse_to_create(disk: FakeDisk, number: int) -> None:
+    """Have the disk be full when a file of a new segment, the first, second or third, is created."""
+    left = number
+
+    def refuse(operation: str, path: str) -> None:
+        nonlocal left
+        if operation == "create" and path.endswith((".log", ".index", ".timeindex")):
+            if not left:
+                raise OSError(errno.ENOSPC, "made to fail", path)
+            left -= 1
+
+    disk.on_operation = refuse
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_segment_that_a_full_disk_has_refused_is_not_in_the_way_of_smaller_batches(number: int) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    values = [b"%d" % each + b"x" * 100 for each in range(4)]
+    for value in values:
+        append(log, [value])
+    refuse_to_create(disk, number)
+    with pytest.raises(OSError, match="made to fail"):
+        append(log, [b"x" * 700])
+    disk.on_operation = None
+    for each in range(4, 20):
+        values.append(b"%d" % each + b"x" * 50)
+        append(log, [values[-1]])  # some go into the segment that was to be followed
+    disk.kill()
+    again = open_log(disk, SMALL, leaves_holes=True)
+    assert [value for _, value in read_all(again)] == values
+
+
+@pytest.mark.parametrize("start", [40, 100])
+@pytest.mark.parametrize("number", range(3))
+def test_a_log_that_a_full_disk_did_not_let_begin_anew_begins_anew_later(number: int, start: int) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    log.truncate_fully_and_start_at(50)
+    for _ in range(20):
+        append(log, [b"old" + b"x" * 100])
+    refuse_to_create(disk, number)
+    with pytest.raises(OSError, match="made to fail"):
+        log.truncate_fully_and_start_at(start)
+    disk.on_operation = None
+    log.truncate_fully_and_start_at(start)
+    for _ in range(12):
+        append(log, [b"new" + b"x" * 100], leader_epoch=1)
+    log.close()
+    again = open_log(disk, SMALL, clean=True, recovery_point=log.recovery_point)
+    assert [(offset, value[:3]) for offset, value in read_all(again)] == [(start + n, b"new") for n in range(12)]

@@ -83,7 +83,7 @@ def test_the_new_log_is_the_old_one() -> None:
     assert (taken.log_start_offset, taken.log_end_offset) == (7, 30)
     assert read_all(taken) == expected(log)
     assert taken.leader_epochs.entries == [(0, 7), (3, 15)]
-    assert taken.recovery_point == 30 and taken.needs_flush(NOW), "its indexes are still to be flushed"
+    assert taken.recovery_point == 0 and taken.needs_flush(NOW), "its indexes are still to be flushed"
     assert disk.read_bytes("/two/topic-0/00000000000000000000.log.1.set-aside") == b"something"
     assert disk.read_bytes("/two/topic-0/topic-id") == disk.read_bytes("/one/topic-0/topic-id")
     put(taken, 3, epoch=4)  # its sequence goes on, so the producer's state was handed over
@@ -93,6 +93,23 @@ def test_the_new_log_is_the_old_one() -> None:
     target.close()
     again = start(disk, "/two").get_log(TP)
     assert again is not None and read_all(again) == expected(again) and again.log_end_offset == 33
+
+
+def test_of_indexes_that_were_not_flushed_a_power_cut_may_leave_a_part() -> None:
+    disk = FakeDisk()
+    source = start(disk, "/one")
+    log = source.create_log(TP, ID, CONFIG)
+    for number in range(30):
+        append(log, [b"x" * 50], timestamp=NOW + number)
+    target = start(disk, "/two")
+    latest = [segment.max_timestamp for segment in hand_over(log, target).segments]
+    target.checkpoint()
+    index = disk.open("/two/topic-0/00000000000000000000.timeindex")
+    assert index.size() > 12
+    index.truncate(12)
+    disk.kill()
+    again = start(disk, "/two").get_log(TP)
+    assert again is not None and [segment.max_timestamp for segment in again.segments] == latest
 
 
 def copy_before(log: PartitionLog, offset: int) -> None:

@@ -302,6 +302,34 @@ def test_every_point() -> None:
     at_every_point(disk, lambda: story(disk, promised), fail)
 
 
+def test_of_two_logs_the_one_of_the_later_leader_epoch_is_kept() -> None:
+    """A follower is cut back at the last step of a move, and a power cut takes back that the copy was given up."""
+    disk = FakeDisk()
+    for path in ("/one", "/two"):
+        disk.make_dirs(path)
+    disk.sync_dir("/")
+    manager = start(disk)
+    log, move = begin(manager)
+    while move.copy(200, NOW):
+        pass
+    task = move.begin_close()
+    assert task is not None
+    task.run()
+    move.take_name(NOW)
+    disk.sync_dir("/two")
+    log.truncate_to(20)
+    with pytest.raises(MoveInterrupted):
+        move.check()
+    move.abandon()
+    put(log, 3, epoch=7)
+    log.flush()
+    disk.crash(lose_all=True)
+    again = start(disk)
+    kept = again.get_log(TP)
+    assert kept is not None and again.log_dir_of(TP) is again.log_dirs[0]
+    assert (kept.log_end_offset, kept.leader_epochs.entries) == (23, [(0, 0), (7, 20)])
+
+
 def test_the_new_log_knows_the_batches_that_may_be_sent_again() -> None:
     """An idempotent producer has up to five requests under way, and may have heard of none."""
     manager = start(FakeDisk())

@@ -109,6 +109,18 @@ def test_a_log_of_which_a_part_was_compacted() -> None:
     assert read_all(open_log(disk, clean=True, clean_offset=4)) == [(3, b"three"), (6, b"six"), (8, b"eight")]
 
 
+def test_what_lies_between_segments_that_are_written_anew_stays() -> None:
+    old = (0, message(0, b"zero")), (2, message(2, b"two"))
+    disk = disk_with(*old, (1, today(1, b"one")))
+    assert read_all(open_log(disk, clean=True, clean_offset=3)) == [(0, b"zero"), (1, b"one"), (2, b"two")]
+
+    damaged = bytearray(message(1, b"one"))
+    damaged[-1] ^= 1
+    disk = disk_with(*old, (1, bytes(damaged)))
+    open_log(disk, clean=True, clean_offset=3)
+    assert disk.read_bytes(f"{DIRECTORY}/{1:020}.log") == damaged
+
+
 def test_a_log_in_todays_format_is_looked_at_in_its_first_segment_alone() -> None:
     disk = disk_with(*((base, today(base, b"x")) for base in range(5)))
     open_log(disk, clean=False).close()

@@ -183,3 +183,26 @@ def test_a_transaction_index_of_apache_kafka_is_missed_once_the_log_was_opened(c
     log.truncate_fully_and_start_at(end, now_ms=NOW)
     remove_expired(log, NOW + 100_000)
     assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(ABORTED_SUFFIX)]
+
+
+def test_segments_whose_deletion_is_interrupted_keep_what_they_know_of_transactions() -> None:
+    written, config = FakeDisk(), LogConfig(segment_bytes=300)
+    damaged(written, 10_000)
+    open_log(written, config, clean=True)
+    disk = written.snapshot()
+    log = open_log(disk, config, clean=True)
+    left = set()
+
+    def delete() -> None:
+        log.maybe_increment_log_start_offset(log.log_end_offset - 1)
+        assert log.delete_old_segments(NOW) == 7
+
+    def check(stopped: FakeDisk, point: int) -> None:
+        stopped.kill()
+        again = open_log(stopped, config, recovery_point=log.log_end_offset)
+        known = [txn for segment in again.segments for txn in segment.txn_index]
+        assert set(content(again)[0]) <= {(txn.producer_id, txn.first_offset, txn.last_offset) for txn in known}, point
+        left.add(len(again.segments))
+
+    at_every_point(disk, delete, check)
+    assert left == set(range(1, 9))

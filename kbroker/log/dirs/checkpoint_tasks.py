@@ -134,15 +134,25 @@ class CleanerOffsets:
         return log_dir.cleaner_offsets.get(topic_partition) if log_dir is not None else None
 
     def before_round(self, log: PartitionLog, first_dirty_offset: int) -> Callable[[], None]:
-        """Before segments of a log are replaced. The result makes two things durable, in any thread (``OSError``).
+        """Before segments of a log are replaced. The result makes things durable, in any thread (``OSError``).
 
         From then on offsets may be missing between the log's segments, which otherwise means damage. So it must be
         known that the log was compacted; and all of what is compacted must lie below the recovery point, so that a
-        recovery can tell the one from the other.
+        recovery can tell the one from the other. The markers that have ended transactions are to be as durable as what
+        is removed because of them: they may stand far behind it.
         """
         log_dir = self._dir_of[log.topic_partition]
         log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
-        return self._checkpoints.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)
+        has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers.active_producers.values())
+        flush = log.begin_flush() if has_markers else None
+        checkpoint = self._checkpoints.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)
+
+        def run() -> None:
+            if flush is not None:
+                flush.run()
+            checkpoint()
+
+        return run
 
     def after_round(self, log: PartitionLog, offset: int) -> Callable[[], None]:
         """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""

@@ -312,7 +312,8 @@ class LogMoves:
             self.abandon_hand_over(log_dir, tp, path)
             raise
         recall_batches(new)
-        new.durability.indexed = 0  # the flusher sees to it
+        # The flusher sees to the indexes. Until then a power cut may leave a part of any of them, so all is read again.
+        new.durability.indexed = new.durability.recovery_point = 0
         self._marked.leave(log)
         self._adopt(new, log_dir)
         if new.on_rolled is not None:

@@ -359,6 +359,10 @@ def _topic_id(disk: Disk, directory: str) -> Uuid | None:
         return None
 
 
+def _reached(log: PartitionLog) -> tuple[int, int]:
+    return log.leader_epochs.latest, log.log_end_offset
+
+
 class FoundLogs:
     """Chooses among the logs that a start has found. ``LogManager`` owns it, and the two tables that it fills."""
 
@@ -464,9 +468,10 @@ class FoundLogs:
         tp = log.topic_partition
         other = self._logs.get(tp)
         if other is not None:
-            # The node stopped at the last step of a move: both have what was durable, one perhaps more.
+            # The node stopped at the last step of a move: both have what was durable, one perhaps more. Or it was cut
+            # back since, in a later leader epoch, which the other one has not heard of.
             other_dir = self._dir_of[tp]
-            if log.log_end_offset <= other.log_end_offset:
+            if _reached(log) <= _reached(other):
                 log, log_dir, other, other_dir = other, other_dir, log, log_dir
             logger.warning(
                 "the log of %s is in two log dirs; %s, up to offset %d, is kept, and %s, up to offset %d, is not used",

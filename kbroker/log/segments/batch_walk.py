@@ -27,6 +27,8 @@ from kbroker.wire.compression import CorruptRecord
 CHUNK = 1024 * 1024
 _SECTOR = 512
 """Bytes that a disk writes as a whole, at least."""
+_LEADING_ZEROS = 4
+"""Bytes at the start of nearly every batch that are zeros anyway."""
 _LARGE_BATCH = 1024 * 1024
 _FRAME = struct.Struct(">qi")
 _MAGIC = b"\2"
@@ -160,6 +162,8 @@ def walk(
                     reason = f"{misfit}; the batch at {held.position} after {before.next_offset - 1} has a wrong one"
                 damaged, held, bounds, misfit = held.position, None, before, None
                 next_offset, epoch = was_next, was_epoch
+            elif misfit is None and damaged >= 0 and _has_lost_its_offset(file, position, header):
+                misfit = f"its offset {header.base_offset} lay in a sector that is blank"
         except CorruptRecord as error:
             misfit = str(error)
             if damaged < 0:
@@ -195,6 +199,16 @@ def _goes_on(file: DiskFile, position: int, bounds: Bounds) -> bool:
         return bounds.misfit(parse_header(file.pread(HEADER_SIZE, position))) is None
     except CorruptRecord:
         return False
+
+
+def _has_lost_its_offset(file: DiskFile, position: int, header: BatchHeader) -> bool:
+    """Whether a batch behind damage may have had another offset: what lies before the checksum's part of its header was
+    in a sector that was lost, and the next batch does not bear it out."""
+    lost = -position % _SECTOR
+    if not _LEADING_ZEROS < lost < _FRAME.size or any(file.pread(lost, position)):
+        return False
+    following = file.pread(_FRAME.size, position + header.size)
+    return len(following) < _FRAME.size or _FRAME.unpack(following)[0] != header.next_offset
 
 
 def _claimed(chunk: Buffer, at: int, next_offset: int, size: int) -> int:

@@ -11,7 +11,15 @@ from contextlib import suppress
 from itertools import count
 
 from kbroker.log.disk import Buffer, Disk, DiskFile
-from kbroker.log.file_names import DELETED_SUFFIX, LOG_SUFFIX, OWN_SUFFIX, SEGMENT_SUFFIXES
+from kbroker.log.file_names import (
+    ABORTED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    OWN_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
 from kbroker.log.segments.batch_walk import Bounds, Damaged, walk
 from kbroker.log.segments.indexed_file import (
     FIRST_CHUNK,
@@ -33,6 +41,10 @@ _SMALL_BATCH = 512
 _COPIED = 1 << 20
 _COPIED_IN_A_STEP = 64 << 20
 _copies = count()
+
+_TO_DELETED = (TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, ABORTED_SUFFIX)
+"""The log comes after the indexes that name its offsets, which without it are those of a log that was lost. Its aborted
+transactions come after it: where the power fails in between, a log without them would seem to have none."""
 
 _VERIFIED_PARTS = 64
 """Parts of a segment that are remembered as verified: so many readers, each at a place of its own, read it once."""
@@ -387,7 +399,7 @@ class Segment(IndexedFile):
         self.close_files()
         stem = self.path[: -len(LOG_SUFFIX)]
         renamed = []
-        for suffix in reversed(SEGMENT_SUFFIXES):  # the log last: indexes without one are those of a log that was lost
+        for suffix in _TO_DELETED:
             if self._disk.exists(stem + suffix):
                 self._disk.rename(stem + suffix, stem + suffix + DELETED_SUFFIX)
                 renamed.append(stem + suffix + DELETED_SUFFIX)

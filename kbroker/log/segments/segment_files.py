@@ -81,21 +81,16 @@ def finish_interrupted_work(disk: Disk, directory: str, names: list[str]) -> lis
         if name.endswith(CLEANED_SUFFIX) or (least_cleaned is not None and _offset_of(name) >= least_cleaned):
             remove(name)
     swaps = [name for name in swaps if name not in gone]
-    low, high = None, -1
-    replaced: set[int] = set()
+    replaced: list[range] = []
     for name in swaps:
         if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             base = _offset_of(name)
-            replaced.add(base)
-            low = base if low is None else min(low, base)
-            high = max(high, _end_of_file(disk, os.path.join(directory, name), base))
-    if low is not None:
-        # The swapped-in segments replace all that lies in their range (and, empty, the segment of their name).
-        for name in names:
-            stem, suffix = os.path.splitext(name)
-            if suffix in SEGMENT_SUFFIXES and is_offset_name(stem):
-                if low <= int(stem) < high or int(stem) in replaced:
-                    remove(name)
+            replaced.append(range(base, max(_end_of_file(disk, os.path.join(directory, name), base), base + 1)))
+    # Each replaces what lies in its own range (and, empty, the segment of its name): between two of them may be others.
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix in SEGMENT_SUFFIXES and is_offset_name(stem) and any(int(stem) in each for each in replaced):
+            remove(name)
     for name in swaps:
         disk.rename(os.path.join(directory, name), os.path.join(directory, name[: -len(SWAP_SUFFIX)]))
     disk.sync_dir(directory)

@@ -18,6 +18,7 @@ from kbroker.log.file_names import (
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.open_files import OpenFiles
 from kbroker.log.segments.segment import Segment
+from kbroker.log.segments.segment_files import remove_files
 
 
 class SegmentList:
@@ -58,7 +59,11 @@ class SegmentList:
     def add(self, base_offset: int, now_ms: int) -> None:
         """A new active segment. Its files exist from now on: an empty log remembers its offset by their name."""
         segment = self.make(base_offset, now_ms)
-        segment.create_files()
+        try:
+            segment.create_files()
+        except OSError:
+            remove_files(self.disk, segment)  # the log may grow beyond there before it has its next segment
+            raise
         self.segments.append(segment)
         self.bases.append(base_offset)
 
