@@ -121,14 +121,18 @@ def _create(
         [ConfigChange(name, SET, value) for name, value in configs.items()],
         new_resource=True,
     )
-    partitions = _assigned(view, topic) if topic.assignments else _placed(view, topic)
-    factor = len(partitions[0])
-    _ask_policy(view, topic, partitions, configs)
-    count_partitions(len(partitions))
+    partitions: Iterable[Sequence[int]]
+    if topic.assignments:
+        partitions = assigned = _assigned(view, topic)
+        count, factor = len(assigned), len(assigned[0])
+    else:
+        count, factor, partitions = _placed(view, topic)
+    _ask_policy(view, topic, count, factor, configs)
+    count_partitions(count)
     topic_id = _new_topic_id(view)
     created = CreatedTopic(
         topic_id,
-        len(partitions),
+        count,
         factor,
         # As in Kafka, values stand as they were written; DescribeConfigs tells what they mean.
         sorted(
@@ -140,9 +144,7 @@ def _create(
     return records, new_partition_records(view, topic_id, 0, partitions), created
 
 
-def _ask_policy(
-    view: ControllerView, topic: NewTopic, partitions: Sequence[Sequence[int]], configs: Mapping[str, str]
-) -> None:
+def _ask_policy(view: ControllerView, topic: NewTopic, count: int, factor: int, configs: Mapping[str, str]) -> None:
     """`ApiError` POLICY_VIOLATION if the policy is against the topic (KIP-108)."""
     policy = view.policies.create_topic
     if policy is None:
@@ -150,7 +152,7 @@ def _ask_policy(
     if topic.assignments:
         policy(topic.name, None, None, {each: tuple(brokers) for each, brokers in topic.assignments}, configs)
     else:
-        policy(topic.name, len(partitions), len(partitions[0]), None, configs)
+        policy(topic.name, count, factor, None, configs)
 
 
 def _check_name(view: ControllerView, name: str) -> None:
@@ -205,8 +207,8 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[Sequence[int]]:
     return [found[partition_id] for partition_id in range(len(found))]
 
 
-def _placed(view: ControllerView, topic: NewTopic) -> Sequence[Sequence[int]]:
-    """The replicas of a topic's partitions that the controller chooses."""
+def _placed(view: ControllerView, topic: NewTopic) -> tuple[int, int, Iterator[Sequence[int]]]:
+    """The number of a topic's partitions, that of their replicas, and these, which the controller chooses."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -218,7 +220,7 @@ def _placed(view: ControllerView, topic: NewTopic) -> Sequence[Sequence[int]]:
     count = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = defaults.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
-        return place_on_brokers(view, count, factor)
+        return count, factor, place_on_brokers(view, count, factor)
     except ApiError as error:
         raise ApiError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from None
 
@@ -276,14 +278,10 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partition
         )
     count_partitions(additional)
     factor = len(topic.partitions[0].replicas)
-    partitions: Sequence[Sequence[int]]
-    if wanted.assignments is not None:
-        partitions = wanted.assignments
-        for partition_id, brokers in enumerate(partitions, existing):
-            check_assigned(view, partition_id, brokers, factor)
-    else:
-        partitions = place_on_brokers(view, additional, factor)
-    return new_partition_records(view, topic.id, existing, partitions)
+    for partition_id, brokers in enumerate(wanted.assignments or (), existing):
+        check_assigned(view, partition_id, brokers, factor)
+    placed = wanted.assignments if wanted.assignments is not None else place_on_brokers(view, additional, factor)
+    return new_partition_records(view, topic.id, existing, placed)
 
 
 # --- DeleteTopics -----------------------------------------------------------------------------------------------

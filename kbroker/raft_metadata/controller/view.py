@@ -47,11 +47,12 @@ def too_many_records() -> ApiError:
     return ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ControllerResult(Generic[T]):
     """The records to commit, up to 10,000 of them in one batch, and the response, which goes out once all are."""
 
     response: T
+    """Holds once the records are read."""
     records: Iterable[object] = field(default_factory=list)
     """Read once. They may be decided on as they are read: the view stays as it is meanwhile."""
     at_once: bool = False
