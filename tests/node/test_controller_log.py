@@ -17,11 +17,13 @@ import trio.testing
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.node.controller.controller_client import InProcess
 from kbroker.node.controller.leader_balancer import LeaderBalancer
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, fence_broker, unfence_broker
 from kbroker.raft_metadata.controller.brokers import register_broker as register_broker_again
+from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
@@ -519,3 +521,34 @@ async def test_a_change_that_is_under_way_ends_with_its_controller(tmp_path: Pat
             await metadata.submit(decide)
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
         assert metadata.controller.image is before and metadata.quorum.log.end_offset == end_offset
+
+
+@pytest.mark.parametrize("fenced_meanwhile", [False, True])
+async def test_an_unfencing_that_is_overtaken_still_elects(tmp_path: Path, fenced_meanwhile: bool) -> None:
+    """The first of several batches is in the log, and with it the broker unfenced. ``fenced_meanwhile``: while its
+    heartbeat waited for a turn."""
+    format_dir(tmp_path)
+    budgets = DEFAULTS._replace(batch_records=100)
+    async with running(tmp_path, budgets=budgets) as metadata, trio.open_nursery() as nursery:
+        await create(metadata, NewTopic("t", 300, 1))
+        epoch, log, begun = metadata.image.brokers[1].epoch, metadata.quorum.log, trio.Event()
+
+        def fence(view: ControllerView) -> ControllerResult[None]:
+            begun.set()
+            return fence_broker(view, 1, epoch)
+
+        async def overtake() -> None:
+            while metadata.controller.image.topics.by_name["t"].partitions[0].leader_epoch < 2:
+                await trio.lowlevel.checkpoint()
+            log.append_records([NoOpRecord()], log.last_epoch, timestamp_ms=0, metadata_version=LATEST_METADATA_VERSION)
+
+        nursery.start_soon(overtake)
+        if fenced_meanwhile:
+            nursery.start_soon(metadata.submit, fence)
+            await begun.wait()
+            assert not metadata.controller.image.brokers[1].fenced
+        else:
+            await metadata.submit(fence)
+        state = await metadata.heartbeat(Heartbeat(1, epoch, epoch), InProcess("CONTROLLER"))
+        partitions = metadata.image.topics.by_name["t"].partitions.values()
+        assert not state.is_fenced and {each.leader for each in partitions} == {1}

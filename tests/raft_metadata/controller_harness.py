@@ -47,7 +47,7 @@ class Harness:
             self.apply(ControllerResult(None, [off]))
 
     def apply(self, result: ControllerResult[Any]) -> Any:
-        records = list(result.records)
+        records = [record for record in result.records if record is not None]
         if records:
             level = self.level or cast(FeatureLevelRecord, records[0]).feature_level
             data = encode_records(

@@ -54,7 +54,8 @@ class ControllerResult(Generic[T]):
     response: T
     """Holds once the records are read."""
     records: Iterable[object] = field(default_factory=list)
-    """Read once. They may be decided on as they are read: the view stays as it is meanwhile."""
+    """Read once. They may be decided on as they are read, and the response with them: the view stays as it is until
+    then. None is a step that makes no record."""
     at_once: bool = False
     """Whether the response waits for nothing if there are no records: not even until what the operation may have seen
     is committed."""
