@@ -105,6 +105,21 @@ def test_where_replicas_go_is_decided_as_it_is_read() -> None:
     assert len(h.controller.image.topics.by_name["t"].partitions) == 200
 
 
+@pytest.mark.parametrize(("validate_only", "factor"), [(False, 1), (True, 1), (False, 2)])
+def test_each_topic_of_a_request_is_a_step_at_least(validate_only: bool, factor: int) -> None:
+    """Also one that is only judged, or refused: a request may name thousands."""
+    h = Harness()
+    h.broker(1)
+    asked = [NewTopic(f"t{number}", 1, factor) for number in range(10)]
+    result = create_topics(h.view, asked, validate_only=validate_only)
+    steps = 0
+    for _ in result.records:
+        steps += 1
+        assert len(result.response) <= steps
+    assert steps >= 10
+    assert [isinstance(each, CreatedTopic) for each in result.response.values()] == [factor == 1] * 10
+
+
 def test_a_broker_that_is_unregistered_leads_nothing_and_may_register_again() -> None:
     h = Harness()
     for broker in (1, 2):
@@ -348,8 +363,8 @@ def test_errors_of_many_parts_do_not_keep_the_frames_that_they_have_passed_throu
     h.broker(1)
     refused = [
         *alter_partition_reassignments(h.view, [Reassignment("none", 0, [1])]).response,
-        *create_topics(h.view, [NewTopic("bad/name", 1, 1)]).response.values(),
-        *create_partitions(h.view, [NewPartitions("none", 3, None)]).response.values(),
+        *h.decide(create_topics(h.view, [NewTopic("bad/name", 1, 1)])).values(),
+        *h.decide(create_partitions(h.view, [NewPartitions("none", 3, None)])).values(),
         *elect_leaders(h.view, [TopicPartition("none", 0)], unclean=False).response.values(),
     ]
     assert len(refused) == 4
@@ -365,7 +380,7 @@ def test_a_topic_counts_among_the_records_of_its_request(sizes: tuple[int, ...])
     h.broker(1)
     topics = [NewTopic(f"t{size}", size, 1, (), ()) for size in sizes]
     with pytest.raises(ApiError) as caught:
-        create_topics(h.view, topics)
+        h.apply(create_topics(h.view, topics))
     assert code(caught) is ErrorCode.POLICY_VIOLATION
     assert caught.value.message == "Unable to perform excessively large batch operation."
     fewer = topics[0]._replace(num_partitions=sizes[0] - len(sizes))
@@ -387,7 +402,6 @@ def test_a_request_may_add_so_many_partitions() -> None:
     result = create_partitions(
         h.view, [*(NewPartitions(name, total, None) for name, total, _ in asked), NewPartitions("a", 10_002, None)]
     )
-    errors = [error and error.code for error in result.response.values()]
+    errors = [error and error.code for error in h.apply(result).values()]
     assert errors == [*(expected for _, _, expected in asked), None]
-    h.apply(result)
     assert len(h.controller.image.topics.by_name["a"].partitions) == 10_002

@@ -127,14 +127,18 @@ class ControllerLog:
         ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
         records still waits until everything that it may have seen is committed.
         """
-        while self._under_way is not None:
-            await self._under_way.wait()  # all that wait are woken at once, and most decide without a pause
+        await self.wait_for_turn()
         result, end_offset = await self._decide(operation)
         if end_offset > self._core.high_watermark:
             committed = Later[None]()
             self._waiting.append((end_offset, committed))
             await committed
         return result.response
+
+    async def wait_for_turn(self) -> None:
+        """Wait until no change is under way."""
+        while self._under_way is not None:
+            await self._under_way.wait()  # all that wait are woken at once, and most decide without a pause
 
     async def _decide(
         self, operation: Callable[[ControllerView], ControllerResult[T]]
@@ -146,7 +150,7 @@ class ControllerLog:
             while True:
                 self.check_active()
                 began, waited = now(), 0.0
-                result = operation(self._controller.view(self._log.end_offset))
+                result = operation(self._controller.begin(self._log.end_offset))
                 try:
                     with trio.CancelScope(shield=True):  # there may be a batch of it in the log
                         for _ in self._append(result.records):

@@ -85,13 +85,17 @@ class Controller:
         self._policies = policies
         self.log_ends = LogEnds(recovery_timeout_ms)
 
+    def begin(self, next_offset: int) -> ControllerView:
+        """Begin a decision, which has all of the policies' time. Returns its view."""
+        if self._policies.on_request is not None:
+            self._policies.on_request()
+        return self.view(next_offset)
+
     def view(self, next_offset: int | None = None) -> ControllerView:
         """The view for one operation; ``next_offset`` is the end of the metadata log, where its records will go.
 
         Without it: right behind the image's last record, which is not the end of the log if control records follow.
         """
-        if self._policies.on_request is not None:
-            self._policies.on_request()
         if next_offset is None:
             next_offset = self.image.offset + 1
         return ControllerView(
