@@ -616,28 +616,27 @@ async def test_a_change_that_its_requester_or_its_node_leaves_is_there_as_a_whol
     """The requester's time is over, or the node is asked to stop, between two turns of it."""
     format_dir(tmp_path)
     answers: list[object] = []
-    async with trio.open_nursery() as requesters:
-        async with running(tmp_path) as metadata:
-            begun, own = trio.Event(), trio.CancelScope()
+    async with trio.open_nursery() as requesters, running(tmp_path) as metadata:
+        begun, own = trio.Event(), trio.CancelScope()
 
-            async def ask(scope: trio.CancelScope) -> None:
-                def decide(view: ControllerView) -> ControllerResult[Any]:
-                    begun.set()
-                    return create_topics(view, [NewTopic("t", 1_000, 1)])
+        async def ask(scope: trio.CancelScope) -> None:
+            def decide(view: ControllerView) -> ControllerResult[Any]:
+                begun.set()
+                return create_topics(view, [NewTopic("t", 1_000, 1)])
 
-                with scope:
-                    try:
-                        answers.append(await metadata.submit(decide))
-                    except ApiError as error:
-                        answers.append(error.code)
+            with scope:
+                try:
+                    answers.append(await metadata.submit(decide))
+                except ApiError as error:
+                    answers.append(error.code)
 
-            requesters.start_soon(ask, own)
-            await begun.wait()
-            assert "t" not in metadata.controller.image.topics.by_name
-            if leaves == "the requester":
-                own.cancel()
-                await create(metadata, NewTopic("next", 1, 1))  # has its turn, and the first one's is over
-                assert len(metadata.image.topics.by_name["t"].partitions) == 1_000
+        requesters.start_soon(ask, own)
+        await begun.wait()
+        assert "t" not in metadata.controller.image.topics.by_name
+        if leaves == "the requester":
+            own.cancel()
+            await create(metadata, NewTopic("next", 1, 1))  # has its turn, and the first one's is over
+            assert len(metadata.image.topics.by_name["t"].partitions) == 1_000
     assert answers == ([] if leaves == "the requester" else [ErrorCode.NOT_CONTROLLER])
     image = await second_again(tmp_path)
     assert {name: len(topic.partitions) for name, topic in image.topics.by_name.items()} == (
