@@ -18,7 +18,6 @@ from typing import Any, TypeVar, cast
 from benchmarks.workloads import Figures, Workload
 from kbroker.config import BrokerConfig
 from kbroker.log.log_config import LogConfig
-from kbroker.node.controller.controller_log import MAX_RECORDS_PER_BATCH
 from kbroker.node.replicas.metadata_follower import MetadataFollower
 from kbroker.node.replicas.partition_table import PartitionTable
 from kbroker.raft_metadata.config_schema import ConfigSchema
@@ -104,11 +103,11 @@ class _Cluster:
         """Decide, replay and write down, as ``ControllerLog`` does."""
         controller = self.controller
         result = operation(controller.view())
-        decided = list(result.records)
+        decided = [record for record in result.records if record is not None]
         level = controller.image.features.metadata_version or 30
         self.last_batches = []
-        for first in range(0, len(decided), MAX_RECORDS_PER_BATCH):
-            records = decided[first : first + MAX_RECORDS_PER_BATCH]
+        for first in range(0, len(decided), DEFAULTS.batch_records):
+            records = decided[first : first + DEFAULTS.batch_records]
             base = controller.image.offset + 1
             controller.replay(records, OffsetAndEpoch(controller.image.offset + len(records), 1))
             self.last_batches.append(

@@ -64,7 +64,7 @@ async def handle_create_topics(request: CreateTopicsRequest, ctx: RequestContext
         try:
             results = await ctx.services.metadata.submit(
                 lambda view: create_topics(
-                    view, wanted, validate_only=request.validate_only, count_partitions=quota.record
+                    view, wanted, validate_only=request.validate_only, count_partitions=quota.anew()
                 )
             )
         except ApiError as error:
@@ -141,7 +141,7 @@ async def handle_delete_topics(request: DeleteTopicsRequest, ctx: RequestContext
     if chosen:
         try:
             results = await ctx.services.metadata.submit(
-                lambda view: delete_topics(view, list(chosen), count_partitions=quota.record)
+                lambda view: delete_topics(view, list(chosen), count_partitions=quota.anew())
             )
         except ApiError as failure:
             results = dict.fromkeys(chosen, failure)
@@ -266,7 +266,7 @@ async def handle_create_partitions(request: CreatePartitionsRequest, ctx: Reques
         try:
             outcomes = await ctx.services.metadata.submit(
                 lambda view: create_partitions(
-                    view, wanted, validate_only=request.validate_only, count_partitions=quota.record
+                    view, wanted, validate_only=request.validate_only, count_partitions=quota.anew()
                 )
             )
             results |= outcomes

@@ -28,6 +28,10 @@ class Budgets(NamedTuple):
     4 us."""
     turn_records: int = 64
     """Records of the metadata that are decided on, or read, before others have a turn. One takes 6 to 12 us."""
+    batch_records: int = 10_000
+    """Records of a batch of the metadata. No fewer than a request may cause: its records are one batch, so all or none
+    of them are there. More come of a broker that comes or goes alone: what comes of the first batches alone is right,
+    and is ended by the next controller (``QuorumController.DEFAULT_MAX_RECORDS_PER_BATCH``)."""
     short_turns_seconds: float = 0.3
     """The time for which turns of ``turn_records`` stay short. On a busy node a long log in short ones would last so
     long that the quorum's leader is taken for gone, and a long change hold up all others."""

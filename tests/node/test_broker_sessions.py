@@ -58,19 +58,10 @@ class _World:
         self.decides = trio.Event()
         """Not set while a long change is under way, for which all others wait."""
         self.decides.set()
-        self.records: list[object] = []
-        """Those of the last change."""
-        self.overtaken: Callable[[], None] | None = None
-        """Called once, after a change is decided, which then is decided anew."""
 
         async def submit(operation: Callable[[Any], Any]) -> Any:
             await self.decides.wait()
-            result = operation(view)
-            if self.overtaken is not None:
-                self.overtaken()
-                result = operation(view)
-            self.records = list(result.records)
-            return result.response
+            return operation(view).response
 
         log: Any = SimpleNamespace(
             controller=controller,
@@ -212,20 +203,3 @@ async def test_who_is_heard_of_while_a_long_change_is_under_way_is_not_fenced(
         world.decides.set()
         await trio.sleep(1)
         assert {fenced for fenced, _ in world.fenced} == {2, 3} - {broker_id}
-
-
-async def test_an_unfencing_that_is_overtaken_still_elects(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first of several batches is in the log, and with it the broker unfenced."""
-    monkeypatch.setattr(broker_sessions, "unfence_broker", lambda *_: ControllerResult(None, ["unfenced", "elected"]))
-    monkeypatch.setattr(broker_sessions, "records_to_elect_with", lambda *_: iter(["elected"]))
-    monkeypatch.setattr(broker_sessions, "newly_failed", lambda *_: [])
-
-    async with sessions_kept(monkeypatch, autojump_clock) as (world, _):
-        broker = world.brokers[2]
-        broker.fenced = True
-        world.overtaken = lambda: setattr(broker, "fenced", False)
-        connection: Any = _Connection()
-        state = await world.keeper.heartbeat(Heartbeat(2, 5, 5), connection)
-        assert not state.is_fenced and world.records == ["elected"]

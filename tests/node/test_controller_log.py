@@ -17,11 +17,14 @@ import trio.testing
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode, FatalError
+from kbroker.node.controller.controller_client import InProcess
 from kbroker.node.controller.leader_balancer import LeaderBalancer
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, fence_broker, unfence_broker
 from kbroker.raft_metadata.controller.brokers import register_broker as register_broker_again
+from kbroker.raft_metadata.controller.policies import NO_POLICIES, Policies
+from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
@@ -80,11 +83,19 @@ def no_services() -> Any:
 
 
 @asynccontextmanager
-async def running(path: Path, *, budgets: Budgets = DEFAULTS, **more: str) -> AsyncIterator[MetadataPlane]:
+async def running(
+    path: Path, *, budgets: Budgets = DEFAULTS, policies: Policies = NO_POLICIES, **more: str
+) -> AsyncIterator[MetadataPlane]:
     env = RealEnv(seed=2, budgets=budgets)
     own = directory_id(path)
     metadata = MetadataPlane(
-        config(path, **more), env, env.network, cluster_id=CLUSTER_ID, directory_id=own, services=no_services
+        config(path, **more),
+        env,
+        env.network,
+        cluster_id=CLUSTER_ID,
+        directory_id=own,
+        services=no_services,
+        policies=policies,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(metadata.run)
@@ -519,3 +530,115 @@ async def test_a_change_that_is_under_way_ends_with_its_controller(tmp_path: Pat
             await metadata.submit(decide)
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
         assert metadata.controller.image is before and metadata.quorum.log.end_offset == end_offset
+
+
+@pytest.mark.parametrize("fenced_meanwhile", [False, True])
+async def test_an_unfencing_that_is_overtaken_still_elects(tmp_path: Path, fenced_meanwhile: bool) -> None:
+    """The first of several batches is in the log, and with it the broker unfenced. ``fenced_meanwhile``: while its
+    heartbeat waited for a turn."""
+    format_dir(tmp_path)
+    budgets = DEFAULTS._replace(batch_records=100)
+    async with running(tmp_path, budgets=budgets) as metadata, trio.open_nursery() as nursery:
+        await create(metadata, NewTopic("t", 300, 1))
+        epoch, log, begun = metadata.image.brokers[1].epoch, metadata.quorum.log, trio.Event()
+
+        def fence(view: ControllerView) -> ControllerResult[None]:
+            begun.set()
+            return fence_broker(view, 1, epoch)
+
+        async def overtake() -> None:
+            while metadata.controller.image.topics.by_name["t"].partitions[0].leader_epoch < 2:
+                await trio.lowlevel.checkpoint()
+            log.append_records([NoOpRecord()], log.last_epoch, timestamp_ms=0, metadata_version=LATEST_METADATA_VERSION)
+
+        nursery.start_soon(overtake)
+        if fenced_meanwhile:
+            nursery.start_soon(metadata.submit, fence)
+            await begun.wait()
+            assert not metadata.controller.image.brokers[1].fenced
+        else:
+            await metadata.submit(fence)
+        state = await metadata.heartbeat(Heartbeat(1, epoch, epoch), InProcess("CONTROLLER"))
+        partitions = metadata.image.topics.by_name["t"].partitions.values()
+        assert not state.is_fenced and {each.leader for each in partitions} == {1}
+
+
+async def test_a_request_that_is_refused_as_a_whole_leaves_nothing_however_far_it_was_decided(tmp_path: Path) -> None:
+    """The first topic is a full batch, and whole turns; the second is too much."""
+    format_dir(tmp_path)
+    budgets = DEFAULTS._replace(turn_records=1_000, short_turns_seconds=math.inf)
+    async with running(tmp_path, budgets=budgets) as metadata:
+        end_offset = metadata.quorum.log.end_offset
+        with pytest.raises(ApiError) as caught:
+            await create(metadata, NewTopic("most", 9_999, 1), NewTopic("one", 1, 1))
+        assert caught.value.code is ErrorCode.POLICY_VIOLATION
+        assert metadata.quorum.log.end_offset == end_offset and not metadata.controller.image.topics.by_name
+
+
+async def test_between_the_turns_of_a_change_policies_get_no_new_time_and_are_asked_in_one_turn_each(
+    tmp_path: Path,
+) -> None:
+    format_dir(tmp_path)
+    begun: list[int] = []
+    asked: list[int] = []
+    turn = 0
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await trio.lowlevel.checkpoint()
+
+    policies = Policies(lambda *topic: asked.append(turn), None, lambda: begun.append(turn))
+    async with running(tmp_path, policies=policies) as metadata, trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        epoch = metadata.image.brokers[1].epoch
+        begun.clear()
+        async with trio.open_nursery() as changes:
+            changes.start_soon(create, metadata, *(NewTopic(f"t{number}", 1, 1) for number in range(300)))
+            while len(asked) < 100:
+                await trio.lowlevel.checkpoint()
+            assert len(begun) == 1
+            for number in range(5):
+                changes.start_soon(create, metadata, NewTopic(f"small-{number}", 1, 1))
+                changes.start_soon(metadata.heartbeat, Heartbeat(1, epoch, epoch), InProcess("CONTROLLER"))
+            while len(asked) < 200:
+                await trio.lowlevel.checkpoint()
+            assert len(begun) == 1
+        assert len(asked) == 305 and len(set(asked[300:])) == 5
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("leaves", ["the requester", "the node"])
+async def test_a_change_that_its_requester_or_its_node_leaves_is_there_as_a_whole_or_not_at_all(
+    tmp_path: Path, leaves: str
+) -> None:
+    """The requester's time is over, or the node is asked to stop, between two turns of it."""
+    format_dir(tmp_path)
+    answers: list[object] = []
+    async with trio.open_nursery() as requesters, running(tmp_path) as metadata:
+        begun, own = trio.Event(), trio.CancelScope()
+
+        async def ask(scope: trio.CancelScope) -> None:
+            def decide(view: ControllerView) -> ControllerResult[Any]:
+                begun.set()
+                return create_topics(view, [NewTopic("t", 1_000, 1)])
+
+            with scope:
+                try:
+                    answers.append(await metadata.submit(decide))
+                except ApiError as error:
+                    answers.append(error.code)
+
+        requesters.start_soon(ask, own)
+        await begun.wait()
+        assert "t" not in metadata.controller.image.topics.by_name
+        if leaves == "the requester":
+            own.cancel()
+            await create(metadata, NewTopic("next", 1, 1))  # has its turn, and the first one's is over
+            assert len(metadata.image.topics.by_name["t"].partitions) == 1_000
+    assert answers == ([] if leaves == "the requester" else [ErrorCode.NOT_CONTROLLER])
+    image = await second_again(tmp_path)
+    assert {name: len(topic.partitions) for name, topic in image.topics.by_name.items()} == (
+        {"t": 1_000, "next": 1} if leaves == "the requester" else {}
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError
@@ -24,6 +24,8 @@ from kbroker.raft_metadata.topics import NewTopic
 from kbroker.types import OffsetAndEpoch, Uuid
 from kbroker.wire.records.metadata import FeatureLevelRecord
 from tests.handlers.metadata_plane import properties
+
+T = TypeVar("T")
 
 FEATURES = {name: (levels.min, levels.max) for name, levels in SUPPORTED_FEATURES.items()}
 
@@ -47,7 +49,7 @@ class Harness:
             self.apply(ControllerResult(None, [off]))
 
     def apply(self, result: ControllerResult[Any]) -> Any:
-        records = list(result.records)
+        records = [record for record in result.records if record is not None]
         if records:
             level = self.level or cast(FeatureLevelRecord, records[0]).feature_level
             data = encode_records(
@@ -57,6 +59,12 @@ class Harness:
             assert batch.records == records, "the level's version of a record holds all of it"
             self.written.append((level, data))
             self.controller.replay(batch.records, OffsetAndEpoch(batch.last_offset, 1))
+        return result.response
+
+    @staticmethod
+    def decide(result: ControllerResult[T]) -> T:
+        """Returns the response of what is not applied."""
+        list(result.records)
         return result.response
 
     @property

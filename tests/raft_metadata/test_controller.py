@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import cast
+from itertools import islice
+from typing import Any, cast
 
 import pytest
 
@@ -29,11 +30,12 @@ from kbroker.raft_metadata.controller.producer_ids import allocate_producer_ids
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.raft_metadata.controller.requested_elections import elect_leaders
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_partitions, create_topics
-from kbroker.raft_metadata.image import NO_LEADER, ConfigResource, ResourceType
+from kbroker.raft_metadata.image import NO_LEADER, BrokerImage, ConfigResource, ResourceType
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES
 from kbroker.raft_metadata.topics import NewPartitions, NewTopic
 from kbroker.types import TopicPartition, Uuid
-from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from kbroker.value_types import replace
+from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
 from tests.raft_metadata.controller_harness import FEATURES, Harness
 
 
@@ -58,6 +60,64 @@ def test_a_brokers_epoch_is_the_end_of_the_log_behind_control_records_too() -> N
     h = Harness()
     registration = h.registration(1, Uuid(b"i" * 16))
     assert register_broker(h.controller.view(100), registration).response == 100
+
+
+class _LookedUp(dict[int, BrokerImage]):
+    """The brokers, and how often one was looked up: for each partition that is decided on, at least once."""
+
+    times = 0
+
+    def get(self, broker_id: int, default: Any = None) -> Any:
+        self.times += 1
+        return super().get(broker_id, default)
+
+
+def test_what_follows_an_unclean_end_is_decided_as_it_is_read() -> None:
+    h = Harness()
+    for broker in (1, 2):
+        h.broker(broker)
+    h.create("t", 100, 2)
+    h.controller.image = replace(h.controller.image, brokers=(brokers := _LookedUp(h.controller.image.brokers)))
+    result = register_broker(h.controller.view(1_000), h.registration(1, Uuid(b"2" * 16)))
+    records = iter(result.records)
+    next(records)
+    assert brokers.times < 10
+    *_, last = records
+    assert brokers.times >= 100
+    assert isinstance(last, RegisterBrokerRecord) and last.broker_epoch == result.response == 1_100
+
+
+def test_where_replicas_go_is_decided_as_it_is_read() -> None:
+    h = Harness()
+    for broker in (1, 2, 3):
+        h.broker(broker)
+    for operation in (
+        lambda: create_topics(h.view, [NewTopic("t", 100, 2)]),
+        lambda: create_partitions(h.view, [NewPartitions("t", 200, None)]),
+    ):
+        result = operation()
+        records = iter(result.records)
+        first = list(islice(records, 10))
+        state = h.view.rng.getstate()
+        rest = list(records)
+        assert h.view.rng.getstate() != state  # brokers are shuffled again and again
+        h.apply(ControllerResult(None, first + rest))
+    assert len(h.controller.image.topics.by_name["t"].partitions) == 200
+
+
+@pytest.mark.parametrize(("validate_only", "factor"), [(False, 1), (True, 1), (False, 2)])
+def test_each_topic_of_a_request_is_a_step_at_least(validate_only: bool, factor: int) -> None:
+    """Also one that is only judged, or refused: a request may name thousands."""
+    h = Harness()
+    h.broker(1)
+    asked = [NewTopic(f"t{number}", 1, factor) for number in range(10)]
+    result = create_topics(h.view, asked, validate_only=validate_only)
+    steps = 0
+    for _ in result.records:
+        steps += 1
+        assert len(result.response) <= steps
+    assert steps >= 10
+    assert [isinstance(each, CreatedTopic) for each in result.response.values()] == [factor == 1] * 10
 
 
 def test_a_broker_that_is_unregistered_leads_nothing_and_may_register_again() -> None:
@@ -106,7 +166,7 @@ def test_producer_id_blocks_never_overlap() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_placement_spreads_over_racks_and_brokers(seed: int) -> None:
     brokers = [UsableBroker(i, f"rack{i % 3}", False) for i in range(6)]
-    placements = place_replicas(brokers, 60, 3, random.Random(seed))
+    placements = list(place_replicas(brokers, 60, 3, random.Random(seed)))
     for replicas in placements:
         assert len(set(replicas)) == 3
         assert len({replica % 3 for replica in replicas}) == 3
@@ -121,7 +181,7 @@ def test_leaders_are_spread_over_cores_and_machines_alike(machines: int, cores: 
     """Each of as many partitions as there are nodes has another leader, and no replica beside another one's machine."""
     count = machines * cores
     nodes = [UsableBroker(i, f"machine{i // cores}", False) for i in range(count)]
-    placements = place_replicas(nodes, 5 * count, factor, random.Random(seed))
+    placements = list(place_replicas(nodes, 5 * count, factor, random.Random(seed)))
     assert all(len({replica // cores for replica in replicas}) == factor for replicas in placements)
     for first in range(0, len(placements), count):
         assert sorted(replicas[0] for replicas in placements[first : first + count]) == list(range(count))
@@ -303,8 +363,8 @@ def test_errors_of_many_parts_do_not_keep_the_frames_that_they_have_passed_throu
     h.broker(1)
     refused = [
         *alter_partition_reassignments(h.view, [Reassignment("none", 0, [1])]).response,
-        *create_topics(h.view, [NewTopic("bad/name", 1, 1)]).response.values(),
-        *create_partitions(h.view, [NewPartitions("none", 3, None)]).response.values(),
+        *h.decide(create_topics(h.view, [NewTopic("bad/name", 1, 1)])).values(),
+        *h.decide(create_partitions(h.view, [NewPartitions("none", 3, None)])).values(),
         *elect_leaders(h.view, [TopicPartition("none", 0)], unclean=False).response.values(),
     ]
     assert len(refused) == 4
@@ -320,7 +380,7 @@ def test_a_topic_counts_among_the_records_of_its_request(sizes: tuple[int, ...])
     h.broker(1)
     topics = [NewTopic(f"t{size}", size, 1, (), ()) for size in sizes]
     with pytest.raises(ApiError) as caught:
-        create_topics(h.view, topics)
+        h.apply(create_topics(h.view, topics))
     assert code(caught) is ErrorCode.POLICY_VIOLATION
     assert caught.value.message == "Unable to perform excessively large batch operation."
     fewer = topics[0]._replace(num_partitions=sizes[0] - len(sizes))
@@ -342,7 +402,6 @@ def test_a_request_may_add_so_many_partitions() -> None:
     result = create_partitions(
         h.view, [*(NewPartitions(name, total, None) for name, total, _ in asked), NewPartitions("a", 10_002, None)]
     )
-    errors = [error and error.code for error in result.response.values()]
+    errors = [error and error.code for error in h.apply(result).values()]
     assert errors == [*(expected for _, _, expected in asked), None]
-    h.apply(result)
     assert len(h.controller.image.topics.by_name["a"].partitions) == 10_002

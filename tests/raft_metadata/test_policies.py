@@ -21,6 +21,7 @@ from kbroker.raft_metadata.controller.policies import Policies
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import ConfigResource, ResourceType
 from kbroker.raft_metadata.topics import NewTopic
+from kbroker.wire.records.metadata import TopicRecord
 from tests.raft_metadata.controller_harness import Harness
 
 TOPIC = ConfigResource(ResourceType.TOPIC, "t")
@@ -71,6 +72,7 @@ def cluster(asked: Asked) -> Harness:
 def test_a_new_topic_is_judged_with_its_final_numbers(cluster: Harness, asked: Asked) -> None:
     topics = [NewTopic("t", 2, 3, configs=[("retention.ms", "5")]), NewTopic("bad", -1, -1)]
     result = create_topics(cluster.view, topics)
+    records = list(result.records)
     assert asked.topics == [("t", 2, 3, None, {"retention.ms": "5"}), ("bad", 1, 1, None, {})]
     refused = result.response["bad"]
     assert isinstance(refused, ApiError) and (refused.code, refused.message) == (
@@ -78,21 +80,19 @@ def test_a_new_topic_is_judged_with_its_final_numbers(cluster: Harness, asked: A
         "a bad name",
     )
     assert not isinstance(result.response["t"], ApiError)
-    assert {record.name for record in result.records if hasattr(record, "topic_id") and hasattr(record, "name")} == {
-        "t"
-    }
+    assert [record.name for record in records if isinstance(record, TopicRecord)] == ["t"]
     assert asked.changes == [(ResourceType.TOPIC, "t", {"retention.ms": "5"})], "as in Kafka, and not without configs"
 
 
 def test_a_topic_with_chosen_replicas_has_no_numbers(cluster: Harness, asked: Asked) -> None:
-    create_topics(cluster.view, [NewTopic("t", assignments=[(0, [2, 1]), (1, [3, 2])])])
+    cluster.apply(create_topics(cluster.view, [NewTopic("t", assignments=[(0, [2, 1]), (1, [3, 2])])]))
     assert asked.topics == [("t", None, None, {0: (2, 1), 1: (3, 2)}, {})]
 
 
 def test_a_topic_is_judged_when_all_else_is_in_order_and_before_it_counts(cluster: Harness, asked: Asked) -> None:
     counted: list[int] = []
     topics = [NewTopic("t", 1, 9), NewTopic("a/b", 1, 1), NewTopic("bad", 1, 1)]
-    create_topics(cluster.view, topics, validate_only=True, count_partitions=counted.append)
+    cluster.decide(create_topics(cluster.view, topics, validate_only=True, count_partitions=counted.append))
     assert [each[0] for each in asked.topics] == ["bad"] and counted == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ApiError, ErrorCode
@@ -119,8 +119,9 @@ class _Unlimited:
 
     throttle_ms: Final = 0
 
-    def record(self, partitions: int) -> None:
+    def anew(self) -> Callable[[int], None]:
         """Any number will do."""
+        return lambda partitions: None
 
 
 _UNLIMITED: Final = _Unlimited()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from kbroker.handlers.services.requester import Requester
@@ -27,8 +27,9 @@ class RequestMeter(Protocol):
 class MutationQuota(Protocol):
     """The quota of one request that creates or deletes partitions (``node.serving.client_quotas``)."""
 
-    def record(self, partitions: int) -> None:
-        """Count changes of so many partitions. ``ApiError`` THROTTLING_QUOTA_EXCEEDED if there may be none now."""
+    def anew(self) -> Callable[[int], None]:
+        """Begin a decision on the request. Returns what counts changes of so many partitions: ``ApiError``
+        THROTTLING_QUOTA_EXCEEDED if there may be none now."""
 
     @property
     def throttle_ms(self) -> int:

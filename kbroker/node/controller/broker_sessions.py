@@ -182,8 +182,9 @@ class SessionKeeper:
                 yield record
 
         def decide(view: ControllerView) -> ControllerResult[BrokerState]:
-            nonlocal offset
+            nonlocal offset, was_fenced
             broker = check_broker_epoch(view, broker_id, beat.broker_epoch)
+            was_fenced |= broker.fenced  # also since the heartbeat came in
             state = sessions.next_state(
                 broker,
                 beat,

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -23,14 +23,13 @@ from kbroker.errors import ApiError, ErrorCode, LogDirFailure
 from kbroker.node.controller.image_publisher import ImagePublisher, turn_lengths
 from kbroker.node.controller.quorum import MetadataLog, Quorum
 from kbroker.raft_metadata.controller import Controller, ControllerResult, ControllerView
-from kbroker.raft_metadata.controller.view import MAX_RECORDS_PER_USER_OP
 from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
 from kbroker.raft_metadata.raft.batches import BatchEncoder
 from kbroker.raft_metadata.raft.snapshot import read_bootstrap
 from kbroker.raft_metadata.storage import activation_records, bootstrap_records
 from kbroker.runtime.env import Env
 from kbroker.runtime.later import Later
-from kbroker.value_types import NamedTuple
+from kbroker.value_types import NamedTuple, dataclass
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.records.metadata import AbortTransactionRecord
 
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-MAX_RECORDS_PER_BATCH = MAX_RECORDS_PER_USER_OP
-"""The records of a request are one batch, so all of them or none are there. More come of a broker that comes or goes
-alone: what comes of the first batches alone is right, and is ended by the next controller
-(``QuorumController.DEFAULT_MAX_RECORDS_PER_BATCH``)."""
 
 
 class _Pending(NamedTuple):
@@ -57,6 +51,23 @@ class _Pending(NamedTuple):
     timestamp_ms: int
     appended_at: float
     """Seconds of the node's clock."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records that are decided on and not appended yet."""
+
+    before: MetadataImage
+    """What they are decided by."""
+    delta: MetadataDelta
+    first_offset: int
+    epoch: int
+    now_ms: int
+    encoder: BatchEncoder | None = None
+
+    @property
+    def count(self) -> int:
+        return 0 if self.encoder is None else self.encoder.count
 
 
 class _Overtaken(Exception):
@@ -116,14 +127,18 @@ class ControllerLog:
         ``ApiError`` NOT_CONTROLLER if that is not this node, and whatever the operation raises. An operation without
         records still waits until everything that it may have seen is committed.
         """
-        while self._under_way is not None:
-            await self._under_way.wait()  # all that wait are woken at once, and most decide without a pause
+        await self.wait_for_turn()
         result, end_offset = await self._decide(operation)
         if end_offset > self._core.high_watermark:
             committed = Later[None]()
             self._waiting.append((end_offset, committed))
             await committed
         return result.response
+
+    async def wait_for_turn(self) -> None:
+        """Wait until no change is under way."""
+        while self._under_way is not None:
+            await self._under_way.wait()  # all that wait are woken at once, and most decide without a pause
 
     async def _decide(
         self, operation: Callable[[ControllerView], ControllerResult[T]]
@@ -135,7 +150,7 @@ class ControllerLog:
             while True:
                 self.check_active()
                 began, waited = now(), 0.0
-                result = operation(self._controller.view(self._log.end_offset))
+                result = operation(self._controller.begin(self._log.end_offset))
                 try:
                     with trio.CancelScope(shield=True):  # there may be a batch of it in the log
                         for _ in self._append(result.records):
@@ -161,33 +176,48 @@ class ControllerLog:
     def _append(self, records: Iterable[object]) -> Iterator[None]:
         """Append records in batches, in steps between which others may have a turn. `_Overtaken` where that has changed
         what the rest was decided by."""
-        left, turns = iter(records), turn_lengths(self._env)
-        for first in left:
-            yield from self._append_batch(chain([first], islice(left, MAX_RECORDS_PER_BATCH - 1)), turns)
-
-    def _append_batch(self, records: Iterator[object], turns: Iterator[int]) -> Iterator[None]:
-        log, controller, epoch = self._log, self._controller, self._core.epoch
-        before, first_offset, now_ms = controller.image, log.end_offset, self._env.wall_clock_ms()
-        version = before.features.metadata_version
-        delta = MetadataDelta(before)
-        batch: BatchEncoder | None = None
-        while some := list(islice(records, next(turns))):
-            if batch is not None:
+        batch, most = self._new_batch(), self._env.budgets.batch_records
+        for turn, some in enumerate(_decided(records, self._env)):
+            if turn:
                 yield
                 self.check_active()
-                if self._core.epoch != epoch or controller.image is not before or log.end_offset != first_offset:
+                if (
+                    self._core.epoch != batch.epoch
+                    or self._controller.image is not batch.before
+                    or self._log.end_offset != batch.first_offset
+                ):
                     raise _Overtaken
-            # Replayed before it is written: a record that cannot follow must not reach the log.
-            for record in some:
-                delta.replay(record)
-            batch = batch or BatchEncoder(now_ms, version or delta.features.metadata_version)
-            with self._refused_alone(version):
-                batch.add(some)
-        assert batch is not None
-        with self._refused_alone(version):
-            last = log.append_batch(batch, epoch)
-        controller.adopt(delta, last)
-        self._pending.append(_Pending(first_offset, last.offset, delta, controller.image, now_ms, self._env.now()))
+            while some:
+                if batch.count == most:  # not sooner: what refuses the request as a whole may still come
+                    self._write(batch)
+                    batch = self._new_batch()
+                room = most - batch.count
+                self._add(batch, some[:room])
+                some = some[room:]
+        if batch.count:
+            self._write(batch)
+
+    def _new_batch(self) -> _Batch:
+        before = self._controller.image
+        return _Batch(before, MetadataDelta(before), self._log.end_offset, self._core.epoch, self._env.wall_clock_ms())
+
+    def _add(self, batch: _Batch, records: list[object]) -> None:
+        # Replayed before it is written: a record that cannot follow must not reach the log.
+        for record in records:
+            batch.delta.replay(record)
+        level = batch.before.features.metadata_version
+        if batch.encoder is None:
+            batch.encoder = BatchEncoder(batch.now_ms, level or batch.delta.features.metadata_version)
+        with self._refused_alone(level):
+            batch.encoder.add(records)
+
+    def _write(self, batch: _Batch) -> None:
+        assert batch.encoder is not None
+        with self._refused_alone(batch.before.features.metadata_version):
+            last = self._log.append_batch(batch.encoder, batch.epoch)
+        self._controller.adopt(batch.delta, last)
+        image, appended_at = self._controller.image, self._env.now()
+        self._pending.append(_Pending(batch.first_offset, last.offset, batch.delta, image, batch.now_ms, appended_at))
         self._quorum.runner.on_appended()
 
     @contextmanager
@@ -259,3 +289,13 @@ class ControllerLog:
         while self._waiting:
             _, committed = self._waiting.popleft()
             committed.fail(ApiError(ErrorCode.NOT_CONTROLLER, "The controller failed before the change was committed."))
+
+
+def _decided(records: Iterable[object], env: Env) -> Iterator[list[object]]:
+    """Decide on records as they are read; returns those of one turn after the other."""
+    left = iter(records)
+    for turn in turn_lengths(env):
+        some = list(islice(left, turn))
+        if not some:
+            return
+        yield [record for record in some if record is not None]

@@ -318,6 +318,7 @@ class MetadataPlane:
         if self._turn is not None:
             async with self._turn:
                 await trio.lowlevel.checkpoint()
+                await self.controller_log.wait_for_turn()
         return await self.controller_log.submit(operation)
 
     def check_registration(self, registration: BrokerRegistration) -> None:

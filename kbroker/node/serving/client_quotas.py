@@ -156,24 +156,35 @@ class MutationQuota:
         self._bound = bound
         self._now_ms = now_ms
         self._is_strict = is_strict
+        self._taken = 0
         self._throttled_ms = 0
         self._throttled_at_ms = 0
 
-    def record(self, partitions: int) -> None:
-        """Count changes of so many partitions. ``ApiError`` THROTTLING_QUOTA_EXCEEDED if there may be none now.
+    def anew(self) -> Callable[[int], None]:
+        """Begin a decision on the request: what an earlier one, which was overtaken, has counted is given back.
 
-        A change may exceed the quota, however large: what comes after it waits until that is made up for.
+        Returns what counts changes of so many partitions: ``ApiError`` THROTTLING_QUOTA_EXCEEDED if there may be none
+        now. A change may exceed the quota, however large: what comes after it waits until that is made up for.
         """
+        self._take(-self._taken, self._now_ms())
+        self._throttled_ms = 0
+        return self._record
+
+    def _take(self, partitions: int, now_ms: int) -> None:
+        self._bucket.take(partitions, self._bound, now_ms)
+        self._taken += partitions
+
+    def _record(self, partitions: int) -> None:
         now_ms = self._now_ms()
         if not self._is_strict:
-            self._bucket.take(partitions, self._bound, now_ms)
+            self._take(partitions, now_ms)
         throttled_ms = self._bucket.throttle_ms(self._bound, now_ms)
         if throttled_ms:
             self._throttled_ms, self._throttled_at_ms = throttled_ms, now_ms
             if self._is_strict:
                 raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         elif self._is_strict:
-            self._bucket.take(partitions, self._bound, now_ms)
+            self._take(partitions, now_ms)
 
     @property
     def throttle_ms(self) -> int:

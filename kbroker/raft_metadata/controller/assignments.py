@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.controller.view import ControllerView
@@ -65,7 +66,7 @@ def check_assigned(view: ControllerView, partition_id: int, brokers: Sequence[in
         )
 
 
-def place_on_brokers(view: ControllerView, count: int, factor: int) -> list[list[int]]:
+def place_on_brokers(view: ControllerView, count: int, factor: int) -> Iterator[list[int]]:
     """Brokers for ``count`` new partitions with ``factor`` replicas each. ``ApiError`` INVALID_REPLICATION_FACTOR."""
     usable = [
         UsableBroker(broker.id, broker.rack, broker.fenced)
@@ -168,8 +169,9 @@ class _Rack:
 
 def place_replicas(
     brokers: Iterable[UsableBroker], partitions: int, replication_factor: int, rng: random.Random
-) -> list[list[int]]:
-    """The replicas of each partition, leader first. ``ApiError`` INVALID_REPLICATION_FACTOR if it cannot be done."""
+) -> Iterator[list[int]]:
+    """The replicas of each partition, leader first, chosen as they are read. ``ApiError`` INVALID_REPLICATION_FACTOR,
+    at once, if it cannot be done."""
     racks: dict[str | None, _Rack] = {}
     total = unfenced = 0
     for broker in sorted(brokers):
@@ -183,14 +185,19 @@ def place_replicas(
     _check(replication_factor, total, unfenced)
     if total == 1:
         only = next(iter(racks.values())).unfenced.brokers
-        return [list(only) for _ in range(partitions)]
+        return repeat(only, partitions)
+    return _striped(racks, unfenced, partitions, replication_factor, rng)
+
+
+def _striped(
+    racks: dict[str | None, _Rack], unfenced: int, partitions: int, replication_factor: int, rng: random.Random
+) -> Iterator[list[int]]:
     names = sorted(racks, key=lambda name: (name is not None, name or ""))
     for name in names:
         racks[name].unfenced.initialize(rng)
         racks[name].fenced.initialize(rng)
     offset = rng.randrange(len(names))
     epoch = 0
-    placements: list[list[int]] = []
     for _ in range(partitions):
         # After as many partitions as there are brokers the pattern would repeat: shuffle. With one broker there is
         # nothing to shuffle, and the epoch must move on.
@@ -220,10 +227,9 @@ def place_replicas(
                 if follower >= 0:
                     replicas.append(follower)
             index = (index + 1) % len(names)
-        placements.append(replicas)
+        yield replicas
         epoch += 1
         offset += 1
-    return placements
 
 
 def _check(replication_factor: int, total: int, unfenced: int) -> None:

@@ -21,7 +21,7 @@ from kbroker.raft_metadata.image import (
 )
 from kbroker.raft_metadata.metadata_version import CONTROLLER_REGISTRATION, CONTROLLER_UNREGISTRATION, DIRECTORIES
 from kbroker.types import Uuid, uuid_to_str
-from kbroker.value_types import NamedTuple
+from kbroker.value_types import NamedTuple, replace
 from kbroker.wire.records.metadata import (
     BrokerRegistrationChangeRecord,
     UnregisterBrokerRecord,
@@ -73,17 +73,10 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
         _check_previous_life(old, registration)
     _check_features(view, registration)
     _check_directories(view, registration)
-    records: list[object] = []
     returns_alone = len(image.brokers) == 1 and old is not None and registration.previous_broker_epoch == old.epoch
-    if not (same_incarnation or returns_alone):
-        # The only broker keeps its partitions if it stopped cleanly: no other could have taken over anything. If not,
-        # it may have lost records, and consumers are to see by the leader epoch that others took their offsets.
-        records += _records_for_new_life(view, broker_id, old, registration.previous_broker_epoch)
-    # The offset of its own record: a broker that has read that far has read all that came with it.
-    epoch = old.epoch if old is not None and same_incarnation else view.next_offset + len(records)
     broker = BrokerImage(
         id=broker_id,
-        epoch=epoch,
+        epoch=old.epoch if old is not None and same_incarnation else view.next_offset,
         incarnation_id=registration.incarnation_id,
         endpoints={endpoint.name: endpoint for endpoint in registration.endpoints},
         features=dict(registration.features),
@@ -93,7 +86,20 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
         log_dirs=tuple(sorted(registration.log_dirs)),
     )
     level = image.features.metadata_version
-    return ControllerResult(epoch, [*records, register_broker_record(broker, level)])
+    if same_incarnation or returns_alone:
+        # The only broker keeps its partitions if it stopped cleanly: no other could have taken over anything. If not,
+        # it may have lost records, and consumers are to see by the leader epoch that others took their offsets.
+        return ControllerResult(broker.epoch, [register_broker_record(broker, level)])
+
+    def records() -> Iterator[object]:
+        for record in _records_for_new_life(view, broker_id, old, registration.previous_broker_epoch):
+            yield record
+            result.response += 1
+        # The offset of its own record: a broker that has read that far has read all that came with it.
+        yield register_broker_record(replace(broker, epoch=result.response), level)
+
+    result = ControllerResult(view.next_offset, records())
+    return result
 
 
 def _check_previous_life(old: BrokerImage, registration: BrokerRegistration) -> None:

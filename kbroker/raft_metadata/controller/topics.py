@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 
 from kbroker.errors import ApiError, ErrorCode
@@ -71,27 +72,33 @@ def create_topics(
     ``ApiError`` POLICY_VIOLATION if the request as a whole is too big.
     """
     _check_size(view, topics)
-    records: list[Iterable[object]] = []
-    count = 0
     results: dict[str, CreatedTopic | ApiError] = {}
-    for topic in topics:
-        try:
-            own, partitions, created = _create(view, topic, count_partitions)
-        except ApiError as error:
-            results[topic.name] = error.without_traceback()
-            continue
-        records += own, partitions
-        count += len(own) + created.num_partitions
-        if count > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
-            raise too_many_records()
-        results[topic.name] = created
-        if created.replication_factor > 1 and not validate_only and is_one_machine(view.image.brokers.values()):
-            logger.warning(
-                "topic %s has %d replicas, and ALL OF THEM ARE ON ONE MACHINE: its death takes them all",
-                topic.name,
-                created.replication_factor,
-            )
-    return ControllerResult(results, [] if validate_only else chain.from_iterable(records))
+
+    def records() -> Iterator[object]:
+        count = 0
+        is_at_risk = not validate_only and is_one_machine(view.image.brokers.values())
+        # Of all topics without properties of their own they are the same.
+        entries = cache(lambda configs: _entries(view, dict(configs)))
+        for topic in topics:
+            try:
+                own, partitions, created = _create(view, topic, count_partitions, entries)
+            except ApiError as error:
+                results[topic.name] = error.without_traceback()
+                yield None
+                continue
+            count += len(own) + created.num_partitions
+            if count > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
+                raise too_many_records()
+            results[topic.name] = created
+            if is_at_risk and created.replication_factor > 1:
+                logger.warning(
+                    "topic %s has %d replicas, and ALL OF THEM ARE ON ONE MACHINE: its death takes them all",
+                    topic.name,
+                    created.replication_factor,
+                )
+            yield from (None,) if validate_only else chain(own, partitions)
+
+    return ControllerResult(results, records())
 
 
 def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
@@ -107,7 +114,10 @@ def _check_size(view: ControllerView, topics: Sequence[NewTopic]) -> None:
 
 
 def _create(
-    view: ControllerView, topic: NewTopic, count_partitions: CountPartitions
+    view: ControllerView,
+    topic: NewTopic,
+    count_partitions: CountPartitions,
+    entries: Callable[[tuple[tuple[str, str], ...]], list[ConfigEntry]],
 ) -> tuple[list[object], Iterator[object], CreatedTopic]:
     """The records of one topic, and those of its partitions."""
     _check_name(view, topic.name)
@@ -121,28 +131,30 @@ def _create(
         [ConfigChange(name, SET, value) for name, value in configs.items()],
         new_resource=True,
     )
-    partitions = _assigned(view, topic) if topic.assignments else _placed(view, topic)
-    factor = len(partitions[0])
-    _ask_policy(view, topic, partitions, configs)
-    count_partitions(len(partitions))
+    partitions: Iterable[Sequence[int]]
+    if topic.assignments:
+        partitions = assigned = _assigned(view, topic)
+        count, factor = len(assigned), len(assigned[0])
+    else:
+        count, factor, partitions = _placed(view, topic)
+    _ask_policy(view, topic, count, factor, configs)
+    count_partitions(count)
     topic_id = _new_topic_id(view)
-    created = CreatedTopic(
-        topic_id,
-        len(partitions),
-        factor,
-        # As in Kafka, values stand as they were written; DescribeConfigs tells what they mean.
-        sorted(
-            entry._replace(value=configs.get(entry.name, entry.value))
-            for entry in topic_entries(view.schema, view.image.configs, configs)
-        ),
-    )
+    created = CreatedTopic(topic_id, count, factor, entries(tuple(configs.items())))
     records: list[object] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     return records, new_partition_records(view, topic_id, 0, partitions), created
 
 
-def _ask_policy(
-    view: ControllerView, topic: NewTopic, partitions: Sequence[Sequence[int]], configs: Mapping[str, str]
-) -> None:
+def _entries(view: ControllerView, configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every effective property of a topic with these of its own, in name order."""
+    # As in Kafka, values stand as they were written; DescribeConfigs tells what they mean.
+    return sorted(
+        entry._replace(value=configs.get(entry.name, entry.value))
+        for entry in topic_entries(view.schema, view.image.configs, configs)
+    )
+
+
+def _ask_policy(view: ControllerView, topic: NewTopic, count: int, factor: int, configs: Mapping[str, str]) -> None:
     """`ApiError` POLICY_VIOLATION if the policy is against the topic (KIP-108)."""
     policy = view.policies.create_topic
     if policy is None:
@@ -150,7 +162,7 @@ def _ask_policy(
     if topic.assignments:
         policy(topic.name, None, None, {each: tuple(brokers) for each, brokers in topic.assignments}, configs)
     else:
-        policy(topic.name, len(partitions), len(partitions[0]), None, configs)
+        policy(topic.name, count, factor, None, configs)
 
 
 def _check_name(view: ControllerView, name: str) -> None:
@@ -205,8 +217,8 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[Sequence[int]]:
     return [found[partition_id] for partition_id in range(len(found))]
 
 
-def _placed(view: ControllerView, topic: NewTopic) -> Sequence[Sequence[int]]:
-    """The replicas of a topic's partitions that the controller chooses."""
+def _placed(view: ControllerView, topic: NewTopic) -> tuple[int, int, Iterator[Sequence[int]]]:
+    """The number of a topic's partitions, that of their replicas, and these, which the controller chooses."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -218,7 +230,7 @@ def _placed(view: ControllerView, topic: NewTopic) -> Sequence[Sequence[int]]:
     count = defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = defaults.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
-        return place_on_brokers(view, count, factor)
+        return count, factor, place_on_brokers(view, count, factor)
     except ApiError as error:
         raise ApiError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from None
 
@@ -243,15 +255,21 @@ def create_partitions(
         total += 0 if known is None else max(topic.total - len(known.partitions), 0)
         if total > MAX_PARTITIONS_PER_BATCH:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
-    records: list[Iterable[object]] = []
     results: dict[str, ApiError | None] = {}
-    for topic in topics:
-        try:
-            records.append(_add_partitions(view, topic, count_partitions))
-            results[topic.name] = None
-        except ApiError as error:
-            results[topic.name] = error.without_traceback()
-    return ControllerResult(results, [] if validate_only else chain.from_iterable(records))
+
+    def records() -> Iterator[object]:
+        for topic in topics:
+            try:
+                partitions = _add_partitions(view, topic, count_partitions)
+                results[topic.name] = None
+            except ApiError as error:
+                results[topic.name] = error.without_traceback()
+                partitions = iter(())
+            yield None
+            if not validate_only:
+                yield from partitions
+
+    return ControllerResult(results, records())
 
 
 def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partitions: CountPartitions) -> Iterator[object]:
@@ -276,14 +294,10 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partition
         )
     count_partitions(additional)
     factor = len(topic.partitions[0].replicas)
-    partitions: Sequence[Sequence[int]]
-    if wanted.assignments is not None:
-        partitions = wanted.assignments
-        for partition_id, brokers in enumerate(partitions, existing):
-            check_assigned(view, partition_id, brokers, factor)
-    else:
-        partitions = place_on_brokers(view, additional, factor)
-    return new_partition_records(view, topic.id, existing, partitions)
+    for partition_id, brokers in enumerate(wanted.assignments or (), existing):
+        check_assigned(view, partition_id, brokers, factor)
+    placed = wanted.assignments if wanted.assignments is not None else place_on_brokers(view, additional, factor)
+    return new_partition_records(view, topic.id, existing, placed)
 
 
 # --- DeleteTopics -----------------------------------------------------------------------------------------------
@@ -293,18 +307,19 @@ def delete_topics(
     view: ControllerView, topic_ids: Collection[Uuid], *, count_partitions: CountPartitions = _uncounted
 ) -> ControllerResult[dict[Uuid, ApiError | None]]:
     """Delete topics by id; UNKNOWN_TOPIC_ID for each that does not exist."""
-    records: list[object] = []
     results: dict[Uuid, ApiError | None] = {}
-    for topic_id in topic_ids:
-        topic = view.image.topics.by_id.get(topic_id)
-        if topic is None:
-            results[topic_id] = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_ID_MESSAGE)
-            continue
-        try:
-            count_partitions(len(topic.partitions))
-        except ApiError as error:
-            results[topic_id] = error.without_traceback()
-            continue
-        records.append(RemoveTopicRecord(topic_id=topic_id))
-        results[topic_id] = None
-    return ControllerResult(results, records)
+
+    def records() -> Iterator[object]:
+        for topic_id in topic_ids:
+            record, results[topic_id] = None, None
+            try:
+                topic = view.image.topics.by_id.get(topic_id)
+                if topic is None:
+                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_ID_MESSAGE)
+                count_partitions(len(topic.partitions))
+                record = RemoveTopicRecord(topic_id=topic_id)
+            except ApiError as error:
+                results[topic_id] = error.without_traceback()
+            yield record
+
+    return ControllerResult(results, records())

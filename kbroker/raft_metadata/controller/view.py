@@ -47,13 +47,15 @@ def too_many_records() -> ApiError:
     return ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ControllerResult(Generic[T]):
     """The records to commit, up to 10,000 of them in one batch, and the response, which goes out once all are."""
 
     response: T
+    """Holds once the records are read."""
     records: Iterable[object] = field(default_factory=list)
-    """Read once. They may be decided on as they are read: the view stays as it is meanwhile."""
+    """Read once. They may be decided on as they are read, and the response with them: the view stays as it is until
+    then. None is a step that makes no record."""
     at_once: bool = False
     """Whether the response waits for nothing if there are no records: not even until what the operation may have seen
     is committed."""
@@ -83,13 +85,17 @@ class Controller:
         self._policies = policies
         self.log_ends = LogEnds(recovery_timeout_ms)
 
+    def begin(self, next_offset: int) -> ControllerView:
+        """Begin a decision, which has all of the policies' time. Returns its view."""
+        if self._policies.on_request is not None:
+            self._policies.on_request()
+        return self.view(next_offset)
+
     def view(self, next_offset: int | None = None) -> ControllerView:
         """The view for one operation; ``next_offset`` is the end of the metadata log, where its records will go.
 
         Without it: right behind the image's last record, which is not the end of the log if control records follow.
         """
-        if self._policies.on_request is not None:
-            self._policies.on_request()
         if next_offset is None:
             next_offset = self.image.offset + 1
         return ControllerView(
