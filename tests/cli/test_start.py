@@ -343,7 +343,7 @@ MOST_MODULES = 270
 """Modules of kbroker that a plain node imports before it serves: each takes a quarter of a millisecond and 40 KB. One
 that is needed later is imported where it is first used."""
 
-ALSO_OF_PYTHON = {"argparse", "encodings", "gettext", "importlib", "json", "locale", "resource", "stringprep"}
+ALSO_OF_PYTHON = {"argparse", "gettext", "importlib", "json", "locale", "resource"}
 """Modules of Python that a node uses besides those that Trio imports."""
 
 IMPORTED = """
@@ -376,6 +376,16 @@ def test_a_node_that_serves_has_imported_what_it_uses(tmp_path: Path) -> None:
     assert len(own) <= MOST_MODULES
     others = {name.split(".")[0].lstrip("_") for name in found} - {"kbroker", "main"}
     assert others <= ALSO_OF_PYTHON
+
+
+def test_a_plain_node_does_without_openssl_though_trio_imports_it(tmp_path: Path) -> None:
+    program = IMPORTED.replace("import os, sys, trio", "import os, sys")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path
+    )
+    found = set(done.stdout.split())
+    assert {"trio", "ssl"} <= found, done.stderr
+    assert not found & {"_ssl", "_hashlib", "_bz2", "_lzma", "idna.core"}
 
 
 @pytest.mark.parametrize(
