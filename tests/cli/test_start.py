@@ -300,6 +300,23 @@ def test_fatal_errors_are_found_in_groups() -> None:
     assert find_fatal(BaseExceptionGroup("", [ValueError()])) is None
 
 
+def test_the_collector_is_on_for_a_command_and_off_for_its_imports() -> None:
+    program = (
+        "import gc, sys\n"
+        "from kbroker.__main__ import main\n"
+        "class Imported:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'argparse': print(gc.isenabled())\n"
+        "sys.meta_path.insert(0, Imported())\n"
+        "sys.argv = ['kbroker', 'random-uuid']\n"
+        "main()\n"
+        "print(gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    told = done.stdout.split()
+    assert (told[0], told[-1]) == ("False", "True"), done.stderr
+
+
 def test_nothing_heavy_is_imported_for_help() -> None:
     program = (
         "import sys, kbroker.tools.cli\n"
