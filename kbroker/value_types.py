@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from operator import attrgetter, itemgetter
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Never
 
 if TYPE_CHECKING:
@@ -101,12 +103,21 @@ class _TupleMaker(type):
 _Declared = type.__new__(_TupleMaker, "NamedTuple", (), {})
 
 
-def _constructor_of_tuple(cls: type[Any]) -> Any:
-    names, defaults = cls._fields, cls._field_defaults
-    parameters = (f"{name}=default_{name}" if name in defaults else name for name in names)
-    values = {f"default_{name}": value for name, value in defaults.items()}
+@cache
+def _code_of_tuple(count: int) -> CodeType:
+    names = [f"field_{number}" for number in range(count)]
     body = f" return __tuple_new__(_cls, ({''.join(f'{name}, ' for name in names)}))"
-    return _compiled(cls, "__new__", ["_cls", *parameters], body, {"__tuple_new__": tuple.__new__, **values})
+    code: CodeType = _compiled(tuple, "__new__", ["_cls", *names], body, {}).__code__
+    return code
+
+
+def _constructor_of_tuple(cls: type[Any]) -> Any:
+    # Compiled once for all that have as many fields.
+    code = _code_of_tuple(len(cls._fields)).replace(co_varnames=("_cls", *cls._fields))
+    values = {"__name__": cls.__module__, "__tuple_new__": tuple.__new__}
+    function = FunctionType(code, values, "__new__", tuple(cls._field_defaults.values()))
+    function.__qualname__ = f"{cls.__qualname__}.__new__"
+    return function
 
 
 # Dataclasses

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import stat
 from collections.abc import Sequence
@@ -160,6 +161,10 @@ class Disk(Protocol):
 
     def write_bytes(self, path: str, data: Buffer, *, sync: bool = False) -> None:
         """Create or replace a file's content; not atomic (see :func:`write_atomically`)."""
+        ...
+
+    def take_room(self, path: str, size: int) -> None:
+        """Create or replace a file by one that takes ``size`` bytes of the disk, whatever they are."""
         ...
 
     def usage(self, path: str) -> DiskUsage:
@@ -433,6 +438,17 @@ class OsDisk:
                 _data_sync(fd)
         finally:
             os.close(fd)
+
+    def take_room(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            with suppress(AttributeError, OSError):  # macOS; what is in the way is told by writing
+                os.posix_fallocate(fd, 0, size)
+                if os.fstat(fd).st_blocks * 512 >= size:  # ZFS only promises
+                    return
+        finally:
+            os.close(fd)
+        self.write_bytes(path, random.Random(size).randbytes(size))  # zeros may take no room
 
     def usage(self, path: str) -> DiskUsage:
         info = os.statvfs(path)

@@ -512,6 +512,9 @@ class FakeDisk:
         if sync:
             file.sync()
 
+    def take_room(self, path: str, size: int) -> None:
+        self.write_bytes(path, bytes(size))
+
     def usage(self, path: str) -> DiskUsage:
         used = self.taken + self.used()
         total = self.capacity if self.capacity is not None else 1 << 40

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -70,14 +69,11 @@ class Room:
             size = _piece_bytes(usage)
             if self.is_full and usage.usable < _ROOM * _PIECES * size:
                 return False
-            content: bytes | None = None
             for path in self._paths():
                 if self._disk.exists(path) and self._disk.size(path) >= size:
                     continue
-                if content is None:
-                    content = random.Random(size).randbytes(size)  # zeros may take no room
                 try:
-                    self._disk.write_bytes(path, content)
+                    self._disk.take_room(path, size)
                 except OSError as error:
                     # A part is kept: the last bytes are the metadata log's, whoever is the first to write.
                     if not is_no_room(error) or not self._disk.exists(path) or not self._disk.size(path):
@@ -152,6 +148,7 @@ class _RoomyDisk:
         self.link, self.is_shared, self.is_own_dir = disk.link, disk.is_shared, disk.is_own_dir
         self.remove, self.remove_tree, self.sync_dir = disk.remove, disk.remove_tree, disk.sync_dir
         self.read_bytes, self.usage, self.lock = disk.read_bytes, disk.usage, disk.lock
+        self.take_room = disk.take_room
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         file = self._room.insist(partial(self._disk.open, path, create=create), self._keep)

@@ -127,7 +127,9 @@ def no_name(host: str, error: UnicodeError) -> OSError:
 
 def _found(host: str) -> list[Address]:
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # Numbers as bytes: for text Python imports what international names are written by.
+        asked = host.encode() if is_numeric(host) else host
+        found = socket.getaddrinfo(asked, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
         raise no_name(host, error) from error
     return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))

@@ -300,6 +300,23 @@ def test_fatal_errors_are_found_in_groups() -> None:
     assert find_fatal(BaseExceptionGroup("", [ValueError()])) is None
 
 
+def test_the_collector_is_on_for_a_command_and_off_for_its_imports() -> None:
+    program = (
+        "import gc, sys\n"
+        "from kbroker.__main__ import main\n"
+        "class Imported:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'argparse': print(gc.isenabled())\n"
+        "sys.meta_path.insert(0, Imported())\n"
+        "sys.argv = ['kbroker', 'random-uuid']\n"
+        "main()\n"
+        "print(gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT)
+    told = done.stdout.split()
+    assert (told[0], told[-1]) == ("False", "True"), done.stderr
+
+
 def test_nothing_heavy_is_imported_for_help() -> None:
     program = (
         "import sys, kbroker.tools.cli\n"
@@ -343,7 +360,7 @@ MOST_MODULES = 270
 """Modules of kbroker that a plain node imports before it serves: each takes a quarter of a millisecond and 40 KB. One
 that is needed later is imported where it is first used."""
 
-ALSO_OF_PYTHON = {"argparse", "encodings", "gettext", "importlib", "json", "locale", "resource", "stringprep"}
+ALSO_OF_PYTHON = {"argparse", "gettext", "importlib", "json", "locale", "resource"}
 """Modules of Python that a node uses besides those that Trio imports."""
 
 IMPORTED = """
@@ -376,6 +393,16 @@ def test_a_node_that_serves_has_imported_what_it_uses(tmp_path: Path) -> None:
     assert len(own) <= MOST_MODULES
     others = {name.split(".")[0].lstrip("_") for name in found} - {"kbroker", "main"}
     assert others <= ALSO_OF_PYTHON
+
+
+def test_a_plain_node_does_without_openssl_though_trio_imports_it(tmp_path: Path) -> None:
+    program = IMPORTED.replace("import os, sys, trio", "import os, sys")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path
+    )
+    found = set(done.stdout.split())
+    assert {"trio", "ssl"} <= found, done.stderr
+    assert not found & {"_ssl", "_hashlib", "_bz2", "_lzma", "idna.core"}
 
 
 @pytest.mark.parametrize(

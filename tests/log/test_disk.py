@@ -269,3 +269,21 @@ def test_damage_is_seen_at_once_and_stays() -> None:
         disk.crash()
         assert disk.read_bytes("/d/0") == found and disk.read_bytes("/d/1") == before["/d/1"]
     assert len(ways) == 4
+
+
+@pytest.mark.parametrize("allocates", ["yes", "no", "promises only"])
+def test_a_file_takes_room_whatever_the_file_system_says(
+    allocates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has no call for it, and ZFS one that reserves nothing."""
+    if allocates == "no":
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    if allocates == "promises only":
+        monkeypatch.setattr(os, "posix_fallocate", lambda fd, offset, size: os.truncate(fd, size))
+    file = tmp_path / "reserve"
+    file.write_bytes(b"before")
+    OsDisk().take_room(str(file), 1 << 16)
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+    assert file.stat().st_size == 1 << 16 <= file.stat().st_blocks * 512
+    assert allocates == "yes" or any(file.read_bytes()), "zeros may take no room"

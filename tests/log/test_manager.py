@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.errors import ApiError, ErrorCode, FatalError
 from kbroker.log.checkpoint_files import MetaProperties, read_meta_properties, read_offsets, write_meta_properties
-from kbroker.log.dirs.start_up import MOST_THREADS, OpeningProgress, OpeningStopped
+from kbroker.log.dirs.start_up import MANY_LOGS, MOST_THREADS, OpeningProgress, OpeningStopped, takes_long
 from kbroker.log.disk import OsDisk
 from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
@@ -781,6 +781,21 @@ def test_logs_are_recovered_on_a_disk_that_has_no_room_at_all(sequence: int) -> 
     manager = start(disk, cluster_id="abc=", node_id=1)
     assert manager.log_dirs[0].was_clean and manager.failed == {}
     assert [len(read_all(log)) for log in manager] == [7] + [6] * 19
+
+
+def test_logs_are_opened_at_once_where_they_are_few_and_sound_and_the_reserve_is_none() -> None:
+    disk = FakeDisk()
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    assert not takes_long(disk, ["/data", "/not_there_yet"]), "a new directory"
+    for index in range(MANY_LOGS):
+        fill(manager, TopicPartition("t", index), b"x")
+    assert takes_long(disk, ["/data"]), "the last start has not ended"
+    manager.close()
+    assert not takes_long(disk, ["/data"])
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    fill(manager, A, b"x")
+    manager.close()
+    assert takes_long(disk, ["/data"]), "one too many"
 
 
 def test_a_log_is_deleted_where_the_disk_has_no_room_for_its_new_name() -> None:

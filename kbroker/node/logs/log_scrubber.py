@@ -72,7 +72,6 @@ class LogScrubber:
         of_process = time.process_time if isinstance(env.disk, OsDisk) else lambda: 0.0
         self._processor_seconds = processor_seconds if processor_seconds is not None else of_process
         self._processor_before, self._looked_at = self._processor_seconds(), env.now()
-        self._buffer = bytearray(PIECE)
         self._wanted: set[str] = set()
         self._under_way: str | None = None
         self._asked = trio.Event()
@@ -170,7 +169,7 @@ class LogScrubber:
         following = log.segments.index(segment) + 1
         end_offset = log.segments[following].base_offset if following < len(log.segments) else log.log_end_offset
         place = segment.path, segment.size, segment.base_offset, end_offset
-        check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
+        check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, bytearray(PIECE))
 
         def is_there() -> bool:  # or it was cut, replaced or deleted meanwhile
             return log.generation == generation and segment in log.segments
@@ -204,7 +203,7 @@ class LogScrubber:
             with suppress(OSError):  # a newer one has taken its place; or else the node ends when it writes the next
                 size = await self._env.run_blocking(log_dir.disk.size, path)
                 place = path, max(size, 1), 0, MAX_OFFSET  # an empty one is damaged, too
-                check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, self._buffer)
+                check = await self._env.run_blocking(SegmentCheck, log_dir.disk, *place, bytearray(PIECE))
                 if await self._has_problem(log_dir, check, is_there):
                     self._count_found(log_dir)
                     await self._metadata.snapshots.replace(

@@ -6,6 +6,7 @@ What a command asks of a cluster is in `kbroker.client`, not here, and imports n
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -115,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complete(build_parser)
     parser, words = build_parser(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(words)
+    gc.enable()
     try:
         code = int(arguments.run(arguments))
         _flush()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kbroker.base import collector
+from kbroker.base.import_later import import_later
 from kbroker.config import BrokerConfig, read_properties_file, with_provided
 from kbroker.config.listeners import EXPLORER_LISTENER, METRICS_LISTENER
 from kbroker.config.provided import without_values
@@ -175,6 +176,10 @@ _COLLECT_AFTER = 20_000
 """Objects that may be made before the youngest are looked through for cycles."""
 
 
+_SELDOM_USED = ("ssl", "hmac", "idna", "bz2", "lzma")
+"""Modules that Trio and the standard library import for what a plain node never does. OpenSSL alone takes 5 MB."""
+
+
 def load_properties(arguments: argparse.Namespace) -> dict[str, str]:
     """The properties that the command line asks for, as those of one node."""
     overrides = parse_overrides(arguments.override)
@@ -223,6 +228,7 @@ def run(arguments: argparse.Namespace, *, beside: Beside | None = None) -> int:
     # What start-up makes lives as long as the node: collecting garbage in it would only cost time, now and later.
     # `_serve` turns the collector on again.
     gc.disable()
+    import_later(*_SELDOM_USED)
     set_up_logging(arguments.log_level)
     if arguments.audit_log is not None:
         set_up_audit_log(arguments.audit_log)
