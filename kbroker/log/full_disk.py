@@ -1,6 +1,6 @@
 """Room on a disk that runs full: a reserve for what a node must write, and how it is known that there is room again.
 
-Files without a meaning (``.reserve-0`` and so on) keep the last bytes of a directory's file system. Whoever meets a
+Files without a meaning (``.reserve.0`` and so on) keep the last bytes of a directory's file system. Whoever meets a
 full disk gives some of them up, and writes on: a log that is being rolled is rolled whole, checkpoints are written, a
 node starts. From then on the directory is full, and its owner has clients write nothing more there, until the files can
 be made again.
@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RESERVE = ".reserve-"
+_RESERVE = ".reserve."
+_FORMER = ".reserve-"
+"""Up to release 0.2: the name of a log, too, as a topic may be called ``.reserve``."""
 _PIECES = 4
 FOR_METADATA = 1
 """Pieces that are left to the metadata log: without it a node cannot start."""
@@ -65,6 +67,7 @@ class Room:
     def fill_reserve(self) -> bool:
         """Make the missing files of the reserve; whether there is room for them. ``OSError`` for another reason."""
         with self._lock:
+            self._rename_former()
             usage = self._disk.usage(self._directory)
             size = _piece_bytes(usage)
             if self.is_full and usage.usable < _ROOM * _PIECES * size:
@@ -128,8 +131,14 @@ class Room:
             )
             self.on_full()
 
+    def _rename_former(self) -> None:
+        for number, path in enumerate(self._paths()):
+            former = os.path.join(self._directory, f"{_FORMER}{number}")
+            if self._disk.exists(former) and not self._disk.is_dir(former):
+                self._disk.rename(former, path)
+
     def _paths(self) -> list[str]:
-        return [os.path.join(self._directory, f"{RESERVE}{number}") for number in range(_PIECES)]
+        return [os.path.join(self._directory, f"{_RESERVE}{number}") for number in range(_PIECES)]
 
 
 def _piece_bytes(usage: DiskUsage) -> int:

@@ -100,9 +100,19 @@ def test_the_last_bytes_of_a_full_disk_are_the_metadata_logs_also_once_it_has_be
     others.rename("/d/log", "/d/log.deleted")  # or there is never room again
     again = Room(disk, "/d")
     assert not again.fill_reserve()
-    assert disk.size("/d/.reserve-0") == PIECE - len(b"voted"), "what is left, at the next start"
+    assert disk.size("/d/.reserve.0") == PIECE - len(b"voted"), "what is left, at the next start"
     again.disk(keep=0).write_bytes("/d/quorum-state", b"voted again")
     disk.taken = 0
     assert room.fill_reserve()
     others.write_bytes("/d/x", b"x")
     assert {disk.size(f"/d/{name}") for name in reserve(disk)} == {PIECE}
+
+
+def test_the_reserve_of_an_earlier_release_leaves_its_names_to_the_logs_of_a_topic() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/d/.reserve-1")
+    for number in (0, 2, 3):
+        disk.write_bytes(f"/d/.reserve-{number}", bytes(PIECE))
+    assert Room(disk, "/d").fill_reserve()
+    assert [name for name in disk.list_dir("/d") if name.startswith(".reserve-")] == [".reserve-1"]
+    assert len(reserve(disk)) == 5

@@ -804,10 +804,21 @@ def test_a_log_is_deleted_where_the_disk_has_no_room_for_its_new_name() -> None:
     fill(manager, A, b"x")
 
     def full(operation: str, path: str) -> None:
-        if operation == "rename" and disk.exists("/data/.reserve-3"):
+        if operation == "rename" and disk.exists("/data/.reserve.3"):
             raise OSError(errno.ENOSPC, "No space left on device", path)
 
     disk.on_operation = full
     manager.delete_log(A)
     assert manager.log_dirs[0].room.is_full
     assert not disk.exists("/data/a.b_c-d-0") and any(name.endswith("-delete") for name in disk.list_dir("/data"))
+
+
+def test_a_topic_may_be_called_as_the_reserve_is() -> None:
+    disk = FakeDisk()
+    manager = start(disk, cluster_id="abc=", node_id=1)
+    named = TopicPartition(".reserve", 0)
+    fill(manager, named, b"x")
+    manager.close()
+    assert [(log.topic_partition, len(read_all(log))) for log in start(disk, cluster_id="abc=", node_id=1)] == [
+        (named, 1)
+    ]

@@ -294,7 +294,7 @@ def test_the_disk_of_the_metadata_log_alone_is_full(tmp_path: Path, small: Path)
             count += 1
         ballast.unlink()
         eventually(lambda: "has room again" in node.log)
-        assert len(list((small / "metadata").glob(".reserve-*"))) == 4
+        assert len(list((small / "metadata").glob(".reserve.*"))) == 4
         node.stop(kill=False)
     finally:
         if node.lives:

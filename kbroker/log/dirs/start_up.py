@@ -34,7 +34,7 @@ from kbroker.log.damage import UNKNOWN_END, Damage, note
 from kbroker.log.dirs.removals import MarkedDirectories
 from kbroker.log.disk import Disk, OsDisk
 from kbroker.log.file_names import SEGMENT_SUFFIXES, SET_ASIDE_SUFFIX
-from kbroker.log.full_disk import RESERVE, is_no_room
+from kbroker.log.full_disk import is_no_room
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import (
@@ -90,8 +90,7 @@ def takes_long(disk: Disk, log_dirs: Iterable[str]) -> bool:
         except OSError:
             continue  # it is not there yet, or it will go offline
         few = MANY_LOGS if CLEAN_SHUTDOWN in names else 0
-        logs = (True for name in names if _log_in(name) is not None and not name.startswith(RESERVE))
-        if any(islice(logs, few, None)):
+        if any(islice((True for name in names if _log_in(name) is not None), few, None)):
             return True
     return False
 

@@ -58,7 +58,7 @@ class _Batch:
     """Records that are decided on and not appended yet."""
 
     before: MetadataImage
-    """What they are decided by."""
+    """The image that they are decided by."""
     delta: MetadataDelta
     first_offset: int
     epoch: int
