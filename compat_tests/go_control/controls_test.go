@@ -131,8 +131,11 @@ func testControls(t *testing.T, brokers Opt) {
 	create.Topics, create.TimeoutMillis = append(create.Topics, wanted), 60_000
 	_, err := create.RequestWith(ctx, client)
 	must(t, err)
-	if infos := c.PartitionInfos("seven"); len(infos) != 7 {
-		t.Fatal(len(infos))
+	// The controller has answered; the node that is asked hears of the topic a moment later.
+	for deadline := time.Now().Add(patience); len(c.PartitionInfos("seven")) != 7; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(len(c.PartitionInfos("seven")))
+		}
 	}
 
 	// A function sleeps until another has seen a request on another connection.
