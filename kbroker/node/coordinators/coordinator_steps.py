@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from kbroker.wire.compression import CompressionType
 if TYPE_CHECKING:
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
+    from kbroker.runtime.round import Round
 
 
 class ShardOwner(Protocol[C]):
@@ -232,6 +234,20 @@ class CoordinatorSteps(Generic[C]):
         shard.gathers = True
         self._gathering.append(shard)
         self._wake_gatherer.set()
+
+    def gather_in(self, round: Round, shard: Shard[C]) -> bool:
+        """Have steps that come to the shard in a crowded round gathered, and appended at its end. False if they linger,
+        or are not to be gathered."""
+        if self.linger_ms >= 0:
+            return False
+        if not shard.in_round:
+            shard.in_round = True
+            round.at_end(partial(self._append_at_end, shard))
+        return True
+
+    def _append_at_end(self, shard: Shard[C]) -> None:
+        shard.in_round = False
+        self.append_gathered(shard)
 
     def append_gathered(self, shard: Shard[C]) -> None:
         """Append the gathered steps now, as one: another step is to see them."""
