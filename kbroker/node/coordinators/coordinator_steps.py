@@ -194,10 +194,15 @@ class CoordinatorSteps(Generic[C]):
         """Have the core take the records that were appended. False if it cannot: then the shard has failed."""
         if result.replay:
             now_ms = self._owner.now_ms()
-            replay = shard.core.replay
-            offset = end_offset - len(result.records)
+            core, records = shard.core, result.records
+            offset = end_offset - len(records)
+            replay = core.replay
             try:
-                for record in result.records:
+                if len(records) > 1 and writer is NO_TRANSACTION and core.replay_alike is not None:
+                    keys, values = zip(*records, strict=True)
+                    if None not in values and core.replay_alike(keys, values, offset):
+                        return True
+                for record in records:
                     replay(record, now_ms, offset=offset, producer_id=writer.producer_id)
                     offset += 1
             except Exception:
