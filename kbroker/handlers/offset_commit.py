@@ -77,7 +77,7 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
     reply = CommitReply()
     reply.asked = asked
     try:
-        services.groups.run(request.group_id, commit, gather=True, round=ctx.round, outcome=reply)
+        services.groups.run(request.group_id, commit, gather=True, round=ctx.connection.hold_replies(), outcome=reply)
     except ApiError as error:
         return all_failed(asked, error.code)
     return reply.value if reply.done else reply

@@ -167,8 +167,8 @@ def _error(answer: OffsetCommitResponse) -> int:
 
 async def test_commits_of_connections_that_are_readable_together_are_in_one_batch(node: Node) -> None:
     clients, request = await _crowd(node, 2 * DEFAULTS.crowd)
-    shard = node.groups.loaded_shard("g")
-    before = shard.partition.log.log_end_offset
+    log = node.groups.loaded_shard("g").partition.log
+    before = log.log_end_offset
     request.topics[0].partitions[0].committed_offset = 8
     # All are in their sockets before the node has its turn.
     for client in clients:
@@ -176,19 +176,41 @@ async def test_commits_of_connections_that_are_readable_together_are_in_one_batc
     node.arrived(clients)
     for client in clients:
         assert _error((await client.receive())[1]) == 0
-    log = shard.partition.log
-    ((_, header),) = walk_headers(log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset))
-    assert header.records_count == len(clients)
+    assert _batches(log, before) == [len(clients)]
     assert await _fetched(clients[0], "g") == (0, {("one", 0): 8})
 
 
+def _batches(log: PartitionLog, start: int) -> list[int]:
+    """The number of records in each batch from an offset on."""
+    data = log.read_bytes(start, 1 << 20, max_offset=log.log_end_offset)
+    return [header.records_count for _, header in walk_headers(data)]
+
+
+@pytest.mark.parametrize("recognised", [True, False])
+async def test_commits_that_one_client_sends_together_are_in_one_batch(tmp_path: Path, recognised: bool) -> None:
+    """Though nobody else is there; and what is asked behind them finds them."""
+    async with running_node(tmp_path, with_crowd(1000, recognised)) as node:
+        (client,), request = await _crowd(node, 1)
+        log = node.groups.loaded_shard("g").partition.log
+        before = log.log_end_offset
+        request.topics[0].partitions[0].committed_offset = 8
+        await client.send_together([request] * 5, 7)
+        await client.send(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 8)
+        for _ in range(5):
+            assert _error((await client.receive())[1]) == 0
+        fetched = (await client.receive())[1].groups[0]
+        assert fetched.topics[0].partitions[0].committed_offset == 8
+        assert _batches(log, before) == [5]
+
+
+@pytest.mark.parametrize("crowd", [1, 1000])
 async def test_a_failing_disk_is_told_to_all_whose_commits_were_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[bool]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[bool], crowd: int
 ) -> None:
     def refuse(self: PartitionLog, *arguments: Any, **more: Any) -> None:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
 
-    async with running_node(tmp_path, with_crowd(1)) as node:
+    async with running_node(tmp_path, with_crowd(crowd)) as node:
         clients, request = await _crowd(node, 2)
         request.topics[0].partitions[0].committed_offset = 8
         del taken[:]

@@ -59,7 +59,7 @@ class Coordinator(Protocol[C]):
     def run_in_round(
         self, key: str, operation: Callable[[C, int], CoordinatorResult[R]], round: Round, outcome: Outcome
     ) -> bool:
-        """Run a step that is committed at the end of a crowded round, or ``outcome`` has failed. False, and nothing is
+        """Run a step that is committed at the end of a round, or ``outcome`` has failed. False, and nothing is
         done, if that may take longer; ``ApiError`` if the step is refused at once."""
 
     async def read(self, key: str, question: Callable[[C], R]) -> R:

@@ -186,7 +186,7 @@ class CoordinatorDriver(Generic[C]):
 
         With ``gather`` the step depends on nothing that others of its kind change. The first such step of a turn of the
         event loop is appended at once, the others together at the end of the turn, or of the time that they linger
-        (KIP-1224, ``group.coordinator.append.linger.ms``); those of a crowded ``round`` at its end. Without records it
+        (KIP-1224, ``group.coordinator.append.linger.ms``); those of a ``round`` of the poller at its end. Without records it
         succeeds at once.
 
         ``outcome`` is a result that has a callback already, which runs before the rest of the step, such as the markers
@@ -220,7 +220,7 @@ class CoordinatorDriver(Generic[C]):
     def run_in_round(
         self, key: str, operation: Callable[[C, int], CoordinatorResult[R]], round: Round, outcome: Outcome
     ) -> bool:
-        """`run` with ``gather``, where the end of a crowded round finds the step committed, or its ``outcome`` failed.
+        """`run` with ``gather``, where the end of a round finds the step committed, or its ``outcome`` failed.
 
         False, and nothing is done, where steps linger or followers are to have the records. `ApiError` as `run`.
         """

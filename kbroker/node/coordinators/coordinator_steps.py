@@ -241,8 +241,8 @@ class CoordinatorSteps(Generic[C]):
         self._wake_gatherer.set()
 
     def gather_in(self, round: Round, shard: Shard[C]) -> bool:
-        """Have steps that come to the shard in a crowded round gathered, and appended at its end. False if they linger,
-        or are not to be gathered."""
+        """Have steps that come to the shard in a round gathered, and appended at its end. False if they linger, or are
+        not to be gathered."""
         if self.linger_ms >= 0:
             return False
         if not shard.in_round:

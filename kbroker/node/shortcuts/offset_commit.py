@@ -59,13 +59,13 @@ class OffsetCommitShortcut(Shortcut):
         def commit_again(core: GroupCoordinator, now_ms: int) -> CoordinatorResult[Any]:
             return CoordinatorResult(reply, core.commit_offsets_again(commit, offsets, now_ms))
 
-        group_id, groups = self._group_id, services.groups
+        group_id, groups, held = self._group_id, services.groups, self._ctx.connection.hold_replies()
         try:
-            if round is not None and groups.run_in_round(group_id, commit_again, round, _QueuedReply(reply, self)):
+            if held is not None and groups.run_in_round(group_id, commit_again, held, _QueuedReply(reply, self)):
                 return reply
             outcome = CommitReply()
             outcome.asked = commit.request.topics
-            groups.run(group_id, commit_again, gather=True, outcome=outcome)
+            groups.run(group_id, commit_again, gather=True, round=held, outcome=outcome)
         except ApiError:
             return None
         return reply if outcome.done and outcome.value is reply else outcome
