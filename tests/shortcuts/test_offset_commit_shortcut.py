@@ -248,9 +248,11 @@ async def test_no_commit_is_answered_before_its_followers_have_it(
         while not any(taken):
             assert _error(await client.ask(request, 7)) == 0
         partition = cluster.nodes[first].replica_manager.partitions["__consumer_offsets", 0]
+        before = partition.log.log_end_offset
+        await cluster.until(lambda: partition.state.high_watermark == before)
         lagging.append(second)
         await client.send(request, 7)
-        while partition.state.high_watermark == partition.log.log_end_offset:
+        while partition.log.log_end_offset == before:
             await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
         is_answered = bool(select.select([client.raw], [], [], 0)[0])
         lagging.clear()

@@ -186,8 +186,8 @@ class CoordinatorDriver(Generic[C]):
 
         With ``gather`` the step depends on nothing that others of its kind change. The first such step of a turn of the
         event loop is appended at once, the others together at the end of the turn, or of the time that they linger
-        (KIP-1224, ``group.coordinator.append.linger.ms``); those of a ``round`` of the poller at its end. Without records it
-        succeeds at once.
+        (KIP-1224, ``group.coordinator.append.linger.ms``); those of a ``round`` of the poller at its end. Without
+        records it succeeds at once.
 
         ``outcome`` is a result that has a callback already, which runs before the rest of the step, such as the markers
         of a transaction (`CoordinatorSteps.process`).
