@@ -48,7 +48,8 @@ async def _prefetch_permissions(request: OffsetCommitRequest, ctx: RequestContex
 def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
     """Commit the offsets of the partitions that exist; the others get their error, the rest is served.
 
-    The commits of one turn of the event loop are appended together; the connection reads on meanwhile.
+    The commits of one round of the poller are appended together, or those of one turn of the event loop; the connection
+    reads on meanwhile.
     """
     services, api_version = ctx.services, ctx.api_version
     asked = request.topics
@@ -76,7 +77,7 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
     reply = CommitReply()
     reply.asked = asked
     try:
-        services.groups.run(request.group_id, commit, gather=True, outcome=reply)
+        services.groups.run(request.group_id, commit, gather=True, round=ctx.connection.hold_replies(), outcome=reply)
     except ApiError as error:
         return all_failed(asked, error.code)
     return reply.value if reply.done else reply

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kbroker.cores.groups.records import (
     OffsetAndMetadata,
     OffsetKeys,
+    keep_offset,
+    keep_offsets,
     offset_commit_record,
     read_key,
     read_offset_commit,
@@ -64,3 +66,22 @@ def test_values(offset: OffsetAndMetadata) -> None:
     if version == 1:
         expected = expected._replace(leader_epoch=-1, topic_id=ZERO_UUID)
     assert read == expected
+
+
+_LOOKS_PLAIN = OffsetAndMetadata(
+    1,
+    metadata="xxxxxxxx\1\0\20".ljust(41, "x") + "\1xxx",
+    commit_timestamp_ms=0x0505050505050505,
+    topic_id=Uuid(b"x" * 16),
+)
+"""A member may choose metadata whose bytes stand where those of a value without metadata would."""
+
+
+@given(st.lists(offsets, min_size=1, max_size=5))
+@example([_LOOKS_PLAIN._replace(metadata=""), _LOOKS_PLAIN])
+@example([_LOOKS_PLAIN._replace(metadata="")] * 3)
+def test_many_are_kept_as_one_is(together: list[OffsetAndMetadata]) -> None:
+    values = [offset_commit_record("g", "t", 0, offset).value or b"" for offset in together]
+    each = [keep_offset(value, 7) for value in values]
+    kept = keep_offsets(values, 7)
+    assert kept == (each if all(isinstance(one, bytes) for one in each) else None)

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import select
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.partition_log import PartitionLog
 from kbroker.node.shortcuts.offset_commit import OffsetCommitShortcut
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import ZERO_UUID, Uuid
+from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.classic_groups import JoinGroupRequest, JoinGroupRequestProtocol
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, running_node
+from tests.node.placement import create, let_lag
+from tests.node.quorum_harness import three_nodes
 from tests.shortcuts import short_way
+from tests.shortcuts.test_produce_shortcut import with_crowd
 
 Offsets = dict[tuple[str, int], int]
 
@@ -94,6 +105,15 @@ ODD: list[tuple[Offsets, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("version", range(2, 11))
 async def test_answers_and_stores_as_the_long_way_does(node: Node, version: int, taken: list[bool]) -> None:
+    await _answers_and_stores(node, version, taken)
+
+
+async def test_answers_and_stores_as_the_long_way_does_in_a_crowd(tmp_path: Path, taken: list[bool]) -> None:
+    async with running_node(tmp_path, with_crowd(1)) as node:
+        await _answers_and_stores(node, 7, taken)
+
+
+async def _answers_and_stores(node: Node, version: int, taken: list[bool]) -> None:
     ids = {name: await node.create_topic(name, 2) for name in ("one", "two")}
     repeats = await _coordinated(node)
 
@@ -133,6 +153,112 @@ async def test_many_at_once_are_answered_in_order(node: Node, taken: list[bool])
         assert {each.topics[0].partitions[0].error_code for _, each in ids_told} == {0}
         assert await _fetched(client, f"group-{number}") == (0, {("one", 0): 99})
     assert taken.count(True) >= 5 * 95
+
+
+async def _crowd(node: Node, count: int) -> tuple[list[Client], OffsetCommitRequest]:
+    """Connections, and the request that each is known by."""
+    request = _request({"one": await node.create_topic("one", 1)}, {("one", 0): 7}, group_id="g")
+    clients = [await _coordinated(node) for _ in range(count)]
+    for client in clients:
+        for _ in range(3):
+            assert _error(await client.ask(request, 7)) == 0
+    await trio.testing.wait_all_tasks_blocked()
+    return clients, request
+
+
+def _error(answer: OffsetCommitResponse) -> int:
+    return answer.topics[0].partitions[0].error_code
+
+
+async def test_commits_of_connections_that_are_readable_together_are_in_one_batch(node: Node) -> None:
+    clients, request = await _crowd(node, 2 * DEFAULTS.crowd)
+    log = node.groups.loaded_shard("g").partition.log
+    before = log.log_end_offset
+    request.topics[0].partitions[0].committed_offset = 8
+    # All are in their sockets before the node has its turn.
+    for client in clients:
+        client.send_now(request, 7)
+    node.arrived(clients)
+    for client in clients:
+        assert _error((await client.receive())[1]) == 0
+    assert _batches(log, before) == [len(clients)]
+    assert await _fetched(clients[0], "g") == (0, {("one", 0): 8})
+
+
+def _batches(log: PartitionLog, start: int) -> list[int]:
+    """The number of records in each batch from an offset on."""
+    data = log.read_bytes(start, 1 << 20, max_offset=log.log_end_offset)
+    return [header.records_count for _, header in walk_headers(data)]
+
+
+@pytest.mark.parametrize("recognised", [True, False])
+async def test_commits_that_one_client_sends_together_are_in_one_batch(tmp_path: Path, recognised: bool) -> None:
+    """Though nobody else is there; and what is asked behind them finds them."""
+    async with running_node(tmp_path, with_crowd(1000, recognised)) as node:
+        (client,), request = await _crowd(node, 1)
+        log = node.groups.loaded_shard("g").partition.log
+        before = log.log_end_offset
+        request.topics[0].partitions[0].committed_offset = 8
+        await client.send_together([request] * 5, 7)
+        await client.send(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]), 8)
+        for _ in range(5):
+            assert _error((await client.receive())[1]) == 0
+        fetched = (await client.receive())[1].groups[0]
+        assert fetched.topics[0].partitions[0].committed_offset == 8
+        assert _batches(log, before) == [5]
+
+
+@pytest.mark.parametrize("crowd", [1, 1000])
+async def test_a_failing_disk_is_told_to_all_whose_commits_were_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[bool], crowd: int
+) -> None:
+    def refuse(self: PartitionLog, *arguments: Any, **more: Any) -> None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async with running_node(tmp_path, with_crowd(crowd)) as node:
+        clients, request = await _crowd(node, 2)
+        request.topics[0].partitions[0].committed_offset = 8
+        del taken[:]
+        with monkeypatch.context() as failing:
+            failing.setattr(PartitionLog, "append_as_leader", refuse)
+            for client in clients:
+                await client.send_together([request] * 3, 7)
+            told = [_error((await client.receive())[1]) for client in clients for _ in range(3)]
+        assert told == [ErrorCode.NOT_COORDINATOR] * 6
+        assert taken == [True] * 6
+        assert await _fetched(clients[0], "g") == (0, {("one", 0): 7})
+
+
+async def test_no_commit_is_answered_before_its_followers_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[bool]
+) -> None:
+    lagging = let_lag(monkeypatch)
+    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
+        third = cluster.leader()
+        assert third is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != third)
+        controller = await cluster.controller_client(third)
+        await create(controller, "one", first)
+        await create(controller, "__consumer_offsets", first, second)
+        await cluster.topics_everywhere(["one", "__consumer_offsets"])
+        client, other = [await cluster.node(first).connect() for _ in range(2)]
+        request = _request({}, {("one", 0): 7}, group_id="g")
+        while _error(await client.ask(request, 7)):
+            await trio.sleep(0.01)
+        while not any(taken):
+            assert _error(await client.ask(request, 7)) == 0
+        partition = cluster.nodes[first].replica_manager.partitions["__consumer_offsets", 0]
+        before = partition.log.log_end_offset
+        await cluster.until(lambda: partition.state.high_watermark == before)
+        lagging.append(second)
+        await client.send(request, 7)
+        while partition.log.log_end_offset == before:
+            await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
+        is_answered = bool(select.select([client.raw], [], [], 0)[0])
+        lagging.clear()
+        assert not is_answered
+        assert _error((await client.receive())[1]) == 0
+        assert all(taken[-2:])
 
 
 async def test_a_topic_of_the_same_name_is_another_topic(node: Node, taken: list[bool]) -> None:

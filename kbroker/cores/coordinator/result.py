@@ -7,7 +7,7 @@ names in ``completed`` (ARCHITECTURE: determinism, rule c).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.producer_entry import VerificationGuard
@@ -50,6 +50,16 @@ class CoordinatorResult(Generic[R]):
     """Whether the records change the core's state; False where they only describe what it already holds."""
     error: ApiError | None = None
     """The error that the client gets instead of ``response`` once the records are committed."""
+
+
+class Outcome(Protocol):
+    """Is told once how a step ended: a `kbroker.runtime.later.Later`, or whoever has no use for one."""
+
+    def set(self, value: Any) -> None:
+        """Take the response: the records are committed."""
+
+    def fail(self, error: ApiError) -> None:
+        """Take the error instead of it."""
 
 
 class TransactionalWriter(NamedTuple):

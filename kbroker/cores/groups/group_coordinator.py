@@ -259,8 +259,8 @@ class GroupCoordinator:
 
     def commit_offsets_again(
         self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int
-    ) -> CoordinatorResult[None]:
-        """`commit_offsets` of other offsets for the same partitions."""
+    ) -> list[CoordinatorRecord]:
+        """The records of `commit_offsets` of other offsets for the same partitions."""
         return self._offsets.commit_again(commit, offsets, now_ms)
 
     def commit_offsets_in_transaction(

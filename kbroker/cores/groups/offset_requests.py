@@ -143,7 +143,7 @@ class OffsetRequests:
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
         commit = OffsetsToCommit(request, api_version, self._settings().offset_metadata_max_bytes)
-        records = self.commit_again(commit, commit.offsets, now_ms).records
+        records = self.commit_again(commit, commit.offsets, now_ms)
         if not records:
             self._exists_now(request.group_id)
         return CoordinatorResult(commit.response, records)
@@ -153,8 +153,8 @@ class OffsetRequests:
         if self._groups.with_offsets_of(group_id) is None:
             self._groups.classic[group_id] = ClassicGroup(group_id)
 
-    def commit_again(self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int) -> CoordinatorResult[None]:
-        """`commit` of other offsets for the same partitions; ``commit`` has the response already."""
+    def commit_again(self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int) -> list[CoordinatorRecord]:
+        """The records of `commit` of other offsets for the same partitions; ``commit`` has the response already."""
         request = commit.request
         by_partition = self._validate_commit(request, commit.api_version, now_ms)
         retention_ms = request.retention_time_ms
@@ -165,7 +165,7 @@ class OffsetRequests:
                 validate_partition(by_partition, topic_id, partition)
             value = offset_value(offset, leader_epoch, metadata, now_ms, expires, topic_id)
             records.append(CoordinatorRecord(key, value))
-        return CoordinatorResult(None, records)
+        return records
 
     def _validate_commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Committer | None:
         """`ApiError` where the request must not commit.

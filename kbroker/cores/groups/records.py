@@ -248,13 +248,13 @@ def _is_plain(value: bytes) -> bool:
 
 
 def keep_offsets(values: Sequence[bytes], record_offset: int) -> list[bytes] | None:
-    """Returns `keep_offset` of many values of one length; None unless they can all stay encoded."""
+    """Returns `keep_offset` of many values; None unless they can all stay encoded."""
     if not _is_plain(values[0]):
         return None
     count, size = len(values), _PLAIN_OFFSET.size
     if count > 1:
         together = b"".join(values)
-        if any(together[at::size].count(byte) != count for at, byte in _PLAIN_BYTES):
+        if len(together) != count * size or any(together[at::size].count(byte) != count for at, byte in _PLAIN_BYTES):
             return None
     behind = _pack_record_offset(record_offset)
     return [value + behind for value in values]

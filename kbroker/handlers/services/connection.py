@@ -9,6 +9,7 @@ from kbroker.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from kbroker.handlers.services.refused_batches import RefusedBatches
+    from kbroker.runtime.round import Round
 
 
 class Awaited(Protocol):
@@ -59,8 +60,14 @@ class Connection(Protocol):
     async def mute(self, seconds: float) -> None:
         """Write all replies that are in order, and read nothing for this time."""
 
+    def hold_replies(self) -> Round | None:
+        """Have no reply go out before the end of the poller's present round, crowded or not, which is returned.
+
+        None, and nothing is done, if the request is not served in a round.
+        """
+
     def replace_unsent(self, reply: bytes, response: object, version: int) -> None:
-        """Send ``response`` instead of ``reply``, which was queued in the poller's present round."""
+        """Send ``response`` instead of ``reply``, which was queued in the poller's present round, and is held."""
 
     async def wait_for(self, operation: Awaited, timeout: float, *, gives_way: bool = False) -> bool:
         """Wait until ``operation.done``, the time (seconds) is out, or the client is gone (raises).

@@ -17,7 +17,9 @@ from kbroker.runtime.later import Later
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.cores.coordinator.result import Outcome
     from kbroker.cores.groups.streams_protocol import StreamsHeartbeatResult
+    from kbroker.runtime.round import Round
     from kbroker.wire.messages.streams_groups import DescribedGroup, StreamsGroupTopologyDescriptionUpdateRequest
 
 R = TypeVar("R")
@@ -48,10 +50,17 @@ class Coordinator(Protocol[C]):
         operation: Callable[[C, int], CoordinatorResult[R] | CoordinatorResult[Token]],
         *,
         gather: bool = False,
+        round: Round | None = None,
         writer: TransactionalWriter = ...,
         outcome: Later[R] | None = None,
     ) -> Later[R]:
         """Run a step; its response once its records are committed. ``ApiError`` if it is refused at once."""
+
+    def run_in_round(
+        self, key: str, operation: Callable[[C, int], CoordinatorResult[R]], round: Round, outcome: Outcome
+    ) -> bool:
+        """Run a step that is committed at the end of a round, or ``outcome`` has failed. False, and nothing is
+        done, if that may take longer; ``ApiError`` if the step is refused at once."""
 
     async def read(self, key: str, question: Callable[[C], R]) -> R:
         """A core's answer, once all that the core knows is committed. ``ApiError``."""

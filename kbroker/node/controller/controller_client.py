@@ -88,6 +88,9 @@ class InProcess:
     def reauthenticated(self, *, by_token: bool) -> None:
         """Nobody authenticates."""
 
+    def hold_replies(self) -> None:
+        """Nothing is served in a round here."""
+
     def replace_unsent(self, reply: bytes, response: object, version: int) -> None:
         """Nothing is served in a round here."""
         raise NotImplementedError

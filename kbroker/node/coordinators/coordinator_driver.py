@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import trio
 
 from kbroker.cores.coordinator.partitioner import partition_for
-from kbroker.cores.coordinator.result import NO_TRANSACTION, CoordinatorResult, Token, TransactionalWriter
+from kbroker.cores.coordinator.result import NO_TRANSACTION, CoordinatorResult, Outcome, Token, TransactionalWriter
 from kbroker.cores.replication.purgatory import OffsetWaiter, Results
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.coordinator_loading import replay_log
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.raft_metadata.image import MetadataDelta, MetadataImage
     from kbroker.runtime.env import Env
+    from kbroker.runtime.round import Round
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -172,6 +173,7 @@ class CoordinatorDriver(Generic[C]):
         operation: Callable[[C, int], CoordinatorResult[R] | CoordinatorResult[Token]],
         *,
         gather: bool = False,
+        round: Round | None = None,
         writer: TransactionalWriter = NO_TRANSACTION,
         outcome: Later[R] | None = None,
     ) -> Later[R]:
@@ -184,7 +186,8 @@ class CoordinatorDriver(Generic[C]):
 
         With ``gather`` the step depends on nothing that others of its kind change. The first such step of a turn of the
         event loop is appended at once, the others together at the end of the turn, or of the time that they linger
-        (KIP-1224, ``group.coordinator.append.linger.ms``). Without records it succeeds at once.
+        (KIP-1224, ``group.coordinator.append.linger.ms``); those of a ``round`` of the poller at its end. Without
+        records it succeeds at once.
 
         ``outcome`` is a result that has a callback already, which runs before the rest of the step, such as the markers
         of a transaction (`CoordinatorSteps.process`).
@@ -200,7 +203,7 @@ class CoordinatorDriver(Generic[C]):
         if gather:
             if not result.records:
                 self._steps.process(shard, result, outcome)
-            elif shard.gathers:
+            elif shard.gathers or (round is not None and self._steps.gather_in(round, shard)):
                 shard.gathered.append((result, outcome))
             else:
                 self._steps.process(shard, result, outcome)
@@ -213,6 +216,19 @@ class CoordinatorDriver(Generic[C]):
         else:
             self._steps.process_without_records(shard, result, outcome)
         return outcome
+
+    def run_in_round(
+        self, key: str, operation: Callable[[C, int], CoordinatorResult[R]], round: Round, outcome: Outcome
+    ) -> bool:
+        """`run` with ``gather``, where the end of a round finds the step committed, or its ``outcome`` failed.
+
+        False, and nothing is done, where steps linger or followers are to have the records. `ApiError` as `run`.
+        """
+        shard = self.loaded_shard(key)
+        if not (shard.partition.acknowledges_at_once(-1) and self._steps.gather_in(round, shard)):
+            return False
+        shard.gathered.append((operation(shard.core, self.now_ms()), outcome))
+        return True
 
     async def read(self, key: str, question: Callable[[C], R]) -> R:
         """Ask a core about a key, once it is loaded; the answer when all that the core knew is committed.

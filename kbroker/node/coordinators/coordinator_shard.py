@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from kbroker.cores.coordinator.result import CoordinatorCore, CoordinatorResult
-from kbroker.runtime.later import Later
+from kbroker.cores.coordinator.result import CoordinatorCore, CoordinatorResult, Outcome
 
 if TYPE_CHECKING:
     from kbroker.node.replicas.partition import Partition
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=CoordinatorCore)
 
 
-GatheredStep = tuple[CoordinatorResult[Any], Later[Any]]
+GatheredStep = tuple[CoordinatorResult[Any], Outcome]
 """A step whose records are not appended yet, and its outcome."""
 
 
@@ -25,10 +24,13 @@ class Shard(Generic[C]):
 
     ``gathered`` has steps whose records are neither appended nor replayed yet.
     ``gathers`` says that more are expected before the event loop comes round, which is when they are appended.
+    ``in_round`` says that they are appended at the end of the poller's present round.
     ``when_loaded`` has steps that no request has asked for, and that wait until the log has been replayed.
     """
 
-    __slots__ = ("core", "gathered", "gathers", "index", "leader_epoch", "loaded", "partition", "when_loaded")
+    __slots__ = (
+        *("core", "gathered", "gathers", "in_round", "index", "leader_epoch", "loaded", "partition", "when_loaded"),
+    )
 
     def __init__(self, core: C, index: int, partition: Partition, leader_epoch: int) -> None:
         self.core = core
@@ -38,4 +40,5 @@ class Shard(Generic[C]):
         self.loaded = trio.Event()
         self.gathered: list[GatheredStep] = []
         self.gathers = False
+        self.in_round = False
         self.when_loaded: list[Callable[[C], CoordinatorResult[None] | None]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from kbroker.wire.compression import CompressionType
 if TYPE_CHECKING:
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
+    from kbroker.runtime.round import Round
 
 
 class ShardOwner(Protocol[C]):
@@ -198,10 +200,15 @@ class CoordinatorSteps(Generic[C]):
         """Have the core take the records that were appended. False if it cannot: then the shard has failed."""
         if result.replay:
             now_ms = self._owner.now_ms()
-            replay = shard.core.replay
-            offset = end_offset - len(result.records)
+            core, records = shard.core, result.records
+            offset = end_offset - len(records)
+            replay = core.replay
             try:
-                for record in result.records:
+                if len(records) > 1 and writer is NO_TRANSACTION and core.replay_alike is not None:
+                    keys, values = zip(*records, strict=True)
+                    if None not in values and core.replay_alike(keys, values, offset):
+                        return True
+                for record in records:
                     replay(record, now_ms, offset=offset, producer_id=writer.producer_id)
                     offset += 1
             except Exception:
@@ -238,6 +245,20 @@ class CoordinatorSteps(Generic[C]):
         shard.gathers = True
         self._gathering.append(shard)
         self._wake_gatherer.set()
+
+    def gather_in(self, round: Round, shard: Shard[C]) -> bool:
+        """Have steps that come to the shard in a round gathered, and appended at its end. False if they linger, or are
+        not to be gathered."""
+        if self.linger_ms >= 0:
+            return False
+        if not shard.in_round:
+            shard.in_round = True
+            round.at_end(partial(self._append_at_end, shard))
+        return True
+
+    def _append_at_end(self, shard: Shard[C]) -> None:
+        shard.in_round = False
+        self.append_gathered(shard)
 
     def append_gathered(self, shard: Shard[C]) -> None:
         """Append the gathered steps now, as one: another step is to see them."""

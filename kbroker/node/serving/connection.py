@@ -20,7 +20,7 @@ from kbroker.handlers.common.context import CloseConnection
 from kbroker.node.serving.dispatcher import Dispatcher
 from kbroker.node.serving.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
-from kbroker.runtime.round import FAIR_REQUESTS, Turn, Turns
+from kbroker.runtime.round import FAIR_REQUESTS, Round, Turn, Turns
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
@@ -416,7 +416,7 @@ class Connection:
                 or (waiting and self._has_queued_produces)
             ):
                 self._hand_over()
-            elif round is not None or (replies.parts and received < LARGE_READ):
+            elif replies.round_open or (replies.parts and received < LARGE_READ):
                 poller.round.at_end(self._write_at_end)
             elif replies.parts and not replies.try_write():
                 self._hand_over()
@@ -445,6 +445,13 @@ class Connection:
         self._reserved = capacity
         self._budget.take(grown)
         return capacity > FREE_BUFFER and self._budget.exhausted
+
+    def hold_replies(self) -> Round | None:
+        """Have no reply go out before the end of the poller's present round; None if its task does not serve."""
+        if not self._is_polled or self._poller is None:
+            return None
+        self._replies.round_open = True  # until `_write_at_end`, or until the connection's own task has its turn
+        return self._poller.round
 
     def replace_unsent(self, reply: bytes, response: Any, version: int) -> None:
         """Send ``response`` instead of ``reply``, which was queued in the poller's present round."""

@@ -70,7 +70,7 @@ class RequestObserver:
     def served(self, round: Round | None) -> None:
         """The request is served; its answer may still come later.
 
-        In a crowded round of the poller: until its end, another reply may take the place of the request's.
+        In a round of the poller, whose end the reply waits for: until then, another may take its place.
         """
 
     def failed(self, error: BaseException) -> None:
@@ -176,7 +176,7 @@ class ObservedDispatcher(Dispatcher):
         self._is_left = not is_served
         if is_served:
             for served in self._on_served:
-                served(round)
+                served(self._connection.hold_replies() if self._replies.round_open else None)
         return is_served
 
     def _fail(self, error: BaseException) -> None:

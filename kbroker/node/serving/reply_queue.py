@@ -106,8 +106,8 @@ class ReplyQueue:
         self.slots: deque[_Slot] = deque()
         #: Whether a task waits for the peer to take what there is.
         self.is_writing = False
-        #: Whether the connection takes part in a crowded round of the poller: until its end replies may be replaced, so
-        #: none goes out. Set and unset by the connection.
+        #: Whether replies may be replaced until the end of the poller's present round, so that none goes out. Set and
+        #: unset by the connection.
         self.round_open = False
         self._stream = stream
         self._env = env

@@ -10,11 +10,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kbroker.cores.coordinator.result import CoordinatorResult
 from kbroker.cores.groups.offset_requests import OffsetsToCommit
 from kbroker.errors import ApiError
 from kbroker.handlers.common.authorization import would_allow
 from kbroker.handlers.common.context import RequestContext
-from kbroker.handlers.offset_commit import CommitReply
+from kbroker.handlers.offset_commit import CommitReply, all_failed
 from kbroker.node.shortcuts.cache import Shortcut
 from kbroker.node.shortcuts.template import PLACEHOLDER, RequestTemplate, request_template, response_template
 from kbroker.runtime.later import Later
@@ -23,7 +24,6 @@ from kbroker.security.authorizer.types import AclOperation, ResourceType
 from kbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
-    from kbroker.cores.coordinator.result import CoordinatorResult
     from kbroker.cores.groups.group_coordinator import GroupCoordinator
 
 _MAX_PARTITIONS: Final = 100
@@ -57,17 +57,40 @@ class OffsetCommitShortcut(Shortcut):
         commit, reply = self._commit, self._reply(correlation_id)
 
         def commit_again(core: GroupCoordinator, now_ms: int) -> CoordinatorResult[Any]:
-            result: CoordinatorResult[Any] = core.commit_offsets_again(commit, offsets, now_ms)
-            result.response = reply
-            return result
+            return CoordinatorResult(reply, core.commit_offsets_again(commit, offsets, now_ms))
 
-        outcome = CommitReply()
-        outcome.asked = commit.request.topics
+        group_id, groups, held = self._group_id, services.groups, self._ctx.connection.hold_replies()
         try:
-            services.groups.run(self._group_id, commit_again, gather=True, outcome=outcome)
+            if held is not None and groups.run_in_round(group_id, commit_again, held, _QueuedReply(reply, self)):
+                return reply
+            outcome = CommitReply()
+            outcome.asked = commit.request.topics
+            groups.run(group_id, commit_again, gather=True, round=held, outcome=outcome)
         except ApiError:
             return None
         return reply if outcome.done and outcome.value is reply else outcome
+
+    def replace(self, reply: bytes, error: ApiError) -> None:
+        """Send the error instead of a reply that was queued in this round."""
+        response = all_failed(self._commit.request.topics, error.code)
+        self._ctx.connection.replace_unsent(reply, response, self._ctx.api_version)
+
+
+class _QueuedReply:
+    """The outcome of a commit whose reply is queued before it is stored, and waits for the end of the round."""
+
+    __slots__ = ("_reply", "_shortcut")
+
+    def __init__(self, reply: bytes, shortcut: OffsetCommitShortcut) -> None:
+        self._reply = reply
+        self._shortcut = shortcut
+
+    def set(self, value: object) -> None:
+        """Leave the reply as it is."""
+
+    def fail(self, error: ApiError) -> None:
+        """Replace the reply."""
+        self._shortcut.replace(self._reply, error)
 
 
 def remember(
