@@ -111,6 +111,10 @@ class Disk(Protocol):
         """Names in a directory, sorted."""
         ...
 
+    def list_dirs(self, path: str) -> list[str]:
+        """Names in a directory of those that are directories, or links to some, sorted."""
+        ...
+
     def size(self, path: str) -> int:
         """Length of a file in bytes."""
         ...
@@ -356,6 +360,10 @@ class OsDisk:
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
+
+    def list_dirs(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:  # which asks for each only where the file system does not say
+            return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False) or self.is_dir(each.path))
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -418,6 +418,9 @@ class FakeDisk:
     def list_dir(self, path: str) -> list[str]:
         return sorted(self._dir(path).entries)
 
+    def list_dirs(self, path: str) -> list[str]:
+        return [name for name in self.list_dir(path) if self.is_dir(f"{path}/{name}")]
+
     def size(self, path: str) -> int:
         return len(self._file(path).data)
 

@@ -152,7 +152,8 @@ class _RoomyDisk:
         self._disk = disk
         self._room = room
         self._keep = keep
-        self.exists, self.is_dir, self.list_dir, self.size = disk.exists, disk.is_dir, disk.list_dir, disk.size
+        self.exists, self.is_dir, self.size = disk.exists, disk.is_dir, disk.size
+        self.list_dir, self.list_dirs = disk.list_dir, disk.list_dirs
         self.modified_ms, self.set_modified_ms = disk.modified_ms, disk.set_modified_ms
         self.link, self.is_shared, self.is_own_dir = disk.link, disk.is_shared, disk.is_own_dir
         self.remove, self.remove_tree, self.sync_dir = disk.remove, disk.remove_tree, disk.sync_dir

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kbroker.log.damage import Damage
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.segments.segment import Segment
-from kbroker.value_types import NamedTuple, dataclass, field
+from kbroker.value_types import NamedTuple, dataclass
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class LoadedLog:
     indexed: int
     """Offset (exclusive) up to which the indexes of segments are as durable as the batches."""
     leader_epochs: LeaderEpochs
-    cuts: list[str] = field(default_factory=list)
+    cuts: Sequence[str] = ()
     """The places at which something was taken out or is missing, and why; for a person to read."""
     has_holes: bool = False
     """Whether offsets are missing between batches that were verified."""

@@ -53,6 +53,11 @@ class LogConfig:
     header_suffices: bool = field(init=False)
     """Whether a batch with plausible timestamps can be judged by its header, and stored as it is. Derived, because
     each batch asks."""
+    index_safe_size: int = field(init=False)
+    """The bytes below which no index of a segment can be full, as it has an entry per interval at most."""
+    longest_segment_ms: int = field(init=False)
+    """The time for which a segment is active, at most. A record must not stay in it longer than until it is to be
+    compacted."""
 
     def __post_init__(self) -> None:
         suffices = (
@@ -62,7 +67,12 @@ class LogConfig:
             and not self.compact
             and not self.limits_records
         )
+        lag = self.max_compaction_lag_ms
+        longest = min(self.segment_ms, lag) if self.compact and lag > 0 else self.segment_ms
+        safe = max(0, self.segment_index_bytes // 12 - 2) * (self.index_interval_bytes + 1)
         object.__setattr__(self, "header_suffices", suffices)
+        object.__setattr__(self, "index_safe_size", safe)
+        object.__setattr__(self, "longest_segment_ms", longest)
 
     @property
     def limits_records(self) -> bool:

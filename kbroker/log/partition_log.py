@@ -26,7 +26,7 @@ from kbroker.log.producer_entry import VerificationGuard
 from kbroker.log.producer_replay import replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
 from kbroker.log.retention import deletable, segment_facts
-from kbroker.log.rolling import RollRules
+from kbroker.log.rolling import keeps_all, should_roll
 from kbroker.log.segments.cleaned_segment import CleanedSegment
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET
 from kbroker.log.segments.open_files import OpenFiles
@@ -62,7 +62,7 @@ class AppendInfo(NamedTuple):
 class PartitionLog(MendedLog):
     """The log of one partition, to be read and written. Made by ``opening``."""
 
-    __slots__ = ("_rolling", "before_roll", "cuts", "flushes_by_config")
+    __slots__ = ("before_roll", "cuts", "flushes_by_config")
 
     def __init__(
         self,
@@ -89,7 +89,6 @@ class PartitionLog(MendedLog):
         """The topic's configuration changed; it holds from the next append on."""
         self.config = config
         self.flushes_by_config = config.flush_messages < NEVER or config.flush_ms < NEVER
-        self._rolling = RollRules(config, self.topic_partition, self._bases[-1])
         self._list.index_interval = config.index_interval_bytes
         for segment in self._segments:
             segment.set_index_interval(config.index_interval_bytes)
@@ -207,7 +206,7 @@ class PartitionLog(MendedLog):
         together = ValidatedBatches(b"", headers, judged[0].first_offset, judged[-1].last_offset, max_timestamp, -1, -1)
         if not self._on_disk:
             self.ensure_on_disk()
-        if self._rolling.keeps_all(self._segments[-1], size, together, now_ms):
+        if keeps_all(self.config, self.topic_partition, self._segments[-1], size, together, now_ms):
             self._write(together, buffers, now_ms, None)
         else:
             for each in judged:
@@ -218,7 +217,8 @@ class PartitionLog(MendedLog):
     ) -> AppendInfo:
         if not self._on_disk:
             self.ensure_on_disk()
-        if self._rolling.should_roll(self._segments[-1], len(validated.records), validated, now_ms):
+        size = len(validated.records)
+        if should_roll(self.config, self.topic_partition, self._segments[-1], size, validated, now_ms):
             # A follower's gap goes into the new segment: segments without a hole between them can be told
             # from a segment whose end never reached the disk. Unless an index could not express the gap.
             gap = validated.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET
@@ -300,14 +300,9 @@ class PartitionLog(MendedLog):
         self.producers.update_map_end_offset(base_offset)
         self.producers.take_snapshot(sync=False)
         self._list.add(base_offset, now_ms)
-        self._segment_began(base_offset)
+        self.durability.names_flushed = False
         if self.on_rolled is not None:
             self.on_rolled(self)
-
-    def _segment_began(self, base_offset: int) -> None:
-        """There is a new, empty active segment."""
-        self._rolling.segment_began(base_offset)
-        self.durability.names_flushed = False
 
     # -- cutting
 
@@ -343,7 +338,7 @@ class PartitionLog(MendedLog):
         self.leader_epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
         if truncation.start_at(self._list, offset, now_ms):
-            self._segment_began(offset)
+            self.durability.names_flushed = False
         self.log_start_offset = self.log_end_offset = offset
         if self.on_rolled is not None:
             self.on_rolled(self)

@@ -110,9 +110,8 @@ def damaged_txn_indexes(
     """
     damaged = []
     for segment in segments:
-        is_there, is_marked = (
-            file_name(segment.base_offset) + suffix in names for suffix in (TXN_INDEX_SUFFIX, ABORTED_SUFFIX)
-        )
+        stem = file_name(segment.base_offset)
+        is_there, is_marked = stem + TXN_INDEX_SUFFIX in names, stem + ABORTED_SUFFIX in names
         if is_there or is_marked:
             index = segment.txn_index
             check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from bisect import insort
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
@@ -78,7 +77,7 @@ def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
 class SnapshotFiles:
     """Knows which there are, writes and removes them. ``OSError`` as from the disk."""
 
-    __slots__ = ("_directory", "_disk", "_offsets")
+    __slots__ = ("_directory", "_disk", "offsets")
 
     def __init__(self, directory: str, disk: Disk, names: Collection[str] | None = None) -> None:
         """``names`` are those in the directory, if they were just listed."""
@@ -87,17 +86,13 @@ class SnapshotFiles:
         if names is None:
             names = disk.list_dir(directory) if disk.is_dir(directory) else ()
         found = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-        self._offsets = sorted(int(stem) for stem in found if is_offset_name(stem))
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
+        self.offsets = tuple(sorted(int(stem) for stem in found if is_offset_name(stem)))
         """Offsets in the names of the files, ascending."""
-        return tuple(self._offsets)
 
     @property
     def latest(self) -> int | None:
         """Offset up to which (exclusive) the latest snapshot reflects the log."""
-        return self._offsets[-1] if self._offsets else None
+        return self.offsets[-1] if self.offsets else None
 
     def path(self, offset: int) -> str:
         """The path of the snapshot at an offset."""
@@ -112,8 +107,7 @@ class SnapshotFiles:
             with suppress(OSError):
                 self._disk.remove(path)  # a part of one would be taken for damage
             raise
-        if offset not in self._offsets:
-            insort(self._offsets, offset)
+        self.offsets = tuple(sorted({*self.offsets, offset}))
         return path
 
     def read(self, offset: int) -> bytes:
@@ -122,16 +116,18 @@ class SnapshotFiles:
 
     def remove(self, offset: int) -> None:
         """Delete the snapshot at ``offset``; fine if there is none."""
-        if offset in self._offsets:
-            self._offsets.remove(offset)
+        self._forget(offset)
         self._disk.remove(self.path(offset))
+
+    def _forget(self, offset: int) -> None:
+        self.offsets = tuple(each for each in self.offsets if each != offset)
 
     def remove_strays(self, segment_base_offsets: Collection[int]) -> None:
         """At start-up: delete snapshots that belong to no segment, but not the one of a clean shutdown.
 
         That one lies above all base offsets, and only the highest such is kept.
         """
-        strays = [offset for offset in self._offsets if offset not in segment_base_offsets]
+        strays = [offset for offset in self.offsets if offset not in segment_base_offsets]
         if strays and (not segment_base_offsets or strays[-1] > max(segment_base_offsets)):
             strays.pop()
         for offset in strays:
@@ -139,9 +135,9 @@ class SnapshotFiles:
 
     def mark_for_deletion(self, offset: int) -> str | None:
         """Rename a deleted segment's snapshot to ``.deleted``, to be removed later; its new path."""
-        if offset not in self._offsets:
+        if offset not in self.offsets:
             return None
-        self._offsets.remove(offset)
+        self._forget(offset)
         path = self.path(offset)
         try:
             self._disk.rename(path, path + DELETED_SUFFIX)

@@ -93,7 +93,7 @@ class ProducerStateManager:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.transaction_verification = transaction_verification
         self.snapshots = SnapshotFiles(os.fspath(directory), disk, names)
-        self._producers: dict[int, ProducerStateEntry] = {}
+        self._producers: dict[int, ProducerStateEntry] = _NONE
         self._verification: dict[int, VerificationState] = _NONE
         self._ongoing: dict[int, int] = _NONE
         """First offset -> producer id of each open transaction, in the order of first offsets."""
@@ -331,6 +331,7 @@ class ProducerStateManager:
             return None
         entry = self._producers.get(producer_id)
         if entry is None:
+            self._producers = self._producers or {}
             entry = self._producers[producer_id] = ProducerStateEntry(producer_id)
         if marker is not None:
             completed = None
@@ -437,9 +438,8 @@ class ProducerStateManager:
                 logger.warning("producer snapshot %s is left out: %s", snapshots.path(latest), error)
                 snapshots.remove(latest)
                 continue
-            for entry in entries:
-                if not self._is_expired(entry, now_ms):
-                    self._producers[entry.producer_id] = entry
+            kept = {entry.producer_id: entry for entry in entries if not self._is_expired(entry, now_ms)}
+            self._producers = kept or _NONE
             open_transactions = [
                 (entry.current_txn_first_offset, entry.producer_id)
                 for entry in self._producers.values()
@@ -459,5 +459,4 @@ class ProducerStateManager:
         self._map_end_offset = offset
 
     def _clear(self) -> None:
-        self._producers.clear()
-        self._ongoing = self._unreplicated = _NONE
+        self._producers = self._ongoing = self._unreplicated = _NONE

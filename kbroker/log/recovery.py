@@ -503,7 +503,7 @@ class _Recovery:
             recovery_point=end if is_whole else max(0, min(self._known.recovery_point, end)),
             indexed=end if self._first_recovered is None else min(self._first_recovered, end),
             leader_epochs=self.epochs,
-            cuts=self.cuts,
+            cuts=tuple(self.cuts),
             has_holes=self._has_holes,
             damage=self._damage,
         )

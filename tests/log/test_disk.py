@@ -55,6 +55,7 @@ def test_names(place: tuple[Disk, str]) -> None:
     disk.write_bytes(f"{base}/a/x", b"1")
     disk.write_bytes(f"{base}/a/x", b"22", sync=True)
     assert disk.list_dir(f"{base}/a") == ["b", "x"]
+    assert disk.list_dirs(f"{base}/a") == ["b"]
     assert disk.is_dir(f"{base}/a/b")
     assert not disk.is_dir(f"{base}/a/x")
     disk.rename(f"{base}/a/x", f"{base}/a/y")
@@ -109,6 +110,14 @@ def test_a_lock_is_that_of_a_file_whatever_its_name(place: tuple[Disk, str]) -> 
     with pytest.raises(BlockingIOError):
         disk.lock(f"{base}/.lock")
     other.release()
+
+
+def test_a_link_to_a_directory_is_one_and_no_other_link_is(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "x").touch()
+    for link, target in {"a": "b", "to-file": "x", "broken": "none", "loop": "loop"}.items():
+        (tmp_path / link).symlink_to(target)
+    assert OsDisk().list_dirs(str(tmp_path)) == ["a", "b"]
 
 
 def test_log_dirs_are_private(tmp_path: Path) -> None:

@@ -138,19 +138,18 @@ def test_segments_without_timestamps_roll_by_the_clock() -> None:
 
 
 def test_jitter_rolls_earlier_and_differs_between_partitions() -> None:
-    jitters = set()
+    disk, waited = FakeDisk(), set()
+    disk.make_dirs("/data")
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=500)
     for partition in range(20):
-        log = opening.open_log(
-            f"/data/t-{partition}",
-            TP._replace(partition=partition),
-            None,
-            LogConfig(segment_ms=1000, segment_jitter_ms=500),
-            FakeDisk(),
-            now_ms=NOW,
-        )
-        jitters.add(log._rolling.jitter_ms)
-    assert len(jitters) > 10
-    assert all(0 <= jitter < 500 for jitter in jitters)
+        tp = TP._replace(partition=partition)
+        log, ms = opening.open_log(f"/data/{tp}", tp, None, config, disk, now_ms=NOW), 0
+        while len(log.segments) == 1:
+            append(log, [b"a"], timestamp=NOW + ms)
+            ms += 1
+        waited.add(ms - 1)
+    assert len(waited) > 10
+    assert all(500 < ms <= 1001 for ms in waited)
 
 
 def test_segments_roll_when_an_index_is_full() -> None:

@@ -576,10 +576,10 @@ async def test_a_dir_that_is_gone_on_the_next_start_takes_only_its_partitions_al
     assert 0 < len(lost) < 4
 
     class Gone(OsDisk):
-        def list_dir(self, path: str) -> list[str]:
+        def list_dirs(self, path: str) -> list[str]:
             if path.endswith(TWO):
                 raise OSError(errno.EIO, "gone", path)
-            return super().list_dir(path)
+            return super().list_dirs(path)
 
     async with two_dirs(tmp_path, disk=Gone()) as node:
         client = await node.connect()

@@ -39,8 +39,9 @@ def partition_with(log: Any, *, epoch: int = -1, brokers: Sequence[int] = (1, 2,
     """Returns a partition on node 1 that came into being in a leader epoch, in a cluster of brokers."""
     image = SimpleNamespace(brokers=dict.fromkeys(brokers), features=SimpleNamespace(metadata_version=level))
     others: Any = {"progress": SimpleNamespace(traffic=None, image=lambda: image)}
-    others["storage"] = SimpleNamespace(damaged=lambda partition: None)
+    others["storage"] = SimpleNamespace()
     partition = Partition(TP, Uuid(b"t" * 16), LogConfig(), node_id=1, leader_epoch=epoch, **others)
+    others["storage"].on_log_damage = partition.note_damage
     partition.attach_log(log, 0)
     return partition
 

@@ -96,6 +96,7 @@ def test_an_only_replica_leads_as_soon_as_it_is_back() -> None:
     h.assign("only", 1)
     h.broker(1, unfence=False)
     assert h.partition("only").leader == NO_LEADER
+    assert [key for key, _ in h.controller.log_ends.asked()] == [h.key]
     h.unfence(1)
     assert (h.partition("only").leader, h.partition("only").isr, h.leader) == (1, (1,), NO_LEADER)
 

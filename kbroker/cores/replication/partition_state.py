@@ -5,12 +5,15 @@ Pure: no log, no clock. The caller gives log end offsets and the time and acts o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 from kbroker.value_types import dataclass
 
 _NOBODY: frozenset[int] = frozenset()
+_NO_PROGRESS: Mapping[int, ReplicaProgress] = MappingProxyType({})
+"""Of all partitions without followers."""
 
 
 @lru_cache(4096)
@@ -79,7 +82,7 @@ class PartitionState:
         self.min_insync_replicas = 1
         self.under_min_isr = False
         self.high_watermark = high_watermark
-        self.progress: dict[int, ReplicaProgress] = {}
+        self.progress: Mapping[int, ReplicaProgress] = _NO_PROGRESS
         self._joining = _NOBODY
         """Followers outside of the maximal ISR that are about to join it."""
         self._counted: tuple[ReplicaProgress, ...] = ()
@@ -112,14 +115,15 @@ class PartitionState:
             return False
         if new_epoch:
             self.leader_epoch_start_offset = self._log_end_offset = log_end_offset
-            self.progress = {}
+            self.progress = _NO_PROGRESS
         members = _shared(frozenset(isr))
-        self.progress = {
+        progress = {
             replica: self.progress.get(replica)
             or ReplicaProgress(last_caught_up_ms=now_ms if replica in members else 0)
             for replica in replicas
             if replica != self.local_id
         }
+        self.progress = progress or _NO_PROGRESS
         self._set_membership(self.local_id, leader_epoch, partition_epoch, replicas, members)
         return new_epoch
 
@@ -128,7 +132,7 @@ class PartitionState:
     ) -> bool:
         """Apply the metadata of a partition that another node leads; whether the leader epoch is new."""
         new_epoch = leader_epoch > self.leader_epoch
-        self.progress = {}
+        self.progress = _NO_PROGRESS
         self._set_membership(leader, leader_epoch, partition_epoch, replicas, _shared(frozenset(isr)))
         return new_epoch
 

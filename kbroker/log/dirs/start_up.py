@@ -251,11 +251,9 @@ def _scan(disk: Disk, log_dir: LogDir, loaded: LoadedLogs) -> list[_ToLoad]:
     if log_dir.was_clean:
         remove_clean_shutdown(disk, log_dir.path)
     work = []
-    for name in disk.list_dir(log_dir.path):
+    for name in disk.list_dirs(log_dir.path):
         path = os.path.join(log_dir.path, name)
         marked, found = parse_marked_name(name), _log_in(name)
-        if (marked is None and found is None) or not disk.is_dir(path):
-            continue
         if marked is not None:
             tp, suffix = marked
             if suffix in (DELETE_SUFFIX, FUTURE_SUFFIX) and not is_log_dir(disk.list_dir(path)):

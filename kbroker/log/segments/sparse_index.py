@@ -137,13 +137,14 @@ class SparseIndex:
         """Drop all entries; the file, if there is one, becomes empty."""
         self._keys = self._values = None
         self._persisted = 0
-        self._files.forget_index(self.path)
+        path = self.path
+        self._files.forget_index(path)
         try:
-            size = self._disk.size(self.path)
+            size = self._disk.size(path)
         except FileNotFoundError:
             return
         if size:
-            self._disk.open(self.path).truncate(0)
+            self._disk.open(path).truncate(0)
 
     def drop_memory(self) -> None:
         """Write out, and keep nothing in memory: the segment is not written any more."""

@@ -51,9 +51,8 @@ class LogStorage(Protocol):
         """Make the partition's log durable. ``ApiError`` KAFKA_STORAGE_ERROR."""
         ...
 
-    def damaged(self, partition: Partition) -> None:
-        """Damage was found in the partition's log."""
-        ...
+    on_log_damage: Callable[[DurableLog], None]
+    """Called when damage was found in a log; it calls `Partition.note_damage`."""
 
 
 class Partition:
@@ -199,9 +198,10 @@ class Partition:
         members = {*assigned.isr, *assigned.elr}
         return self.is_damaged and assigned.leader == NO_LEADER and members == {self.state.local_id}
 
-    def _on_damage(self, _: DurableLog) -> None:
+    def note_damage(self, log: DurableLog) -> bool:
+        """Damage was found in a log: it is news in this leader epoch. Returns whether it is still the partition's."""
         self._damage_epoch, self._is_told = max(self._damage_epoch, self.state.leader_epoch), False
-        self._storage.damaged(self)
+        return self._log is log
 
     def doubt(self, offset: int) -> None:
         """Have what is read from the offset's segment verified again, once in a while: a follower was sent a batch that
@@ -214,7 +214,7 @@ class Partition:
     def attach_log(self, log: PartitionLog, high_watermark: int) -> None:
         """Give the partition its log; the high watermark is what the checkpoint says, within the log's bounds."""
         self._log = log
-        log.on_damage = self._on_damage
+        log.on_damage = self._storage.on_log_damage
         state = self.state
         self._damage_epoch = max(self._damage_epoch, state.leader_epoch)
         state.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
@@ -232,7 +232,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """The same log, in another directory."""
         self._log = log
-        log.on_damage = self._on_damage
+        log.on_damage = self._storage.on_log_damage
         log.on_high_watermark_updated(self.state.high_watermark)
 
     def on_leadership(self, log: PartitionLog) -> None:

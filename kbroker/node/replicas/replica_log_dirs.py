@@ -16,6 +16,7 @@ from kbroker.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from kbroker.log.dirs.log_move import LogMove
+    from kbroker.log.durable_log import DurableLog
     from kbroker.log.flushing import FlushTask
     from kbroker.log.log_dir import LogDir
     from kbroker.log.manager import LogManager
@@ -56,6 +57,8 @@ class ReplicaLogDirs:
         self._high_watermarks = high_watermarks
         self.on_damage: Callable[[Partition], None] = lambda partition: None
         """Called when damage was found in a partition's log (``node.replicas.metadata_follower``)."""
+        # Once, and not for each log: a bound method takes memory.
+        self.on_log_damage: Callable[[DurableLog], None] = self._damaged
 
     def describe(self, wanted: Collection[TopicPartition] | None) -> list[LogDirDescription]:
         """Describe each log dir and the logs in it, as DescribeLogDirs answers; None wants all of them.
@@ -190,11 +193,13 @@ class ReplicaLogDirs:
                 log.flush_again(task)
             self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
 
-    def damaged(self, partition: Partition) -> None:
+    def _damaged(self, log: DurableLog) -> None:
         """Damage was found in a partition's log: the controller is to hear of it, or the log has a hole there."""
-        for callback in self._log_manager.on_offline:
-            callback()
-        self.on_damage(partition)
+        partition = self._table.partitions.get(log.topic_partition)
+        if partition is not None and partition.note_damage(log):
+            for callback in self._log_manager.on_offline:
+                callback()
+            self.on_damage(partition)
 
     def healed(self, partition: Partition) -> None:
         """The leader knows where a log ends since it was cut back, so it is like any that lags. ``OSError``."""

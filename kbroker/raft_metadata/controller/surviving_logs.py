@@ -67,8 +67,10 @@ def most_complete(ends: Mapping[int, LogEnd], order: Iterable[int]) -> int:
 
 
 def is_asked_for(partition: PartitionImage) -> bool:
-    """Whether brokers are to tell what they have: there is no leader, and no replica is known to have everything."""
-    return partition.leader == NO_LEADER and not partition.isr and not partition.elr
+    """Whether brokers are to tell what they have: there is no leader, no replica is known to have everything, and there
+    is a choice."""
+    is_choice = len(partition.replicas) > 1  # a node may have ten thousand partitions without
+    return is_choice and partition.leader == NO_LEADER and not partition.isr and not partition.elr
 
 
 class LogEnds:
