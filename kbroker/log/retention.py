@@ -31,12 +31,13 @@ def segment_facts(
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     # Only a topic with a time limit needs timestamps, which may have to be read.
     timed = config.delete and config.retention_ms >= 0
-    return [
-        SegmentFacts(
-            segment.base_offset, end, segment.size, segment.largest_timestamp if timed and segment.size else now_ms
-        )
-        for segment, end in zip(segments, ends, strict=True)
-    ]
+    facts, largest = [], now_ms
+    for segment, end in zip(reversed(segments), reversed(ends), strict=True):
+        if timed and segment.size:  # one that compaction has emptied goes with the next
+            largest = segment.largest_timestamp
+        facts.append(SegmentFacts(segment.base_offset, end, segment.size, largest))
+    facts.reverse()
+    return facts
 
 
 def _from_start(segments: Sequence[SegmentFacts], high_watermark: int, breached: Callable[[SegmentFacts], bool]) -> int:

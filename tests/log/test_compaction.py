@@ -538,6 +538,17 @@ def test_a_segment_that_lost_everything_still_says_where_the_log_starts() -> Non
     assert pairs(again) == expected
 
 
+def test_a_segment_that_lost_everything_is_as_old_as_the_next() -> None:
+    log = open_log(config=replace(CONFIG, segment_bytes=100))
+    for value in (b"1", b"2", b"3"):
+        put(log, [(b"a", value * 20)])
+    clean(log)
+    log.update_config(replace(log.config, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000))
+    assert log.delete_old_segments(NOW + 1000) == 0
+    assert log.delete_old_segments(NOW + 1001) == 3
+    assert log.log_start_offset == 3
+
+
 LARGE = replace(CONFIG, segment_bytes=1 << 24, max_message_bytes=1 << 24)
 
 
