@@ -822,3 +822,21 @@ def test_a_topic_may_be_called_as_the_reserve_is() -> None:
     assert [(log.topic_partition, len(read_all(log))) for log in start(disk, cluster_id="abc=", node_id=1)] == [
         (named, 1)
     ]
+
+
+def test_indexes_that_are_built_anew_are_durable() -> None:
+    named = TopicPartition("t", 0)
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=1)
+    for seed in (288, 301, 386, 389):  # which leave whole entries of an index that is not flushed
+        disk = FakeDisk(seed=seed)
+        manager = start(disk)
+        log = manager.create_log(named, None, config)
+        for number in range(40):
+            log.append_as_leader(batch([b"x" * 50], timestamp=NOW + number), 0, now_ms=NOW)
+        latest = [segment.max_timestamp for segment in log.segments[:2]]
+        manager.close()
+        disk.remove("/data/t-0/00000000000000000000.timeindex")
+        start(disk, log_config=lambda tp: config)
+        disk.crash()
+        log = next(iter(start(disk)))
+        assert [segment.max_timestamp for segment in log.segments[:2]] == latest, seed

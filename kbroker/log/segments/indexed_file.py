@@ -306,14 +306,14 @@ class IndexedFile:
         """Bytes between index entries, from the next append on."""
         self._index_interval = index_interval
 
-    def complete_indexes(self) -> None:
+    def complete_indexes(self, *, sync: bool = False) -> None:
         """End the time index with the greatest timestamp, as Kafka does on a roll and a clean stop, and
         bring both indexes into their files. They are built anew if one of them is damaged."""
         if self.size:
             try:
                 self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-                self.offset_index.write_out()
-                self.time_index.write_out()
+                self.offset_index.write_out(sync=sync)
+                self.time_index.write_out(sync=sync)
             except CorruptIndex:
                 self.rebuild_indexes()
 
@@ -368,7 +368,8 @@ class IndexedFile:
         except CorruptSegment:
             # Readers of what comes before are served; those who get here are told.
             self._index_next_batch()
-        self.complete_indexes()
+        # No flush will ask for them: a part of a time index would make the segment seem old, which retention deletes.
+        self.complete_indexes(sync=True)
 
     def repair_indexes(self) -> bool:
         """Something was not where an index said, in a log that is in use; whether the indexes were built anew.
