@@ -288,8 +288,6 @@ class PartitionLog(MendedLog):
         if not active.size:
             if active.base_offset == base_offset:
                 return
-            # An empty segment that begins too early: the new one takes its place.
-            self._list.discard(self._list.pop())
         else:
             if self.before_roll is not None:
                 self.before_roll(self)
@@ -300,6 +298,10 @@ class PartitionLog(MendedLog):
         self.producers.update_map_end_offset(base_offset)
         self.producers.take_snapshot(sync=False)
         self._list.add(base_offset, now_ms)
+        if not active.size:  # an empty one that begins too early: the new one takes its place
+            new = self._list.pop()
+            self._list.discard(self._list.pop())
+            self._list.restore(new)
         self.durability.names_flushed = False
         if self.on_rolled is not None:
             self.on_rolled(self)
