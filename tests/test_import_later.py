@@ -23,7 +23,8 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file of a module that nobody has imported."""
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path / f"{NAME}.py"
-    sys.modules.pop(NAME, None)
+    for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
+        del sys.modules[name]
 
 
 def test_a_module_is_loaded_by_the_first_use_of_a_name_and_not_by_imports(source: Path) -> None:
@@ -47,6 +48,17 @@ def test_a_module_that_cannot_be_loaded_is_tried_again(source: Path) -> None:
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError, match="no_module_of_this_name"):
             _ = module.x
+
+
+def test_a_package_is_loaded_before_its_submodules(source: Path) -> None:
+    package = source.with_suffix("")
+    package.mkdir()
+    (package / "__init__.py").write_text("from .part import value as both\n")
+    (package / "part.py").write_text("from . import other\nvalue = other.value\n")
+    (package / "other.py").write_text("value = 7\n")
+    import_later(NAME)
+    part = import_module(f"{NAME}.part")
+    assert part.value == import_module(NAME).both == 7
 
 
 def test_who_asks_meanwhile_waits_until_the_module_is_loaded(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

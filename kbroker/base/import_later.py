@@ -19,6 +19,8 @@ class _Later(ModuleType):
             spec = self.__spec__
             if spec is not None and spec.loader is not None and spec.loader_state is None:
                 spec.loader_state = "loaded"
+                if spec.submodule_search_locations is not None:
+                    self.__path__ = spec.submodule_search_locations
                 try:
                     spec.loader.exec_module(self)
                 except BaseException:
@@ -30,10 +32,10 @@ class _Later(ModuleType):
 def import_later(*names: str) -> None:
     """Have modules be imported with the first use of one of their names; ``import NAME`` alone is none.
 
-    Unlike ``importlib.util.LazyLoader``, whose modules the second ``import NAME`` loads. A package is no use here
-    where others import its submodules.
+    Unlike ``importlib.util.LazyLoader``, whose modules the second ``import NAME`` loads.
     """
     for name in names:
         if name not in sys.modules and (spec := find_spec(name)) is not None:
             sys.modules[name] = module = module_from_spec(spec)
             module.__class__ = _Later
+            vars(module).pop("__path__", None)  # asked for before a submodule is imported, which needs the package

@@ -135,7 +135,12 @@ class Room:
         for number, path in enumerate(self._paths()):
             former = os.path.join(self._directory, f"{_FORMER}{number}")
             if self._disk.exists(former) and not self._disk.is_dir(former):
-                self._disk.rename(former, path)
+                try:
+                    self._disk.rename(former, path)
+                except OSError as error:
+                    if not is_no_room(error):
+                        raise
+                    self._disk.remove(former)  # a full disk may have no room for a new name; now it has
 
     def _paths(self) -> list[str]:
         return [os.path.join(self._directory, f"{_RESERVE}{number}") for number in range(_PIECES)]

@@ -492,7 +492,7 @@ class LogManager:
                         if self._dir_of.get(tp) is log_dir and (log := self._logs.get(tp)) and log.is_on_disk
                     }
                 task = self._checkpoints.collect(
-                    log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks
+                    log_dir, CLEANER_OFFSETS, RECOVERY_POINTS, LOG_START_OFFSETS, high_watermarks=marks
                 )
                 tasks.append((log_dir, task))
 

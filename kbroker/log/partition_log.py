@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log import truncation
 from kbroker.log.disk import Disk
-from kbroker.log.flushing import NEVER, FlushTask
+from kbroker.log.flushing import NEVER
 from kbroker.log.loaded_log import LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.mended_log import MendedLog
@@ -288,8 +288,6 @@ class PartitionLog(MendedLog):
         if not active.size:
             if active.base_offset == base_offset:
                 return
-            # An empty segment that begins too early: the new one takes its place.
-            self._list.discard(self._list.pop())
         else:
             if self.before_roll is not None:
                 self.before_roll(self)
@@ -300,6 +298,10 @@ class PartitionLog(MendedLog):
         self.producers.update_map_end_offset(base_offset)
         self.producers.take_snapshot(sync=False)
         self._list.add(base_offset, now_ms)
+        if not active.size:  # an empty one that begins too early: the new one takes its place
+            new = self._list.pop()
+            self._list.discard(self._list.pop())
+            self._list.restore(new)
         self.durability.names_flushed = False
         if self.on_rolled is not None:
             self.on_rolled(self)
@@ -382,9 +384,10 @@ class PartitionLog(MendedLog):
         self.producers.on_log_start_offset_incremented(offset)
         return True
 
-    def flush_again(self, task: FlushTask) -> None:
+    def flush_again(self, now_ms: int) -> None:
         """Have a flush done once more that could not write all because the disk is full. What was synced stays so."""
-        self.leader_epochs.dirty |= task.epochs is not None
+        if self.durability.first_unflushed_ms < 0:
+            self.durability.first_unflushed_ms = now_ms
         if self.on_rolled is not None:
             self.on_rolled(self)
 

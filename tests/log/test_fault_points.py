@@ -23,7 +23,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
-from tests.log.log_helpers import NOW, append, delete_expired, missing, open_log, read_all
+from tests.log.log_helpers import NOW, append, batch, delete_expired, missing, open_log, read_all
 
 PLAIN, COMPACTED = TopicPartition("plain", 0), TopicPartition("compacted", 0)
 CONFIGS = {
@@ -283,6 +283,25 @@ def test_a_segment_that_a_full_disk_has_refused_is_not_in_the_way_of_smaller_bat
     disk.kill()
     again = open_log(disk, SMALL, leaves_holes=True)
     assert [value for _, value in read_all(again)] == values
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_an_empty_log_that_a_full_disk_did_not_let_go_on_further_up_does_so_later(number: int) -> None:
+    """A follower of a log whose first records were compacted begins with a gap that no index can express."""
+    disk = FakeDisk()
+    log = open_log(disk, SMALL)
+    log.truncate_fully_and_start_at(5)
+    sent = bytearray(batch([b"x"]))
+    sent[:8] = (2**31 + 50).to_bytes(8, "big")
+    refuse_to_create(disk, number)
+    with pytest.raises(OSError, match="made to fail"):
+        log.append_as_follower(sent, now_ms=NOW)
+    assert (log.log_start_offset, read_all(log)) == (5, [])
+    disk.on_operation = None
+    log.append_as_follower(sent, now_ms=NOW)
+    log.close()
+    again = open_log(disk, SMALL, clean=True, recovery_point=log.recovery_point)
+    assert read_all(again) == [(2**31 + 50, b"x")] == read_all(log)
 
 
 @pytest.mark.parametrize("start", [40, 100])

@@ -116,3 +116,19 @@ def test_the_reserve_of_an_earlier_release_leaves_its_names_to_the_logs_of_a_top
     assert Room(disk, "/d").fill_reserve()
     assert [name for name in disk.list_dir("/d") if name.startswith(".reserve-")] == [".reserve-1"]
     assert len(reserve(disk)) == 5
+
+
+def test_a_full_disk_that_has_no_room_for_new_names_makes_the_reserve_of_an_earlier_release_anew() -> None:
+    disk = FakeDisk(capacity=CAPACITY)
+    disk.make_dirs("/d")
+    for number in range(4):
+        disk.write_bytes(f"/d/.reserve-{number}", bytes(PIECE))
+    disk.taken = CAPACITY - disk.used()
+
+    def full(operation: str, path: str) -> None:
+        if operation == "rename":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    disk.on_operation = full
+    assert Room(disk, "/d").fill_reserve()
+    assert reserve(disk) == [f".reserve.{number}" for number in range(4)]

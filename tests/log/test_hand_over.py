@@ -16,10 +16,13 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import Uuid
+from kbroker.value_types import replace
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.messages.offset_for_leader_epoch import HandedOver
 from kbroker.wire.record_batch import Record, build_batch
 from tests.log.log_helpers import NOW, TP, append, at_every_point, batch, delete_expired, missing, read_all
+from tests.log.test_compaction import put as put_pairs
+from tests.log.test_compaction_crash import clean
 
 ID = Uuid(bytes(15) + b"\x07")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -41,7 +44,9 @@ def expected(log: PartitionLog) -> Values:
     return [(offset, b"v%d" % offset + b"x" * 50) for offset in there]
 
 
-def hand_over(log: PartitionLog, target: LogManager, between: Callable[[], object] = lambda: None) -> PartitionLog:
+def hand_over(
+    log: PartitionLog, target: LogManager, between: Callable[[], object] = lambda: None, *, clean_offset: int = -1
+) -> PartitionLog:
     """Hand a log over in the steps of ``node/replicas/hand_overs.py``; return the new log."""
     new = target.create_log(TP, ID, CONFIG)
     [log_dir] = target.log_dirs
@@ -56,7 +61,10 @@ def hand_over(log: PartitionLog, target: LogManager, between: Callable[[], objec
     between()
     assert handing.still_holds
     handed = HandedOver(
-        log_start_offset=handing.log_start_offset, end_offset=handing.end_offset, size=handing.size, clean_offset=-1
+        log_start_offset=handing.log_start_offset,
+        end_offset=handing.end_offset,
+        size=handing.size,
+        clean_offset=clean_offset,
     )
     taken = target.moves.take_over(new, directory, handed, now_ms=NOW)
     log.disk.sync_dir(log_dir.path)
@@ -110,6 +118,61 @@ def test_of_indexes_that_were_not_flushed_a_power_cut_may_leave_a_part() -> None
     disk.kill()
     again = start(disk, "/two").get_log(TP)
     assert again is not None and [segment.max_timestamp for segment in again.segments] == latest
+
+
+COMPACTED = replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+
+
+def hand_over_compacted(disk: FakeDisk) -> tuple[LogManager, PartitionLog]:
+    """Hand a log over that compaction has left holes in, to a node that has other logs."""
+    source, target = start(disk, "/one"), start(disk, "/two")
+    log = source.create_log(TP, ID, COMPACTED)
+    for number in range(40):
+        put_pairs(log, [(b"k%d" % (number % 3), b"v%d" % number + b"x" * 60)])
+    log.roll(NOW)
+    put_pairs(log, [(b"k0", b"last")])
+    log.flush()
+    assert clean(source, log, NOW, 1 << 20)
+    target.checkpoint()
+    clean_offset = source.cleaner_offsets.of(TP)
+    assert clean_offset is not None and clean_offset > 30
+    return target, hand_over(log, target, clean_offset=clean_offset)
+
+
+def test_what_compaction_has_left_out_is_no_damage_in_the_new_log_whenever_the_power_fails() -> None:
+    disk = FakeDisk()
+    taken: list[PartitionLog] = []
+
+    def life() -> None:
+        target, log = hand_over_compacted(disk)
+        taken.append(log)
+        target.checkpoint({TP: log.log_end_offset})
+        for task in target.flush_tasks(NOW):
+            task.run()
+            task.end()
+        target.checkpoint({TP: log.log_end_offset})
+
+    def fail(stopped: FakeDisk, point: int) -> None:
+        for end in ("kill", "crash", "lose all") if taken else ():
+            again = stopped.snapshot()
+            if end == "kill":
+                again.kill()
+            else:
+                again.crash(lose_all=end == "lose all")
+            log = start(again, "/two").get_log(TP)
+            assert log is not None and (log.damage, log.log_end_offset) == ((), 41), (point, end)
+
+    at_every_point(disk, life, fail)
+
+
+def test_what_compaction_has_left_out_is_no_damage_in_a_new_log_that_is_cut_before_it_is_flushed() -> None:
+    disk = FakeDisk()
+    target, taken = hand_over_compacted(disk)
+    target.checkpoint({TP: 41})
+    taken.truncate_to(40)
+    disk.kill()
+    again = start(disk, "/two").get_log(TP)
+    assert again is not None and (again.damage, again.log_end_offset) == ((), 40)
 
 
 def copy_before(log: PartitionLog, offset: int) -> None:

@@ -591,6 +591,14 @@ def test_flush_by_count_and_by_time() -> None:
     assert log.needs_flush(NOW + 10)
 
 
+def test_a_flush_by_time_that_met_a_full_disk_is_done_again_after_that_time() -> None:
+    log = open_log(config=LogConfig(flush_ms=10))
+    append(log, [b"a"])
+    assert log.begin_flush() is not None
+    log.flush_again(NOW + 10)
+    assert not log.needs_flush(NOW + 19) and log.needs_flush(NOW + 20)
+
+
 def test_many_open_logs_share_few_descriptors(tmp_path: object) -> None:
     from kbroker.log.segments.open_files import OpenFiles
 

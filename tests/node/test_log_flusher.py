@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,10 +18,12 @@ from kbroker.log.fake_disk import FakeDisk
 from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
+from kbroker.node.logs.log_cleaner import CleanerSettings, InlineCompactor, LogCleaner
 from kbroker.node.logs.log_flusher import LogFlusher
 from kbroker.node.replicas.partition_events import CheckpointRequests
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
+from tests.log.test_compaction import end_txn, put
 
 CONFIG: Any = SimpleNamespace(
     replica_high_watermark_checkpoint_interval_ms=5000,
@@ -161,6 +164,36 @@ async def test_a_failed_flush_is_told_once(autojump_clock: MockClock) -> None:
         assert len(replicas.failed) == 1
         assert log.recovery_point == 0
         assert replicas.manager.log_dirs[0].offline is not None
+
+
+async def test_what_the_flush_before_a_compaction_had_no_room_for_is_flushed_later(autojump_clock: MockClock) -> None:
+    async with flushing() as (make, _, replicas):
+        log = make("t", LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0, flush_ms=60_000))
+        put(log, [(b"k", b"v")], producer_id=9, sequence=0, transactional=True)
+        log.roll(0)
+        log.flush()
+        end_txn(log, 9, commit=True)
+        manager, end = replicas.manager, log.log_end_offset
+        replicas.partitions = {
+            log.topic_partition: SimpleNamespace(
+                config=log.config, has_log=True, offline=False, log=log, last_stable_offset=end
+            )
+        }
+        settings = CleanerSettings(1, 1 << 20, 1 << 16, 1e300, 10)
+        env: Any = replicas.env
+        cleaner = LogCleaner(env, manager, replicas, lambda: settings, InlineCompactor(env))  # type: ignore[arg-type]
+
+        def full(operation: str, path: str) -> None:
+            if operation == "sync":
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+
+        manager.disk.on_operation = full  # type: ignore[attr-defined]
+        assert await cleaner.clean_filthiest()
+        manager.disk.on_operation = None  # type: ignore[attr-defined]
+        assert log.recovery_point < end
+        replicas.checkpoints.request()
+        await trio.sleep(66)
+        assert log.recovery_point == end
 
 
 async def test_deleted_files_go_after_their_delay(autojump_clock: MockClock) -> None:

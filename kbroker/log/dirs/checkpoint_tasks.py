@@ -35,7 +35,8 @@ class CheckpointTasks:
     def collect(
         self, log_dir: LogDir, *names: str, high_watermarks: dict[TopicPartition, int] | None = None
     ) -> Callable[[], None]:
-        """A task that writes these checkpoint files, if they change and the dir is not offline by then; ``OSError``."""
+        """A task that writes these checkpoint files, in this order, if they change and the dir is not offline by then;
+        ``OSError``. A log that has a recovery point and no cleaner offset was never compacted: those come first."""
         work = [(name, self._offsets(log_dir, name)) for name in names]
         if high_watermarks is not None:
             work.append((HIGH_WATERMARKS, high_watermarks))
@@ -63,7 +64,7 @@ class CheckpointTasks:
             present = {log.topic_partition for log in self._logs_in(log_dir) if log.is_on_disk}
             *_, said = self._said(log_dir, HIGH_WATERMARKS)
             marks = {tp: offset for tp, offset in said.items() if tp in present}
-            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
+            self.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS, LOG_START_OFFSETS, high_watermarks=marks)()
 
     def before_roll(self, log: PartitionLog) -> None:
         """Have the files speak of a log before it has a second segment. ``OSError``.
@@ -73,7 +74,7 @@ class CheckpointTasks:
         """
         log_dir = self._dir_of.get(log.topic_partition)
         if log_dir is not None and not self._is_known(log_dir, log.topic_partition):
-            self.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)()
+            self.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS)()
 
     def _is_known(self, log_dir: LogDir, topic_partition: TopicPartition) -> bool:
         written = log_dir.written
@@ -92,9 +93,9 @@ class CheckpointTasks:
         if lowered or said.get(tp, 0) > offset:
             clean = log_dir.cleaner_offsets.get(tp)
             if clean is not None:
-                log_dir.cleaner_offsets[tp] = min(clean, log.recovery_point)
+                log_dir.cleaner_offsets[tp] = min(clean, offset)
             marks = {**said, tp: min(said[tp], offset)} if tp in said else None
-            self.collect(log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, high_watermarks=marks)()
+            self.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS, LOG_START_OFFSETS, high_watermarks=marks)()
 
     def _said(self, log_dir: LogDir, name: str) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         """The offsets in a checkpoint file, and those that belong there now."""
@@ -145,7 +146,7 @@ class CleanerOffsets:
         log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
         has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers.active_producers.values())
         flush = log.begin_flush() if has_markers else None
-        checkpoint = self._checkpoints.collect(log_dir, RECOVERY_POINTS, CLEANER_OFFSETS)
+        checkpoint = self._checkpoints.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS)
 
         def run() -> None:
             if flush is not None:

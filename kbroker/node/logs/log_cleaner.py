@@ -209,6 +209,7 @@ class LogCleaner:
                 pass  # deleted, truncated or moved meanwhile
             elif is_no_room(error):
                 logger.error("no room to compact %s: %s", log.topic_partition, error)
+                log.flush_again(self._env.wall_clock_ms())  # it may have been the flush before the round
                 self._no_room_until[log.topic_partition] = self._env.now() + self._no_room_seconds
             else:
                 partition = self._replica_manager.partitions.get(log.topic_partition)

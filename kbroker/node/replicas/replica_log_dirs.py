@@ -190,7 +190,7 @@ class ReplicaLogDirs:
         if task.topic_partition in self._table.partitions:
             log = self._log_manager.log_of(task.topic_partition)
             if log is not None and is_no_room(error):
-                log.flush_again(task)
+                log.flush_again(self._env.wall_clock_ms())
             self.mark_offline(self._log_manager.log_dir_of_flush(task), error)
 
     def _damaged(self, log: DurableLog) -> None:
