@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -214,14 +214,14 @@ async def test_a_decision_that_is_committed_after_its_shard_was_loaded_again_is_
     of_id = await with_offset(client, 11, 4)
     transactions, log = node.transactions, groups.loaded_shard("g").partition.log
     shard, open_end = transactions.loaded_shard("id"), log.log_end_offset
-    partition: Any = shard.partition
+    partition, manager = shard.partition, cast(Any, node.broker.services.replica_manager)
     with monkeypatch.context() as slow:
         slow.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
         await client.send(EndTxnRequest(transactional_id="id", committed=True, **of_id), 4)
         while partition.log.log_end_offset == partition.state.high_watermark:
             await trio.lowlevel.checkpoint()
     transactions.reload(shard)
-    node.broker.services.replica_manager.progress.advance_high_watermark(partition, partition.log)
+    manager.progress.advance_high_watermark(partition, partition.log)
     assert not (await client.receive())[1].error_code
     assert await offsets(client) == {0: 7, 1: 11}
     over = TransactionState.COMPLETE_COMMIT
