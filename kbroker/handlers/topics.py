@@ -14,8 +14,9 @@ Served: 0 to 3. 2: flexible; 3: THROTTLING_QUOTA_EXCEEDED.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.common.authorization import allowed_names, may
@@ -24,7 +25,7 @@ from kbroker.handlers.common.fair_share import FairShare
 from kbroker.handlers.common.metadata_common import duplicates, error_fields, mutation_quota, standard_message
 from kbroker.handlers.registration import handler
 from kbroker.raft_metadata.controller.topics import CreatedTopic, create_partitions, create_topics, delete_topics
-from kbroker.raft_metadata.image import MetadataImage
+from kbroker.raft_metadata.image import MetadataImage, is_one_machine
 from kbroker.raft_metadata.topics import NewPartitions, NewTopic
 from kbroker.security.authorizer.types import CLUSTER_NAME, AclOperation, ResourceType
 from kbroker.types import METADATA_TOPIC, ZERO_UUID, Uuid
@@ -41,6 +42,8 @@ from kbroker.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @handler(CreateTopicsRequest)
@@ -69,6 +72,9 @@ async def handle_create_topics(request: CreateTopicsRequest, ctx: RequestContext
             )
         except ApiError as error:
             results = {topic.name: error for topic in wanted}
+        else:
+            if not request.validate_only and is_one_machine(ctx.services.metadata.image.brokers.values()):
+                _warn_of_one_machine(results)
     response = CreateTopicsResponse(throttle_time_ms=quota.throttle_ms)
     for name in counts:
         await share.next()
@@ -89,6 +95,16 @@ async def _creatable(names: list[str], ctx: RequestContext) -> set[str]:
     if may(ctx, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audits_denial=False):
         return set(names)
     return await allowed_names(ctx, AclOperation.CREATE, ResourceType.TOPIC, names)
+
+
+def _warn_of_one_machine(results: Mapping[str, CreatedTopic | ApiError]) -> None:
+    for name, created in results.items():
+        if isinstance(created, CreatedTopic) and created.replication_factor > 1:
+            logger.warning(
+                "topic %s has %d replicas, and ALL OF THEM ARE ON ONE MACHINE: its death takes them all",
+                name,
+                created.replication_factor,
+            )
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

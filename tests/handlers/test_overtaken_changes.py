@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,11 @@ import trio.testing
 from kbroker.errors import ErrorCode
 from kbroker.node.serving.client_quotas import ClientQuotas
 from kbroker.raft_metadata.controller import ControllerResult, ControllerView
+from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker
+from kbroker.raft_metadata.image import Endpoint
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
 from kbroker.security.quotas.entities import QuotaTable
+from kbroker.types import Uuid
 from kbroker.wire.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -64,8 +68,8 @@ async def ask_overtaken(plane: Plane, times: int, request: Any, version: int) ->
     return [each.error_code for each in parts], answer.throttle_time_ms
 
 
-def created(*names: str, partitions: int) -> CreateTopicsRequest:
-    topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+def created(*names: str, partitions: int, factor: int = 1) -> CreateTopicsRequest:
+    topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor) for name in names]
     return CreateTopicsRequest(topics=topics, timeout_ms=5000)
 
 
@@ -97,3 +101,19 @@ async def test_the_quota_of_changes_is_charged_once(tmp_path: Path, times: int, 
             assert (throttle_ms > 0) is (counted < PARTITIONS or not is_strict)
             next_one = await ask_overtaken(plane, 0, created("next", partitions=1), 6)
             assert next_one == ([exceeded], (counted - 220) * 50)
+
+
+async def test_who_has_all_replicas_on_one_machine_is_told_once_they_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with metadata_plane(tmp_path) as plane:
+        metadata = plane.metadata
+        for node, incarnation in ((1, metadata.incarnation_id), (2, Uuid(bytes([2]) * 16))):
+            registration = BrokerRegistration(
+                node, incarnation, [Endpoint("PLAINTEXT", "h", 1)], metadata.features(), [incarnation], rack="here"
+            )
+            await metadata.submit(partial(register_broker, registration=registration))
+        assert await ask_overtaken(plane, 2, created("t", partitions=PARTITIONS, factor=2), 6) == ([0], 0)
+        refused = await plane.ask(created("a", "b", partitions=5_000, factor=2))
+        assert {each.error_code for each in refused.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert [each.split()[1] for each in caplog.messages if "ON ONE MACHINE" in each] == ["t"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
+from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.transactions.transaction import TransactionState
 from kbroker.errors import ErrorCode
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
@@ -203,6 +204,29 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     assert await offsets(client) == {0: 7, 1: 11}
     again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
     assert again.error_code == ErrorCode.NONE, "the transaction is complete"
+
+
+async def test_a_decision_that_is_committed_after_its_shard_was_loaded_again_is_carried_out_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before version 5 a second marker may end the producer's next transaction, which has the same epoch."""
+    groups, client = await ready(node), await node.connect()
+    of_id = await with_offset(client, 11, 4)
+    transactions, log = node.transactions, groups.loaded_shard("g").partition.log
+    shard, open_end = transactions.loaded_shard("id"), log.log_end_offset
+    partition, manager = shard.partition, cast(Any, node.broker.services.replica_manager)
+    with monkeypatch.context() as slow:
+        slow.setattr(PartitionState, "maybe_advance_high_watermark", lambda state, end: False)
+        await client.send(EndTxnRequest(transactional_id="id", committed=True, **of_id), 4)
+        while partition.log.log_end_offset == partition.state.high_watermark:
+            await trio.lowlevel.checkpoint()
+    transactions.reload(shard)
+    manager.progress.advance_high_watermark(partition, partition.log)
+    assert not (await client.receive())[1].error_code
+    assert await offsets(client) == {0: 7, 1: 11}
+    over = TransactionState.COMPLETE_COMMIT
+    await until(lambda: transactions.shards[shard.index].core.describe("id").state is over)
+    assert [header.is_control for _, header in walk_headers(log.read_bytes(open_end, 1 << 20))] == [True]
 
 
 async def test_a_mistake_while_a_shard_is_loaded_is_not_the_end_of_the_node(

@@ -197,6 +197,8 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
 
     def after_step(self, shard: Shard[TransactionCoordinator]) -> None:
         """Write the markers that the core asks for, and wake requests that waited for the end of a change."""
+        if self.shards.get(shard.index) is not shard:
+            return  # the core that has been loaded instead carries the decision out
         for markers in shard.core.take_markers():
             self._write_markers(shard, markers)
         for transactional_id in [each for each in self._awaited if self.partition_for(each) == shard.index]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -17,7 +16,7 @@ from kbroker.raft_metadata.controller.view import (
     ControllerView,
     too_many_records,
 )
-from kbroker.raft_metadata.image import ConfigResource, ResourceType, is_one_machine
+from kbroker.raft_metadata.image import ConfigResource, ResourceType
 from kbroker.raft_metadata.topics import (
     NewPartitions,
     NewTopic,
@@ -28,8 +27,6 @@ from kbroker.raft_metadata.topics import (
 from kbroker.types import Uuid, random_uuid
 from kbroker.value_types import NamedTuple
 from kbroker.wire.records.metadata import RemoveTopicRecord, TopicRecord
-
-logger = logging.getLogger(__name__)
 
 UNKNOWN_TOPIC_ID_MESSAGE = "This server does not host this topic ID."
 """Kafka's standard text, which DeleteTopics passes on."""
@@ -76,7 +73,6 @@ def create_topics(
 
     def records() -> Iterator[object]:
         count = 0
-        is_at_risk = not validate_only and is_one_machine(view.image.brokers.values())
         # Of all topics without properties of their own they are the same.
         entries = cache(lambda configs: _entries(view, dict(configs)))
         for topic in topics:
@@ -90,12 +86,6 @@ def create_topics(
             if count > MAX_RECORDS_PER_USER_OP:  # topics and their configs have records, too
                 raise too_many_records()
             results[topic.name] = created
-            if is_at_risk and created.replication_factor > 1:
-                logger.warning(
-                    "topic %s has %d replicas, and ALL OF THEM ARE ON ONE MACHINE: its death takes them all",
-                    topic.name,
-                    created.replication_factor,
-                )
             yield from (None,) if validate_only else chain(own, partitions)
 
     return ControllerResult(results, records())
