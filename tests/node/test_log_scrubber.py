@@ -19,6 +19,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.record_batch import Record, build_batch
 from tests.node.node_harness import Node, produce_request, run, running_node
+from tests.patience import SHORT
 
 TOPIC = TopicPartition("topic", 0)
 FAST = 1 << 40
@@ -99,6 +100,23 @@ def test_a_round_reads_all_segments_once_a_week(tmp_path: Path) -> None:
             again.begin()
             while list(again.bytes.values()) != [log.size]:
                 await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    scenario(tmp_path, test)
+
+
+def test_a_round_that_is_asked_for_while_the_last_is_written_down_begins(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        size = (await fill(node)).size
+        scrubber = scrubber_of(node)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scrubber.run)
+            while not (scrubber.progress and scrubber.progress[log_dir(node)].ended_ms):
+                await trio.lowlevel.checkpoint()
+            scrubber.begin()
+            with trio.fail_after(SHORT):
+                while scrubber.bytes[log_dir(node)] < 2 * size:
+                    await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
 
     scenario(tmp_path, test)

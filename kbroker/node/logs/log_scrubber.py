@@ -125,6 +125,7 @@ class LogScrubber:
             if log_dir.offline is not None:
                 return
         await self._scrub_snapshots(log_dir)
+        self._under_way = None  # what is asked for from now on, while this one is written down, is another round
         self.progress[path] = self.progress[path]._replace(next=None, ended_ms=self._env.wall_clock_ms())
         if self.progress[path].done:
             await self._keep(path)
