@@ -531,7 +531,7 @@ async def test_a_producer_that_asks_again_after_a_slow_write_is_not_fenced(
 async def test_who_lists_groups_waits_for_a_shard_that_is_loaded_twice(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where its leader epoch changes during the load. Left out, its groups would seem to be gone."""
+    """The groups of a shard whose leader epoch changes during the load: left out, they would seem to be gone."""
     groups = await ready(node)
     index = groups.loaded_shard("g").index
     client = await node.connect()
