@@ -129,7 +129,7 @@ class PeakMemory:
 QUIET_CPU_PERCENT = 8
 """Percent of one processor. A broker that takes less is at rest."""
 
-DELETED_SECONDS = 1.5
+DELETED_SECONDS = 0.5
 """By then both brokers have begun to remove the files of a topic that was deleted (`log.segment.delete.delay.ms`)."""
 
 QUIET_SECONDS = 15

@@ -144,7 +144,7 @@ def lost(how: str, *, controller: bool) -> Callable[[Bench, Server], Figures]:
         silences = []
         cluster.await_in_sync()  # the node that was lost before may just have been started
         with _topic(server, NODES) as topic:
-            for _ in range(bench.amount(5, 2)):
+            for _ in range(bench.amount(3, 2)):
                 cluster.await_in_sync()
                 silences.append(_lose(cluster, topic, how, controller))
         return {"silence_s": statistics.median(silences)}

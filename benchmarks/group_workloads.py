@@ -87,7 +87,7 @@ def rebalances(protocol: str) -> Workload:
 
     A change takes a second by the consumer protocol, on either broker: heartbeats carry it. So there are fewer of them.
     """
-    changes = {"classic": 200, "consumer": 60}[protocol]
+    changes = {"classic": 120, "consumer": 40}[protocol]
 
     def run(bench: Bench, server: Server) -> Figures:
         group, topic = new_group(bench, server, PARTITIONS)
@@ -142,7 +142,7 @@ def client_rebalances(protocol: str) -> Workload:
 
             await_that(settled, "the partitions shared", members, 90)
             joins = []
-            for number in range(bench.amount(8, 3)):
+            for number in range(bench.amount(4, 3)):
                 start = time.monotonic()
                 members.append(host.join(server.bootstrap, group, kind, f"n{number}", topics=[topic]))
                 everyone.append(members[-1])
@@ -358,7 +358,7 @@ def cold_start(bench: Bench, server: Server) -> Figures:
     """Ten of librdkafka's members of a consumer group start at the same time; until each has its two partitions."""
     kind, members_count = KINDS["confluent-kafka-consumer"], 10
     took = []
-    for _ in range(bench.amount(5, 2)):
+    for _ in range(bench.amount(3, 2)):
         topic, group = bench.new_topic(server, 2 * members_count), f"group-{uuid.uuid4().hex[:8]}"
         host = Host(kind.client)
         try:

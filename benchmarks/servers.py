@@ -30,7 +30,7 @@ Clock = Callable[[Sequence[psutil.Process]], float]
 """Tells the processor time of processes so far, in seconds; ``OSError`` if it cannot."""
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMON = {"log.segment.delete.delay.ms": "1000", "group.initial.rebalance.delay.ms": "3000"}
+COMMON = {"log.segment.delete.delay.ms": "200", "group.initial.rebalance.delay.ms": "3000"}
 
 
 class ServerError(Exception):

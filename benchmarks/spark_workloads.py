@@ -99,7 +99,7 @@ def batch_read(bench: Bench, server: Server) -> Figures:
         read()
     _read_before.set()
     before = server.cpu_seconds()
-    took = [read() for _ in range(bench.amount(5, 3))]
+    took = [read() for _ in range(3)]
     cpu = server.cpu_seconds() - before
     bench.delete_topic(server, topic)
     return {"records_per_s": ROWS / statistics.median(took), "cpu_s_per_GB": cpu / (len(took) * ROWS * SIZE / 1e9)}
@@ -174,7 +174,7 @@ def streaming_latency(bench: Bench, server: Server) -> Figures:
                 break
         took: list[float] = []
         end = time.monotonic() + LATENCY_SECONDS
-        while len(took) < bench.amount(150, 60) and (time.monotonic() < end or len(took) < FEWEST):
+        while len(took) < bench.amount(80, 60) and (time.monotonic() < end or len(took) < FEWEST):
             took.append(probe())
         probe.close()
     for topic in (source, target):

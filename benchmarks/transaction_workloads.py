@@ -61,7 +61,7 @@ def transactions(bench: Bench, server: Server) -> Figures:
     made = producer(server)
     commit(made, topic, 50)
     start = time.monotonic()
-    count = bench.amount(2_000, 500)
+    count = bench.amount(1_000, 500)
     took = commit(made, topic, count)
     figures = {"transactions_per_s": count / (time.monotonic() - start), **summed_up(took)}
     bench.delete_topic(server, topic)
@@ -69,15 +69,15 @@ def transactions(bench: Bench, server: Server) -> Figures:
 
 
 def committed_reading(bench: Bench, server: Server) -> Figures:
-    """The same topic of small transactions, read with either isolation level in turn: the best of five each.
+    """The same topic of small transactions, read with either isolation level in turn: the best of three each.
 
     A read takes a fifth of a second, so one that is disturbed says nothing.
     """
     topic = bench.new_topic(server, 1)
-    count = bench.amount(5_000, 3_000)
+    count = 3_000
     commit(producer(server), topic, count)
     rates: dict[str, float] = {}
-    for level in ("read_uncommitted", "read_committed") * 5:
+    for level in ("read_uncommitted", "read_committed") * 3:
         done = bench.load.run("consume", server.bootstrap, topic, 1, count * RECORDS, f"isolation.level={level}")
         rates[level] = max(rates.get(level, 0), done["records"] / done["seconds"])
     bench.delete_topic(server, topic)

@@ -148,7 +148,7 @@ def produce(client: str, size: int, partitions: int, acks: str) -> Workload:
     def run(bench: Bench, server: Server) -> Figures:
         count = record_count(bench, size)
         if client == "java":
-            count //= 2
+            count //= 4
         topic = bench.new_topic(server, partitions)
         _touch_page_cache(bench.scratch, count * (size + 20))
         before = server.cpu_seconds()
@@ -195,7 +195,7 @@ def _partitions(count: int) -> str:
 
 def latency(bench: Bench, server: Server) -> Figures:
     topic = bench.new_topic(server, 1)
-    count = bench.amount(50_000, 3_000)
+    count = bench.amount(20_000, 3_000)
     result = bench.load.run("latency", server.bootstrap, topic, count, 100, "acks=all", "linger.ms=0")
     bench.delete_topic(server, topic)
     return {name: result[name] for name in ("p50_ms", "p99_ms", "max_ms")}
