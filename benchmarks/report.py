@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Results = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 """Workload -> server -> one set of figures for each round."""
@@ -231,6 +231,38 @@ def _targets() -> Iterator[Target]:
 
 TARGETS = tuple(_targets())
 
+WHY_MISSED: Mapping[tuple[str, ...], str] = {
+    ("cold-reading",): (
+        "The readers' threads wait 1.1 ms for one of two processors, the node's loop 0.06 ms. Tried: sending in "
+        "pieces, reading ahead in pieces, shorter slices of the scheduler ([limits](architecture/limits.md))."
+    ),
+    ("partitions-latency",): (
+        "kbroker makes and deletes the five topics in one second, Apache Kafka in ten or more: the same work is done "
+        "in a tenth of the time. Partitions are made 16 in a turn of the loop."
+    ),
+    ("cluster-catching-up-latency",): (
+        "Three nodes, the copying and the client share two processors; what grows is a tenth of a millisecond."
+    ),
+    ("tables-producer",): "The producer, the node and the program that writes the table share two processors.",
+    ("cores-2", "cores-4"): (
+        "The same 100 connections are spread over the nodes, so that a round of each poller finds fewer requests, and "
+        "the nodes share two processors with the load ([decision 32](decisions/0032-a-node-for-each-core.md))."
+    ),
+    ("transactions", "cluster-transactions-java", "cluster-transactions-librdkafka"): (
+        "With a JVM that is warm both brokers wait for the client: a commit is five requests, one after another."
+    ),
+    ("tls-requests", "tls-requests-cores"): (
+        "One loop encrypts, where Apache Kafka has three threads for it: a request costs as much processor time, and "
+        "one processor is full. What TLS costs, and what was tried to save of it: [TLS](architecture/tls.md)."
+    ),
+    ("tls-storm", "tls-storm-handshakes"): (
+        "The clients' half of the handshakes, the thread that makes the node's, its loop and the client that is "
+        "measured share two processors; a node without a part in them has half of that p99. Tried: a thread of the "
+        "lowest priority, letting clients in by single steps, accepting in turn ([TLS](architecture/tls.md))."
+    ),
+}
+"""For workloads that miss figures: what was tried, and what the limit is."""
+
 
 def median(results: Results, workload: str, server: str, figure: str) -> float | None:
     """Median over the rounds; None where nothing was measured."""
@@ -294,11 +326,18 @@ def rounds_of(results: Results, workload: str, figure: str, commits: Mapping[str
     return f"{told}: {min(values):.2f} to {max(values):.2f}" if len(values) > 1 else told
 
 
-def target_rows(
-    results: Results, titles: Mapping[str, str], commits: Mapping[str, str] | None = None
-) -> list[list[str]]:
-    """Rows for every target of which anything was measured."""
-    rows = []
+class Judged(NamedTuple):
+    """A target, what was measured of it, and the verdict."""
+
+    target: Target
+    ours: float | None
+    theirs: float | None
+    relative: float | None
+    verdict: str
+
+
+def judged(results: Results) -> Iterator[Judged]:
+    """Yields every target of which anything was measured."""
     for target in TARGETS:
         ours = median(results, target.workload, "kbroker", target.figure)
         theirs = median(results, target.workload, reference(results), target.figure)
@@ -306,6 +345,15 @@ def target_rows(
             continue
         relative = median_ratio(results, target.workload, target.figure)
         error = median(results, target.workload, "kbroker", f"{target.figure.removesuffix('_percent')}_error_percent")
+        yield Judged(target, ours, theirs, relative, verdict(target, relative if target.is_ratio else ours, error))
+
+
+def target_rows(
+    results: Results, titles: Mapping[str, str], commits: Mapping[str, str] | None = None
+) -> list[list[str]]:
+    """Rows for every target of which anything was measured."""
+    rows = []
+    for target, ours, theirs, relative, said in judged(results):
         sign, mark = ("≥" if target.figure in MORE_IS_BETTER else "≤"), " x" if target.is_ratio else ""
         aim = "" if target.aim is None else f"{sign} {target.aim:g}{mark}"
         rows.append(
@@ -316,11 +364,22 @@ def target_rows(
                 "-" if relative is None else f"{relative:.2f} x",
                 f"{sign} {target.reach:g}{mark}",
                 aim,
-                verdict(target, relative if target.is_ratio else ours, error),
+                said,
                 rounds_of(results, target.workload, target.figure, commits),
             ]
         )
     return rows
+
+
+def why_missed(results: Results, titles: Mapping[str, str]) -> str:
+    """Returns a list, in Markdown, of what is known of each workload that misses a figure; nothing where none does."""
+    missed = {each.target.workload for each in judged(results) if each.verdict == "MISSED"}
+    lines = [
+        f"- {'; '.join(titles[name] for name in names if name in missed)}. {why}"
+        for names, why in WHY_MISSED.items()
+        if missed & set(names)
+    ]
+    return "\n## What was tried, and the limit\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 TARGET_HEADINGS = ["", "Apache Kafka", "kbroker", "ratio", "to reach", "aim", "", "rounds: ratios"]
@@ -446,7 +505,7 @@ A ratio is kbroker's figure over Apache Kafka's.{_not_run(results, titles)}
 What is missed comes first.
 
 {markdown_table(TARGET_HEADINGS, sorted(target_rows(results, titles, commits), key=lambda row: row[6] != "MISSED"))}
-
+{why_missed(results, titles)}
 ## All figures
 
 {markdown_table(ALL_HEADINGS, all_rows(results, titles, commits))}

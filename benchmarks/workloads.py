@@ -142,6 +142,14 @@ def _touch_page_cache(directory: Path, size: int) -> None:
     path.unlink()
 
 
+def _read_through(directory: Path, topic: str) -> None:
+    """Have a topic's segments in the page cache, whatever the kernel has done with their pages since the last round."""
+    for path in directory.rglob(f"{topic}-*/*.log"):
+        with path.open("rb", buffering=0) as file:
+            while file.read(len(_MEGABYTE)):
+                pass
+
+
 def produce(client: str, size: int, partitions: int, acks: str) -> Workload:
     """All records acknowledged, and all of them found in the topic afterwards."""
 
@@ -173,6 +181,7 @@ def consume(client: str, size: int, partitions: int) -> Workload:
 
     def run(bench: Bench, server: Server) -> Figures:
         topic, count = bench.filled_topic(server, size, partitions)
+        _read_through(server.directory, topic)
         before = server.cpu_seconds()
         if client == "java":
             result = bench.java.consume(server.bootstrap, topic, partitions, count)
