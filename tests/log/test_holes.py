@@ -27,7 +27,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, delete_expired, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, delete_expired, finish, open_log, read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
 ID = Uuid(bytes(15) + b"\x05")
@@ -63,7 +63,7 @@ def _made_with_holes() -> tuple[FakeDisk, list[tuple[int, bytes]]]:
     for value in values:
         append(log, [value])
     log.flush()
-    manager.cleaner_offsets.before_round(log, 0)()
+    finish(manager.cleaner_offsets.before_round(log, 0))
     gone: set[int] = set()
     for number, segment in enumerate(log.segments[:-1]):
         headers = list(walk_headers(disk.read_bytes(segment.path)))
