@@ -133,7 +133,7 @@ class CompactionMachine(RuleBasedStateMachine):
             assert self.log.replace_segments(segment, self.now)
         self.disk.sync_dir(self.log.directory)
         self.manager.cleaner_offsets.after_round(self.log, result.end_offset)()
-        self.clean_end = max(self.clean_end, result.end_offset)
+        self.clean_end = self.log.active_segment.base_offset
         # What lay below the log start, and is there again after a crash, was not looked at.
         keys = [
             written[0] for offset, written in self.found().items() if self.promised_start <= offset < result.end_offset
