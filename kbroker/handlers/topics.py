@@ -154,10 +154,11 @@ async def handle_delete_topics(request: DeleteTopicsRequest, ctx: RequestContext
         return _disabled(request, ctx.api_version)
     chosen, answers = await _choose(request, ctx.services.metadata.image, lambda names: _authorized(names, ctx))
     quota = mutation_quota(ctx, strict_since=5)
+    begun: set[Uuid] = set()
     if chosen:
         try:
             results = await ctx.services.metadata.submit(
-                lambda view: delete_topics(view, list(chosen), count_partitions=quota.anew())
+                lambda view: delete_topics(view, list(chosen), count_partitions=quota.anew(), begun=begun)
             )
         except ApiError as failure:
             results = dict.fromkeys(chosen, failure)

@@ -311,7 +311,8 @@ class PartitionLog(MendedLog):
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> bool:
         """Drop everything from ``offset`` on; answer whether there was something.
 
-        A batch that holds ``offset`` goes whole, and the log then ends where that batch began.
+        A batch that holds ``offset`` goes whole. The log then ends where the last batch does that stays, also if
+        ``offset`` is in a gap: nothing would tell the next start of an end in there.
         """
         if offset < 0:
             raise ValueError(f"cannot truncate {self.topic_partition} to {offset}")
@@ -321,7 +322,7 @@ class PartitionLog(MendedLog):
         cut = truncation.find_cut(self._list, offset, self._damage) if offset > self.log_start_offset else None
         if cut is None or cut.end_offset < self.log_start_offset:
             # Nothing that may be read is left; the batch that goes may be the first one.
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            self.truncate_fully_and_start_at(min(offset, self.log_start_offset), now_ms=now_ms)
             return True
         self._begin_truncation(cut.end_offset)
         truncation.cut_off(self._list, self.producers, cut)

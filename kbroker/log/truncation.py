@@ -27,7 +27,8 @@ class Cut(NamedTuple):
     batch: LocatedBatch | None
     """The first batch that goes; None if the segment stays whole."""
     end_offset: int
-    """The log's end afterwards. It is below the wanted offset if that lies inside a batch, which goes whole."""
+    """The log's end afterwards: that of the last batch that stays, as the next start finds it. It is below the wanted
+    offset if that lies inside a batch, which goes whole, or in a gap."""
 
 
 def find_cut(segment_list: SegmentList, offset: int, damage: Iterable[Damage] = ()) -> Cut:
@@ -51,7 +52,10 @@ def find_cut(segment_list: SegmentList, offset: int, damage: Iterable[Damage] = 
         if damaged is None:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         return _cut_at(segment, damaged)
-    return Cut(segment, batch, offset if batch is None else min(offset, batch.base_offset))
+    end = segment.end_before(segment.size if batch is None else batch.position)
+    if end is None:
+        end = offset if batch is None else batch.base_offset
+    return Cut(segment, batch, min(offset, end))
 
 
 def _cut_at(segment: Segment, damaged: Damaged) -> Cut:

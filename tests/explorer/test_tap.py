@@ -21,9 +21,11 @@ from kbroker.node.explorer.tap import Tap, WatchedConnection
 from kbroker.node.explorer.watched_requests import WatchedRequests
 from kbroker.node.explorer.watcher import MAX_WAITING_BYTES, TOO_SLOW, Watcher
 from kbroker.node.peers.http_server import may_ask
+from kbroker.node.serving.observed_requests import ObservedReplyQueue
 from kbroker.observe.explorer.decoded import Decoded
 from kbroker.observe.explorer.exchange import MAX_KEPT, Closed, ConnectionInfo, Exchange, Skipped, whole_frame
 from kbroker.observe.explorer.lines import item_of, line_of
+from kbroker.runtime.later import Later
 from kbroker.runtime.round import Round
 from kbroker.wire.messages.api_versions import ApiVersionsRequest
 from kbroker.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
@@ -33,6 +35,7 @@ from kbroker.wire.registry import API_KEYS
 from tests.explorer.exchanges import CONNECTION, request_frame, response_frame
 from tests.with_each import with_each
 
+HEARTBEAT = 12
 BURST = (SAVED - RESERVE) / EXCHANGE
 """Exchanges that can be seen at once, if no time is spent on them that can be measured."""
 
@@ -475,13 +478,6 @@ class Queue:
         self.parts: deque[Any] = deque()
 
 
-class Slot:
-    """The place of a reply behind another one."""
-
-    def __init__(self, *parts: bytes) -> None:
-        self.parts = list(parts)
-
-
 def requests_of(tap: Tap, queue: Any) -> tuple[WatchedRequests, list[bool]]:
     """The requests of a connection, and whether each is seen, from one time to the next."""
     connection: Any = Client()
@@ -498,25 +494,31 @@ def with_one(tap: Tap, queue: Queue) -> WatchedRequests:
     return requests
 
 
-@pytest.mark.parametrize("is_behind", [False, True])
-def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, is_behind: bool) -> None:
-    tap, watcher, queue, round = Tap(clock, 1), Watcher(), Queue(), Round()  # type: ignore[arg-type]
+@pytest.mark.parametrize("earlier", ["no other", "one that waits", "one that comes in the round"])
+def test_what_is_shown_of_a_round_is_what_was_sent(clock: Clock, earlier: str) -> None:
+    """Also of a reply that an earlier one's completion has moved on before it was replaced."""
+    tap, watcher, round, later = Tap(clock, 1), Watcher(), Round(), Later[Any]()  # type: ignore[arg-type]
     tap.add(watcher)
-    requests = with_one(tap, queue)
-    good, bad = (bytes(4) + response_frame(HeartbeatResponse(error_code=code), 4) for code in (0, 56))
-    if is_behind:
-        queue.slots += [Slot(), Slot(good)]
-        replaced: Any = queue.slots[-1].parts
-    else:
-        queue.parts.append(good)
-        replaced = queue.parts
+    not_used: Any = None
+    queue = ObservedReplyQueue(not_used, not_used, not_used, not_used, not_used)
+    requests, _ = requests_of(tap, queue)
+    queue.observe([requests])
+    queue.round_open = True
+    if earlier != "no other":
+        queue.delay(later, HEARTBEAT, 4, 1)
+    requests.received(heartbeat())
+    good, bad = (HeartbeatResponse(error_code=code) for code in (0, 56))
+    reply = bytes(4) + response_frame(good, 4)
+    queue.add([reply])
     requests.served(round)
     assert not watcher.take(9)
-    replaced[0] = bad  # as `ReplyQueue.replace_unsent` does where a batch could not be written
+    if earlier == "one that comes in the round":
+        later.set(good)
+    queue.replace_unsent(reply, bad, HEARTBEAT, 4)  # as where a batch could not be written
     round.end()
     exchange = watcher.take(9)[-1]
     assert isinstance(exchange, Exchange) and exchange.response is not None
-    assert exchange.response.filled() == bad[4:]
+    assert exchange.response.filled() == response_frame(bad, 4)
 
 
 def test_replies_that_were_dropped_with_their_connection_are_not_shown(clock: Clock) -> None:

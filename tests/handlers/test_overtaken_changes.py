@@ -18,6 +18,7 @@ from kbroker.raft_metadata.controller import ControllerResult, ControllerView
 from kbroker.raft_metadata.controller.brokers import BrokerRegistration, register_broker
 from kbroker.raft_metadata.image import Endpoint
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+from kbroker.runtime.budgets import DEFAULTS
 from kbroker.security.quotas.entities import QuotaTable
 from kbroker.types import Uuid
 from kbroker.wire.messages.topics import (
@@ -117,3 +118,15 @@ async def test_who_has_all_replicas_on_one_machine_is_told_once_they_are_there(
         refused = await plane.ask(created("a", "b", partitions=5_000, factor=2))
         assert {each.error_code for each in refused.topics} == {ErrorCode.POLICY_VIOLATION}
     assert [each.split()[1] for each in caplog.messages if "ON ONE MACHINE" in each] == ["t"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_topics_whose_deletion_was_in_the_log_when_the_rest_was_overtaken_are_deleted(
+    tmp_path: Path, times: int
+) -> None:
+    names = [f"t{number}" for number in range(PARTITIONS)]
+    async with metadata_plane(tmp_path) as plane:
+        await plane.ask(created(*names, partitions=1))
+        plane.services.env.budgets = DEFAULTS._replace(batch_records=50)
+        assert await ask_overtaken(plane, times, DeleteTopicsRequest(topic_names=names), 5) == ([0] * PARTITIONS, 0)
+        assert not plane.metadata.image.topics.by_name

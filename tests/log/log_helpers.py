@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import Protocol
 
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import OFFSET_CHECKPOINTS
@@ -112,12 +113,25 @@ def missing(log: PartitionLog) -> set[int]:
     return {offset for each in log.damage for offset in range(each.start_offset, each.end_offset)}
 
 
+class Task(Protocol):
+    """A task of a log, which its owner runs, in any thread, and ends."""
+
+    def run(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def finish(task: Task) -> None:
+    """Run a task, and end it."""
+    task.run()
+    task.end()
+
+
 def make_holes(log: PartitionLog) -> None:
     """Take the damage that was met out of a log, as its node does when no other replica has what is missing."""
     task = log.begin_holes(NOW)
     assert task is not None
-    task.run()
-    task.end()
+    finish(task)
 
 
 def remove_expired(log: PartitionLog, now_ms: int) -> None:

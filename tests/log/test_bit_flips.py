@@ -22,7 +22,7 @@ from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import NOW, delete_expired, make_holes
+from tests.log.log_helpers import NOW, delete_expired, finish, make_holes
 from tests.log.test_compaction import end_txn, put
 
 ID = Uuid(bytes(15) + b"\x03")
@@ -93,7 +93,7 @@ def build() -> tuple[FakeDisk, dict[TopicPartition, Values]]:
     log.flush()
     found = log_to_clean(log, None, last_stable_offset=log.log_end_offset, now_ms=NOW)
     assert found is not None
-    manager.cleaner_offsets.before_round(log, 0)()
+    finish(manager.cleaner_offsets.before_round(log, 0))
     result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=1 << 16), disk)
     for segment in result.segments:
         assert log.replace_segments(segment, NOW)

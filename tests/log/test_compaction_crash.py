@@ -14,7 +14,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP, at_every_point, delete_expired, missing, read_all, spoil_checkpoints
+from tests.log.log_helpers import NOW, TP, at_every_point, delete_expired, finish, missing, read_all, spoil_checkpoints
 from tests.log.test_compaction import end_txn, put
 
 CONFIG = LogConfig(
@@ -39,7 +39,7 @@ def clean(manager: LogManager, log: PartitionLog, now_ms: int, map_bytes: int) -
     found = log_to_clean(log, manager.cleaner_offsets.of(TP), last_stable_offset=log.log_end_offset, now_ms=now_ms)
     if found is None:
         return False
-    manager.cleaner_offsets.before_round(log, found.first_dirty_offset)()
+    finish(manager.cleaner_offsets.before_round(log, found.first_dirty_offset))
     job = make_job(found, now_ms=now_ms, map_bytes=map_bytes, read_bytes=256)
     result = compact(job, manager.disk)
     for segment in result.segments:

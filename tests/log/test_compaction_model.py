@@ -26,7 +26,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import check_crc, walk_headers
 from kbroker.wire.compression import CompressionType
 from kbroker.wire.record_batch import Record, build_batch, iter_records
-from tests.log.log_helpers import NOW, TP, delete_expired
+from tests.log.log_helpers import NOW, TP, delete_expired, finish
 
 Written = tuple[bytes, bytes | None, bool]
 """A record's key, value, and whether the idempotent producer wrote it."""
@@ -124,7 +124,7 @@ class CompactionMachine(RuleBasedStateMachine):
         )
         if found is None:
             return
-        self.manager.cleaner_offsets.before_round(self.log, found.first_dirty_offset)()
+        finish(self.manager.cleaner_offsets.before_round(self.log, found.first_dirty_offset))
         self.durable = max(self.durable, self.log.recovery_point)
         job = make_job(found, now_ms=self.now, map_bytes=map_bytes, read_bytes=read_bytes)
         result = compact(job, self.disk)
@@ -133,7 +133,7 @@ class CompactionMachine(RuleBasedStateMachine):
             assert self.log.replace_segments(segment, self.now)
         self.disk.sync_dir(self.log.directory)
         self.manager.cleaner_offsets.after_round(self.log, result.end_offset)()
-        self.clean_end = max(self.clean_end, result.end_offset)
+        self.clean_end = self.log.active_segment.base_offset
         # What lay below the log start, and is there again after a crash, was not looked at.
         keys = [
             written[0] for offset, written in self.found().items() if self.promised_start <= offset < result.end_offset

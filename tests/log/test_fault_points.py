@@ -23,7 +23,7 @@ from kbroker.log.partition_log import PartitionLog
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.types import TopicPartition
 from kbroker.wire.record_batch import Record, build_batch
-from tests.log.log_helpers import NOW, append, batch, delete_expired, missing, open_log, read_all
+from tests.log.log_helpers import NOW, append, batch, delete_expired, finish, missing, open_log, read_all
 
 PLAIN, COMPACTED = TopicPartition("plain", 0), TopicPartition("compacted", 0)
 CONFIGS = {
@@ -108,7 +108,7 @@ class Life:
         )
         if found is None:
             return
-        self.manager.cleaner_offsets.before_round(log, found.first_dirty_offset)()
+        finish(self.manager.cleaner_offsets.before_round(log, found.first_dirty_offset))
         result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=300), self.disk)
         for segment in result.segments:
             assert log.replace_segments(segment, NOW)

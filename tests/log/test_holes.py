@@ -27,7 +27,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
 from kbroker.wire.batch_header import walk_headers
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, delete_expired, open_log, read_all
+from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, delete_expired, finish, open_log, read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
 ID = Uuid(bytes(15) + b"\x05")
@@ -63,7 +63,7 @@ def _made_with_holes() -> tuple[FakeDisk, list[tuple[int, bytes]]]:
     for value in values:
         append(log, [value])
     log.flush()
-    manager.cleaner_offsets.before_round(log, 0)()
+    finish(manager.cleaner_offsets.before_round(log, 0))
     gone: set[int] = set()
     for number, segment in enumerate(log.segments[:-1]):
         headers = list(walk_headers(disk.read_bytes(segment.path)))
@@ -243,6 +243,49 @@ def test_damage_is_set_aside_and_a_torn_tail_is_not() -> None:
         broken.flip_bit(path, (begins[damaged] + 80) * 8)
         open_log(broken)
         assert len(aside(broken)) == 2
+
+
+@pytest.mark.parametrize("leaves_holes", [True, False], ids=["hole", "cut"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize(
+    ("start_offset", "cut_at", "end"),
+    [(0, 3, 1), (0, 8, 6), (0, 13, 11), (2, 3, 2)],
+    ids=["in a segment", "before its first batch", "behind its last batch", "with the start of the log"],
+)
+def test_a_log_that_is_cut_back_into_a_gap_is_whole(
+    start_offset: int, cut_at: int, end: int, clean: bool, leaves_holes: bool
+) -> None:
+    """Of an end in there no batch and no name of a file tells the next start, for which it would be lost."""
+    disk = FakeDisk()
+    manager = start(disk, leaves_holes=leaves_holes)
+    log = manager.create_log(TP, ID, CONFIG)
+    for base_offset, offset in ((0, 0), (0, 5), (6, 10), (15, 15)):  # as a follower gets them of a compacted log
+        if base_offset > log.active_segment.base_offset:
+            log.roll(NOW, base_offset=base_offset)
+        data = batch([b"v"])
+        data[:8] = offset.to_bytes(8, "big")
+        log.append_as_follower(data, now_ms=NOW)
+    log.maybe_increment_log_start_offset(start_offset)
+    log.flush()
+    manager.checkpoint({TP: log.log_end_offset})
+    assert log.truncate_to(cut_at, now_ms=NOW)
+    expected = read_all(log)
+    for _ in range(3):
+        log.flush()
+        if clean:
+            manager.close(high_watermarks={TP: log.log_end_offset})
+        else:
+            manager.checkpoint({TP: log.log_end_offset})
+            manager.release()
+            disk.kill()
+        manager = start(disk, leaves_holes=leaves_holes)
+        log = log_of(manager)
+        assert not log.cuts and not log.damage and not aside(disk)
+        assert (log.log_start_offset, read_all(log)) == (start_offset, expected)
+        log.roll(NOW)
+        expected.append((end, b"goes on"))
+        end = append(log, [b"goes on"]) + 1
+        assert read_all(log) == expected
 
 
 def test_what_is_set_aside_can_be_shown(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
-from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, missing, read_all
+from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, finish, missing, read_all
 
 ID = Uuid(bytes(15) + b"\x07")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -119,7 +119,7 @@ def test_a_compacted_log_keeps_its_holes_and_its_checkpoint() -> None:
     found = log_to_clean(log, None, last_stable_offset=log.log_end_offset, now_ms=NOW)
     assert found is not None
     result = compact(make_job(found, now_ms=NOW, map_bytes=1 << 20, read_bytes=1 << 16), disk)
-    manager.cleaner_offsets.before_round(log, 0)()
+    finish(manager.cleaner_offsets.before_round(log, 0))
     for segment in result.segments:
         assert log.replace_segments(segment, NOW)
     manager.cleaner_offsets.after_round(log, result.end_offset)()

@@ -375,6 +375,16 @@ def test_truncation_below_the_start_begins_anew() -> None:
     assert read_all(log) == [(50, b"b")]
 
 
+def test_a_log_that_is_cut_back_into_its_first_batch_still_begins_where_it_did() -> None:
+    """Of the batch, which goes whole, the records from there on are to come back."""
+    log = open_log()
+    append(log, [b"deleted", b"kept", b"cut off"])
+    append(log, [b"cut off"])
+    log.maybe_increment_log_start_offset(1)
+    assert log.truncate_to(2)
+    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
+
+
 def test_an_emptied_log_remembers_its_offset() -> None:
     disk = FakeDisk()
     log = open_log(disk)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import trio
 
 from kbroker.cores.replication.fetch_params import FetchParams
 from kbroker.node.replicas.fetch_reader import FetchReader
+from kbroker.node.replicas.partition import Partition
 from kbroker.wire.messages import reassignments as moves
 from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests.node.node_harness import Client
+from tests.node.quorum_harness import Quorum, three_nodes
 
 
 async def create(controller: Client, name: str, *replicas: int) -> None:
@@ -30,7 +35,7 @@ async def move(controller: Client, name: str, *replicas: int) -> None:
     assert answer.responses[0].partitions[0].error_code == 0
 
 
-def let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def _let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ids of brokers that follow nobody from now on."""
     fetch = FetchReader.fetch
     lagging: list[int] = []
@@ -42,3 +47,46 @@ def let_lag(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(FetchReader, "fetch", fetch_if_not_lagging)
     return lagging
+
+
+class Followed(NamedTuple):
+    """A partition that one of three nodes leads and another one follows; the third is the active controller."""
+
+    cluster: Quorum
+    controller: Client
+    first: int
+    second: int
+    third: int
+    name: str
+    lagging: list[int]
+    """The ids of brokers that follow nobody from now on."""
+
+    @property
+    def partition(self) -> Partition:
+        """The leader's replica."""
+        return self.cluster.nodes[self.first].replica_manager.partitions[self.name, 0]
+
+    async def let_lag(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Have the follower follow no more; ``write`` is called until there is something that it lacks."""
+        self.lagging.append(self.second)
+        while self.partition.state.high_watermark == self.partition.log.log_end_offset:
+            await write()
+            await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def followed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *others: str, **properties: str
+) -> AsyncIterator[Followed]:
+    """Three nodes with a topic whose one partition two of them have; the first has the ``others'`` as well."""
+    lagging = _let_lag(monkeypatch)
+    async with three_nodes(path, replica_fetch_wait_max_ms="50", **properties) as cluster:
+        third = cluster.leader()
+        assert third is not None
+        first, second = (node_id for node_id in cluster.nodes if node_id != third)
+        controller = await cluster.controller_client(third)
+        for other in others:
+            await create(controller, other, first)
+        await create(controller, name, first, second)
+        await cluster.topics_everywhere([*others, name])
+        yield Followed(cluster, controller, first, second, third, name, lagging)

@@ -203,3 +203,34 @@ async def test_who_is_heard_of_while_a_long_change_is_under_way_is_not_fenced(
         world.decides.set()
         await trio.sleep(1)
         assert {fenced for fenced, _ in world.fenced} == {2, 3} - {broker_id}
+
+
+async def test_that_a_change_takes_long_gives_no_broker_more_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that waited for it has heard all that the brokers said meanwhile."""
+
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, _):
+        await world.beat(3, 2)  # the last one at 2 s
+        world.decides = trio.Event()
+        await trio.sleep(SESSION + INTERVAL * 2)
+        assert not world.fenced
+        world.decides.set()
+        await trio.sleep(0.5)
+        assert {fenced for fenced, _ in world.fenced} == {2, 3}
+
+
+async def test_a_controller_that_stands_still_while_a_change_is_under_way_hears_the_brokers_first(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sessions_kept(monkeypatch, autojump_clock) as (world, nursery):
+        await world.beat(3, 2)
+        world.decides = trio.Event()
+        await trio.sleep(SESSION - 3)  # the fencing of broker 2 waits
+        world.clock.jump(20)
+        await trio.sleep(FORGIVEN_MS / 2000)
+        nursery.start_soon(world.beat, 3, 1)
+        await trio.sleep(1)
+        world.decides.set()
+        await trio.sleep(1)
+        assert [fenced for fenced, _ in world.fenced] == [2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from kbroker.wire.record_batch import Record, build_batch
 from kbroker.wire.records.metadata import RemoveTopicRecord
 from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, Node, running_node
-from tests.node.placement import create, let_lag, move
+from tests.node.placement import create, followed, move
 from tests.node.quorum_harness import three_nodes
 
 
@@ -438,23 +439,13 @@ async def test_a_partition_that_goes_while_a_step_waits_for_its_followers_takes_
 ) -> None:
     """It is deleted, or moved to another broker. The step has failed, and its node lives on."""
     name = "__transaction_state"
-    lagging = let_lag(monkeypatch)
-    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
-        leader = cluster.leader()
-        assert leader is not None
-        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
-        controller = await cluster.controller_client(leader)
-        await create(controller, name, first, second)
-        await cluster.topics_everywhere([name])
+    async with followed(tmp_path, monkeypatch, name) as placed:
+        cluster, controller, first, second, *_ = placed
         client = await cluster.node(first).connect()
         begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000)
         while (await client.ask(begin)).error_code:
             await trio.sleep(0.01)
-        partition = cluster.nodes[first].replica_manager.partitions[name, 0]
-        lagging.append(second)
-        while partition.state.high_watermark == partition.log.log_end_offset:
-            await client.send(begin)
-            await trio.sleep(0.01)
+        await placed.let_lag(partial(client.send, begin))
         if deleted:
             gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
             assert (await controller.ask(gone, 6)).responses[0].error_code == 0
@@ -470,24 +461,14 @@ async def test_what_waits_to_be_loaded_is_loaded_in_a_new_epoch_of_the_same_lead
 ) -> None:
     """A follower lags, so the log's end is not committed; to replace the follower begins a new epoch."""
     name = "__consumer_offsets"
-    lagging = let_lag(monkeypatch)
-    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
-        third = cluster.leader()
-        assert third is not None
-        first, second = (node_id for node_id in cluster.nodes if node_id != third)
-        controller = await cluster.controller_client(third)
-        await create(controller, "t", first)
-        await create(controller, name, first, second)
-        await cluster.topics_everywhere(["t", name])
+    async with followed(tmp_path, monkeypatch, name, "t") as placed:
+        cluster, controller, first, third = placed.cluster, placed.controller, placed.first, placed.third
         client = await cluster.node(first).connect()
         while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
             await trio.sleep(0.01)
         node = cluster.nodes[first]
-        partition, groups = node.replica_manager.partitions[name, 0], cluster.node(first).groups
-        lagging.append(second)
-        while partition.state.high_watermark == partition.log.log_end_offset:
-            await client.send(commit(0), 9)
-            await trio.sleep(0.01)
+        partition, groups = placed.partition, cluster.node(first).groups
+        await placed.let_lag(partial(client.send, commit(0), 9))
         epoch = partition.state.leader_epoch
         groups.reload(groups.shards[0])  # as where the leadership is won
         await cluster.until(lambda: bool(node.replica_manager.purgatory.produces.get((name, 0))))
@@ -550,25 +531,13 @@ async def test_who_lists_groups_is_not_told_that_some_of_them_move(
 ) -> None:
     """A client that lists groups asks every broker, and takes such an answer for the end of it."""
     name = "__consumer_offsets"
-    lagging = let_lag(monkeypatch)
-    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
-        leader = cluster.leader()
-        assert leader is not None
-        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
-        controller = await cluster.controller_client(leader)
-        await create(controller, "t", first)
-        await create(controller, name, first, second)
-        await cluster.topics_everywhere(["t", name])
+    async with followed(tmp_path, monkeypatch, name, "t") as placed:
+        cluster, controller, first, second, *_ = placed
         client, asker = await cluster.node(first).connect(), await cluster.node(first).connect()
         while (await client.ask(commit(0), 9)).topics[0].partitions[0].error_code:
             await trio.sleep(0.01)
-        node = cluster.nodes[first]
-        partition = node.replica_manager.partitions[name, 0]
-        lagging.append(second)
-        while partition.state.high_watermark == partition.log.log_end_offset:
-            await client.send(commit(0), 9)
-            await trio.sleep(0.01)
-        waiting = node.replica_manager.purgatory.produces
+        await placed.let_lag(partial(client.send, commit(0), 9))
+        waiting = cluster.nodes[first].replica_manager.purgatory.produces
         before = len(waiting[name, 0])
         await asker.send(ListGroupsRequest())
         await cluster.until(lambda: len(waiting[name, 0]) > before)

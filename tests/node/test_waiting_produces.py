@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
-import trio
 
 from kbroker.cores.replication.purgatory import Appended
 from kbroker.errors import ErrorCode
@@ -17,8 +17,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, batch, running_node
 from tests.node.node_harness import produce_request as produce
-from tests.node.placement import create, let_lag, move
-from tests.node.quorum_harness import three_nodes
+from tests.node.placement import followed, move
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -127,26 +126,16 @@ async def test_a_produce_whose_partition_goes_is_told_whether_it_is_elsewhere_or
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Apache Kafka 4.4.0 says the same: a producer looks for the leader, or for the topic."""
-    lagging = let_lag(monkeypatch)
-    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50", replica_lag_time_max_ms="60000") as cluster:
-        leader = cluster.leader()
-        assert leader is not None
-        first, second = (node_id for node_id in cluster.nodes if node_id != leader)
-        controller = await cluster.controller_client(leader)
-        await create(controller, "t", first, second)
-        await cluster.topics_everywhere(["t"])
-        partitions = cluster.nodes[first].replica_manager.partitions
-        await cluster.until(lambda: len(partitions["t", 0].state.isr) == 2)
-        lagging.append(second)
-        client = await cluster.node(first).connect()
-        while partitions["t", 0].state.high_watermark == partitions["t", 0].log.log_end_offset:
-            await client.send(produce("t", batch(b"1"), timeout_ms=60_000), 12)
-            await trio.sleep(0.01)
+    async with followed(tmp_path, monkeypatch, "t", replica_lag_time_max_ms="60000") as placed:
+        cluster, controller = placed.cluster, placed.controller
+        await cluster.until(lambda: len(placed.partition.state.isr) == 2)
+        client = await cluster.node(placed.first).connect()
+        await placed.let_lag(partial(client.send, produce("t", batch(b"1"), timeout_ms=60_000), 12))
         if what == "deleted":
             gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
             assert (await controller.ask(gone, 6)).responses[0].error_code == 0
         else:
-            await move(controller, "t", leader)
+            await move(controller, "t", placed.third)
         error = 0
         while not error:
             error = (await client.receive())[1].responses[0].partition_responses[0].error_code

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 
 import pytest
 
 from kbroker.raft_metadata.controller.broker_changes import records_to_elect_most_complete
+from kbroker.raft_metadata.controller.brokers import unfence_broker
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
-from kbroker.raft_metadata.controller.requested_elections import elect_leaders
+from kbroker.raft_metadata.controller.partition_changes import partition_change
+from kbroker.raft_metadata.controller.requested_elections import elect_leaders, elect_missing_leaders
 from kbroker.raft_metadata.controller.surviving_logs import LogEnd, most_complete
 from kbroker.raft_metadata.controller.view import ControllerResult
 from kbroker.raft_metadata.image import DIR_LOST, NO_LEADER, RECOVERING
 from kbroker.types import TopicPartition
+from kbroker.wire.records.metadata import PartitionChangeRecord
 from tests.raft_metadata.controller_harness import Harness
 
 TIMEOUT = 10_000
@@ -99,6 +104,50 @@ def test_an_only_replica_leads_as_soon_as_it_is_back() -> None:
     assert [key for key, _ in h.controller.log_ends.asked()] == [h.key]
     h.unfence(1)
     assert (h.partition("only").leader, h.partition("only").isr, h.leader) == (1, (1,), NO_LEADER)
+
+
+def decisions(records: Callable[[], Iterable[object]]) -> tuple[int, int]:
+    """The partitions that change by these records, and those that are decided on for that."""
+    decided = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal decided
+        decided += event == "call" and frame.f_code is partition_change.__code__
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        return sum(isinstance(each, PartitionChangeRecord) for each in records()), decided
+    finally:
+        sys.setprofile(before)
+
+
+def test_a_broker_that_comes_back_decides_on_nothing_that_waits_for_another_one() -> None:
+    """A node may have tens of thousands of such partitions, and each of its heartbeats speaks of all."""
+    h = Asking()
+    h.unfence(1, 2)
+    h.assign("in-sync-on-2", 1, 2)
+    h.fence(1, 2)
+    assert (h.partition("in-sync-on-2").leader, h.partition("in-sync-on-2").elr) == (NO_LEADER, (2,))
+    assert decisions(lambda: unfence_broker(h.view, 1, h.epochs[1]).records) == (0, 0)
+    for broker in (1, 3):
+        h.says(broker, LogEnd(4, 0, 780))
+        assert decisions(lambda: records_to_elect_most_complete(h.view)) == (0, 0)
+    assert decisions(lambda: unfence_broker(h.view, 2, h.epochs[2]).records) == (1, 1)
+    h.unfence(2)
+    h.controller.log_ends.heard(2, h.epochs[2], {h.key: LogEnd(4, 0, 790)}, h.now_ms, recovers=False)
+    assert decisions(lambda: records_to_elect_most_complete(h.view)) == (1, 1)
+
+
+def test_while_the_last_leader_is_away_nothing_is_decided() -> None:
+    """It may be for ever."""
+    h = Asking()
+    h.says(1, LogEnd(4, 0, 780))
+    h.says(2, LogEnd(4, 0, 780))
+    h.passes(TIMEOUT)
+    assert decisions(lambda: records_to_elect_most_complete(h.view)) == (0, 0)
+    assert decisions(lambda: elect_missing_leaders(h.view).records) == (0, 0)
+    assert decisions(lambda: unfence_broker(h.view, 3, h.epochs[3]).records) == (1, 1)
 
 
 def test_a_silent_broker_is_waited_for_only_so_long() -> None:

@@ -28,8 +28,7 @@ from kbroker.wire.messages.offset_commit import (
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, running_node
-from tests.node.placement import create, let_lag
-from tests.node.quorum_harness import three_nodes
+from tests.node.placement import followed
 from tests.shortcuts import short_way
 from tests.shortcuts.test_produce_shortcut import with_crowd
 
@@ -232,30 +231,22 @@ async def test_a_failing_disk_is_told_to_all_whose_commits_were_together(
 async def test_no_commit_is_answered_before_its_followers_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[bool]
 ) -> None:
-    lagging = let_lag(monkeypatch)
-    async with three_nodes(tmp_path, replica_fetch_wait_max_ms="50") as cluster:
-        third = cluster.leader()
-        assert third is not None
-        first, second = (node_id for node_id in cluster.nodes if node_id != third)
-        controller = await cluster.controller_client(third)
-        await create(controller, "one", first)
-        await create(controller, "__consumer_offsets", first, second)
-        await cluster.topics_everywhere(["one", "__consumer_offsets"])
-        client, other = [await cluster.node(first).connect() for _ in range(2)]
+    async with followed(tmp_path, monkeypatch, "__consumer_offsets", "one") as placed:
+        client, other = [await placed.cluster.node(placed.first).connect() for _ in range(2)]
         request = _request({}, {("one", 0): 7}, group_id="g")
         while _error(await client.ask(request, 7)):
             await trio.sleep(0.01)
         while not any(taken):
             assert _error(await client.ask(request, 7)) == 0
-        partition = cluster.nodes[first].replica_manager.partitions["__consumer_offsets", 0]
+        partition = placed.partition
         before = partition.log.log_end_offset
-        await cluster.until(lambda: partition.state.high_watermark == before)
-        lagging.append(second)
+        await placed.cluster.until(lambda: partition.state.high_watermark == before)
+        placed.lagging.append(placed.second)
         await client.send(request, 7)
         while partition.log.log_end_offset == before:
             await other.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
         is_answered = bool(select.select([client.raw], [], [], 0)[0])
-        lagging.clear()
+        placed.lagging.clear()
         assert not is_answered
         assert _error((await client.receive())[1]) == 0
         assert all(taken[-2:])

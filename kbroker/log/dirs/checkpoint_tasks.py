@@ -12,6 +12,7 @@ from kbroker.log.checkpoint_files import (
     RECOVERY_POINTS,
 )
 from kbroker.log.dirs.removals import Removals
+from kbroker.log.flushing import FlushTask
 from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
@@ -117,6 +118,25 @@ class CheckpointTasks:
         }
 
 
+class BeforeRound:
+    """Makes durable what a round of compaction relies on."""
+
+    def __init__(self, flush: FlushTask | None, checkpoint: Callable[[], None]) -> None:
+        self._flush = flush
+        self._checkpoint = checkpoint
+
+    def run(self) -> None:
+        """Wait for the disk, in any thread. ``OSError``."""
+        if self._flush is not None:
+            self._flush.run()
+        self._checkpoint()
+
+    def end(self) -> None:
+        """Take note, as the owner, that :meth:`run` succeeded."""
+        if self._flush is not None:
+            self._flush.end()
+
+
 class CleanerOffsets:
     """Over ``LogDir.cleaner_offsets`` of the dirs that the logs are in at the time: ``LogManager.cleaner_offsets``."""
 
@@ -134,8 +154,8 @@ class CleanerOffsets:
         log_dir = self._dir_of.get(topic_partition)
         return log_dir.cleaner_offsets.get(topic_partition) if log_dir is not None else None
 
-    def before_round(self, log: PartitionLog, first_dirty_offset: int) -> Callable[[], None]:
-        """Before segments of a log are replaced. The result makes things durable, in any thread (``OSError``).
+    def before_round(self, log: PartitionLog, first_dirty_offset: int) -> BeforeRound:
+        """Before segments of a log are replaced: the result is to be run and ended.
 
         From then on offsets may be missing between the log's segments, which otherwise means damage. So it must be
         known that the log was compacted; and all of what is compacted must lie below the recovery point, so that a
@@ -146,14 +166,7 @@ class CleanerOffsets:
         log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
         has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers.active_producers.values())
         flush = log.begin_flush() if has_markers else None
-        checkpoint = self._checkpoints.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS)
-
-        def run() -> None:
-            if flush is not None:
-                flush.run()
-            checkpoint()
-
-        return run
+        return BeforeRound(flush, self._checkpoints.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS))
 
     def after_round(self, log: PartitionLog, offset: int) -> Callable[[], None]:
         """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""

@@ -238,20 +238,35 @@ class Segment(IndexedFile):
         """A reader was given all bytes up to ``position``, where a batch begins: it comes back for ``offset``."""
         self._hint, self._hint_offset = position, offset
 
+    def indexed_before(self, position: int) -> int:
+        """Returns the position of the last batch that the index names at ``position`` or before; 0 if there is none."""
+        try:
+            entry = self.offset_index.floor_by_value(position)
+        except CorruptIndex:
+            return 0
+        return 0 if entry is None else entry[1]
+
     def offset_at(self, position: int) -> int | None:
         """Base offset of the first batch that begins at ``position`` or later; ``None`` if none does."""
         if position >= self.size:
             return None
         try:
-            entry = self.offset_index.floor_by_value(position)
-        except CorruptIndex:
-            entry = None
-        try:
-            for at, header in self.scan(entry[1] if entry is not None else 0):
+            for at, header in self.scan(self.indexed_before(position)):
                 if at >= position:
                     return header.base_offset
         except CorruptSegment:
             pass  # a bound is asked for, and the segment's end is one
+        return None
+
+    def end_before(self, position: int) -> int | None:
+        """Returns the offset after the batch that ends at ``position``; ``None`` if damage is on the way there."""
+        if not position:
+            return self.base_offset
+        for start in sorted({self.indexed_before(position - 1), 0}, reverse=True):
+            with suppress(CorruptSegment):
+                for at, header in self.scan(start):
+                    if at + header.size == position:
+                        return header.next_offset
         return None
 
     def headers_around(self, offset: int) -> tuple[BatchHeader | None, BatchHeader | None]:
@@ -335,11 +350,7 @@ class Segment(IndexedFile):
         if positions and limit >= positions[0]:
             found = positions[bisect_right(positions, limit) - 1]
         else:
-            try:
-                entry = self.offset_index.floor_by_value(limit)
-            except CorruptIndex:
-                return start
-            found = entry[1] if entry is not None else 0
+            found = self.indexed_before(limit)
         if found <= start:
             return start
         self._hint, self._hint_offset = found, -1

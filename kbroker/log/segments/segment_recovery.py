@@ -23,7 +23,6 @@ from kbroker.log.segments.cleaned_segment import CleanedSegment, CleanedSegmentW
 from kbroker.log.segments.indexed_file import MAX_RELATIVE_OFFSET, CorruptSegment
 from kbroker.log.segments.segment import Segment
 from kbroker.log.segments.segment_files import finish_interrupted_work, remove_files
-from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.wire.batch_header import CRC_AT, HEADER_SIZE, NO_TIMESTAMP, BatchHeader, check_crc, parse_header
 from kbroker.wire.compression import CorruptRecord
 from kbroker.wire.record_batch import assemble
@@ -97,11 +96,7 @@ def find_damaged(segment: Segment, position: int, end_offset: int | None = None)
     Batches of offsets from ``end_offset`` on, where the next segment begins, are another segment's.
     """
     bounds = open_bounds_of(segment, end_offset)
-    try:
-        entry = segment.offset_index.floor_by_value(position - 1)
-    except CorruptIndex:
-        entry = None
-    for start in sorted({entry[1] if entry is not None else 0, 0}, reverse=True):
+    for start in sorted({segment.indexed_before(position - 1), 0}, reverse=True):
         for item in walk(segment.log_file(), segment.size, bounds, position=start):
             if isinstance(item, Damaged) and item.end >= position:
                 if start and item.position == start != position:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -246,18 +246,25 @@ class SessionKeeper:
                 suspects, self._suspects = self._suspects, []
                 for suspect in suspects:
                     nursery.start_soon(self._look_after, suspect)
-                await self._elect_most_complete()
                 expired = self._sessions.expired(self._now_ms())
                 for broker_id in expired:
                     self._sessions.end(broker_id)
-                for broker_id in expired:  # one after the other, which may take long
-                    broker = self._log.controller.image.brokers.get(broker_id)
-                    if broker is not None and not broker.fenced and not self._is_own(broker):
-                        self.timed_out += 1
-                        await self._fence(broker_id, "has not been heard of for too long", is_silent=True)
+                # Beside this task, which otherwise would take the time that a change waits for one that it stood still.
+                nursery.start_soon(self._change, expired)
+
+    async def _change(self, expired: Sequence[int]) -> None:
+        """Have leaders elected, and the brokers fenced whose sessions have expired."""
+        await self._elect_most_complete()
+        for broker_id in expired:  # one after the other, which may take long
+            broker = self._log.controller.image.brokers.get(broker_id)
+            if broker is not None and not broker.fenced and not self._is_own(broker):
+                self.timed_out += 1
+                await self._fence(broker_id, "has not been heard of for too long", is_silent=True)
 
     def _next_deadline(self) -> float:
-        return min(self._sessions.next_deadline(), self._log.controller.log_ends.next_deadline())
+        log_ends = self._log.controller.log_ends
+        log_ends.passed(self._now_ms())
+        return min(self._sessions.next_deadline(), log_ends.next_deadline())
 
     async def _elect_most_complete(self) -> None:
         """Have leaders elected where no broker is waited for any more, and say who is waited for elsewhere."""

@@ -31,7 +31,7 @@ NO_ANSWER = "none is expected"
 class WatchedRequests(RequestObserver):
     """Shows requests to the tap, if it wants them. They are served as they would be without it, short ways included."""
 
-    __slots__ = ("_begun", "_dispatcher", "_env", "_hides_records", "_later", "_queue", "_seen", "_tap")
+    __slots__ = ("_begun", "_dispatcher", "_env", "_held", "_hides_records", "_later", "_queue", "_seen", "_tap")
 
     def __init__(self, tap: Tap, connection: Connection, dispatcher: ObservedDispatcher, queue: ReplyQueue) -> None:
         self._tap = tap
@@ -46,6 +46,8 @@ class WatchedRequests(RequestObserver):
         """The request that is served, if it is seen, and until its answer is known."""
         self._later: tuple[Later[Any], int, int, int] | None = None
         """The answer of the same request that comes later."""
+        self._held: dict[int, Part] = {}
+        """Replies that wait for the end of a round, by the identity of the ones that were there first."""
         dispatcher.see_each(self, True)  # of the first request the client id is taken
 
     def watch(self, wanted: bool) -> None:
@@ -85,12 +87,17 @@ class WatchedRequests(RequestObserver):
         if begun is None:
             return
         slots = self._queue.slots
-        queued: Sequence[Part] = slots[-1].parts if slots else self._queue.parts
-        place = len(queued) - 1
+        reply: Part = (slots[-1].parts if slots else self._queue.parts)[-1]
         if round is None:
-            self._show(begun, [queued[place]])
+            self._show(begun, [reply])
         else:
-            round.at_end(partial(self._show_sent, begun, queued, place))
+            self._held[id(reply)] = reply
+            round.at_end(partial(self._show_sent, begun, reply))
+
+    def replaced(self, reply: bytes, instead: bytes) -> None:
+        """Show what is sent instead."""
+        if id(reply) in self._held:
+            self._held[id(reply)] = instead
 
     def failed(self, error: BaseException) -> None:
         """Tell that the request ends its connection, and why."""
@@ -111,12 +118,13 @@ class WatchedRequests(RequestObserver):
         self._show_later(begun, *later)
         return None
 
-    def _show_sent(self, begun: Begun, queued: Sequence[Part], place: int) -> None:
-        """Show the reply that has this place at the round's end, when nothing replaces it any more."""
-        if len(queued) <= place:
-            begun.ended(CUT_OFF)  # the queue was emptied with its connection
+    def _show_sent(self, begun: Begun, reply: Part) -> None:
+        """Show a reply, or the one instead of it, at the round's end, when nothing replaces it any more."""
+        sent = self._held.pop(id(reply))
+        if self._queue.parts or self._queue.slots:
+            self._show(begun, [sent])
         else:
-            self._show(begun, [queued[place]])
+            begun.ended(CUT_OFF)  # the queue was emptied with its connection
 
     def _show(self, begun: Begun, parts: list[Part]) -> None:
         is_whole = may_have_secrets(begun.api_key)

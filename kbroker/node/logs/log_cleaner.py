@@ -224,7 +224,9 @@ class LogCleaner:
         settings = self._settings()
         began = self._env.now()
         job = make_job(found, now_ms=self._clock.now_ms(), map_bytes=settings.map_bytes, read_bytes=settings.read_bytes)
-        await self._env.run_blocking(self._log_manager.cleaner_offsets.before_round(log, found.first_dirty_offset))
+        before = self._log_manager.cleaner_offsets.before_round(log, found.first_dirty_offset)
+        await self._env.run_blocking(before.run)
+        before.end()
         result = await self._compactor.compact(job, settings.bytes_per_second)
         for number, segment in enumerate(result.segments):
             now_ms = self._clock.now_ms()

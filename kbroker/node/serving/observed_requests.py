@@ -70,8 +70,11 @@ class RequestObserver:
     def served(self, round: Round | None) -> None:
         """The request is served; its answer may still come later.
 
-        In a round of the poller, whose end the reply waits for: until then, another may take its place.
+        In a round of the poller, whose end the reply waits for: until then, another may take its place (`replaced`).
         """
+
+    def replaced(self, reply: bytes, instead: bytes) -> None:
+        """Another reply takes the place of one that waits for the end of a round."""
 
     def failed(self, error: BaseException) -> None:
         """The request has failed, and ends its connection."""
@@ -215,7 +218,7 @@ class ObservedDispatcher(Dispatcher):
 class ObservedReplyQueue(ReplyQueue):
     """Queues and writes replies as `ReplyQueue` does; tells observers of answers, and when a reply is out."""
 
-    __slots__ = ("_began", "_on_answered", "_on_answers_later", "_waiting")
+    __slots__ = ("_began", "_on_answered", "_on_answers_later", "_on_replaced", "_waiting")
 
     def __init__(
         self,
@@ -235,6 +238,7 @@ class ObservedReplyQueue(ReplyQueue):
         """Tell these, from the first answer on."""
         self._on_answered = _told(observers, "answered")
         self._on_answers_later = _told(observers, "answers_later")
+        self._on_replaced = _told(observers, "replaced")
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -252,6 +256,11 @@ class ObservedReplyQueue(ReplyQueue):
         for answers_later in self._on_answers_later:
             answers_later(delayed, api_key, version, correlation_id)
         super().delay(delayed, api_key, version, correlation_id)
+
+    def _put_instead(self, reply: bytes, instead: bytes) -> None:
+        super()._put_instead(reply, instead)
+        for replaced in self._on_replaced:
+            replaced(reply, instead)
 
     # --- writes -------------------------------------------------------------------------------------------------
 

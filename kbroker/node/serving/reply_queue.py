@@ -169,7 +169,9 @@ class ReplyQueue:
         except CloseConnection:
             self._end()
             return
-        instead = b"".join(parts)  # type: ignore[arg-type]
+        self._put_instead(reply, b"".join(parts))  # type: ignore[arg-type]
+
+    def _put_instead(self, reply: bytes, instead: bytes) -> None:
         for queued in (self.parts, *(slot.parts for slot in self.slots)):
             for index, part in enumerate(queued):
                 if part is reply:

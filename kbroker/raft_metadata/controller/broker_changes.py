@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION
 from kbroker.raft_metadata.controller.assignments import default_directory
@@ -15,6 +16,9 @@ from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import PartitionChangeRecord
+
+Entry = tuple[TopicImage, int, PartitionImage]
+"""A partition with its topic and its index."""
 
 # --- Rules of a change ------------------------------------------------------------------------------------------
 
@@ -71,15 +75,16 @@ def records_to_leave_isrs(
 
 def records_to_elect_with(view: ControllerView, broker_id: int) -> Iterator[PartitionChangeRecord]:
     """Elect leaders of its leaderless partitions, with this broker among the active ones."""
-    return _changes(
-        view,
-        (
-            entry
-            for entry in every_partition(view)
-            if entry[2].leader == NO_LEADER and broker_id in entry[2].replicas  # it changes nothing for the others
-        ),
-        lambda broker: broker == broker_id or view.is_active(broker),
+
+    def is_active(broker: int) -> bool:
+        return broker == broker_id or view.is_active(broker)
+
+    leaderless = (
+        entry
+        for entry in every_partition(view)
+        if entry[2].leader == NO_LEADER and broker_id in entry[2].replicas  # it changes nothing for the others
     )
+    return _changes(view, filter(may_elect(view, is_active), leaderless), is_active)
 
 
 def records_to_elect_most_complete(view: ControllerView) -> Iterator[PartitionChangeRecord]:
@@ -87,7 +92,25 @@ def records_to_elect_most_complete(view: ControllerView) -> Iterator[PartitionCh
     topics = view.image.topics.by_id
     # All at once: what is decided ends the questions, a batch at a time.
     asked = [(topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked()]
-    return _changes(view, asked, view.is_active)
+    return _changes(view, filter(may_elect(view, view.is_active), asked), view.is_active)
+
+
+def may_elect(view: ControllerView, is_active: Callable[[int], bool]) -> Callable[[Entry], bool]:
+    """Returns what tells quickly whether a leaderless partition may get a leader now. Each broker that comes back may
+    have tens of thousands of them, and the last one alone decides something."""
+    is_unclean = cache(lambda topic: automatic_election(view, topic) is Election.UNCLEAN)
+    elr_enabled = view.image.features.elr_enabled
+
+    def check(entry: Entry) -> bool:
+        topic, index, partition = entry
+        have_all = partition.isr or partition.elr
+        if not (have_all or elr_enabled):
+            return True
+        if not (any(map(is_active, have_all or partition.last_known_elr)) or is_unclean(topic.name)):
+            return False
+        return bool(have_all) or not view.log_ends.is_early((topic.id, index), partition)
+
+    return check
 
 
 def records_after_unclean_shutdown(view: ControllerView, broker_id: int) -> Iterator[PartitionChangeRecord]:
@@ -137,8 +160,8 @@ def leads_any(view: ControllerView, broker_id: int) -> bool:
     return any(partition.leader == broker_id for _, _, partition in every_partition(view))
 
 
-def every_partition(view: ControllerView) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-    """All partitions of the cluster, each with its topic and its index."""
+def every_partition(view: ControllerView) -> Iterator[Entry]:
+    """All partitions of the cluster."""
     for topic in view.image.topics.by_name.values():
         for partition_id, partition in topic.partitions.items():
             yield topic, partition_id, partition
@@ -146,7 +169,7 @@ def every_partition(view: ControllerView) -> Iterator[tuple[TopicImage, int, Par
 
 def _changes(
     view: ControllerView,
-    partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
+    partitions: Iterable[Entry],
     is_active: Callable[[int], bool],
     *,
     without: int = NO_LEADER,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kbroker.errors import ApiError, ErrorCode
-from kbroker.raft_metadata.controller.broker_changes import automatic_election, change_rules, every_partition
+from kbroker.raft_metadata.controller.broker_changes import (
+    Entry,
+    automatic_election,
+    change_rules,
+    every_partition,
+    may_elect,
+)
 from kbroker.raft_metadata.controller.partition_changes import Election, partition_change
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
-from kbroker.raft_metadata.image import NO_LEADER, PartitionImage, TopicImage
+from kbroker.raft_metadata.image import NO_LEADER, TopicImage
 from kbroker.types import TopicPartition
 from kbroker.wire.records.metadata import PartitionChangeRecord
 
@@ -32,7 +38,7 @@ def elect_leaders(
             results[entry] = None
         except ApiError as error:
             results[entry] = error.without_traceback()
-    return ControllerResult(results, list(records))
+    return ControllerResult(results, records)
 
 
 def _elect(view: ControllerView, entry: TopicPartition, *, unclean: bool) -> PartitionChangeRecord:
@@ -57,12 +63,13 @@ def _elect(view: ControllerView, entry: TopicPartition, *, unclean: bool) -> Par
 def balance_leaders(view: ControllerView) -> ControllerResult[bool]:
     """Give partitions back to their preferred leaders, one batch at a time; whether there may be more to do
     (``maybeBalancePartitionLeaders``)."""
-    return _elect_some(
-        view,
-        # The second is for the time while a node is away: of thousands of partitions nothing has to be decided.
-        lambda partition: partition.leader != partition.preferred_leader and view.is_active(partition.preferred_leader),
-        lambda topic: Election.PREFERRED,
+    # The second is for the time while a node is away: of thousands of partitions nothing has to be decided.
+    misplaced = (
+        entry
+        for entry in every_partition(view)
+        if entry[2].leader != entry[2].preferred_leader and view.is_active(entry[2].preferred_leader)
     )
+    return _elect_some(view, misplaced, lambda topic: Election.PREFERRED)
 
 
 def elect_missing_leaders(view: ControllerView) -> ControllerResult[bool]:
@@ -71,21 +78,22 @@ def elect_missing_leaders(view: ControllerView) -> ControllerResult[bool]:
 
     Their topic allows unclean ones, or a controller has ended before all elections with a broker were committed.
     """
+    leaderless = (
+        entry
+        for entry in every_partition(view)
+        if entry[2].leader == NO_LEADER and any(map(view.is_active, entry[2].replicas))
+    )
     return _elect_some(
-        view,
-        lambda partition: partition.leader == NO_LEADER and any(map(view.is_active, partition.replicas)),
-        lambda topic: automatic_election(view, topic.name),
+        view, filter(may_elect(view, view.is_active), leaderless), lambda topic: automatic_election(view, topic.name)
     )
 
 
 def _elect_some(
-    view: ControllerView, wanted: Callable[[PartitionImage], bool], election_of: Callable[[TopicImage], Election]
+    view: ControllerView, partitions: Iterable[Entry], election_of: Callable[[TopicImage], Election]
 ) -> ControllerResult[bool]:
     records: list[PartitionChangeRecord] = []
     topic_before: TopicImage | None = None
-    for topic, partition_id, partition in every_partition(view):
-        if not wanted(partition):
-            continue
+    for topic, partition_id, partition in partitions:
         if topic is not topic_before:
             topic_before = topic
             rules, election = change_rules(view, topic), election_of(topic)
@@ -94,4 +102,4 @@ def _elect_some(
             records.append(record)
             if len(records) >= MAX_ELECTIONS_PER_IMBALANCE:
                 break
-    return ControllerResult(len(records) >= MAX_ELECTIONS_PER_IMBALANCE, list(records))
+    return ControllerResult(len(records) >= MAX_ELECTIONS_PER_IMBALANCE, records)

@@ -175,7 +175,6 @@ class LogEnds:
 
         One of the ``candidates`` is awaited also if the image has its directory still for lost.
         """
-        since, result = self._since.get(key, self._now_ms), []
         if known is None:
             known = self.of(key, partition.replicas)
         limit: float = self.timeout_ms
@@ -183,17 +182,32 @@ class LogEnds:
             limit = math.inf
         elif known and all(end.missing for end in known.values()):
             limit = self.timeout_ms * TIMES_FOR_A_WHOLE_COPY
-        for broker_id in partition.replicas:
-            broker = self._image.brokers.get(broker_id)
-            if (
-                broker is not None
-                and broker_id not in known
-                and self._mute.get(broker_id) != broker.epoch
-                and (broker_id in candidates or broker.has_online_dir(partition.directory(broker_id)))
-                and self._now_ms < max(since, self._recovering.get(broker_id, since)) + limit
-            ):
-                result.append(broker_id)
-        return result
+        return [
+            broker_id
+            for broker_id in partition.replicas
+            if broker_id not in known and self._may_answer(broker_id, key, partition, limit, broker_id in candidates)
+        ]
+
+    def is_early(self, key: Key, partition: PartitionImage) -> bool:
+        """Whether a partition is in question, and a broker is waited for whatever others have said or may say."""
+        known = self.of(key, partition.replicas)
+        return key in self._since and any(
+            broker_id not in known and self._may_answer(broker_id, key, partition, self.timeout_ms)
+            for broker_id in partition.replicas
+        )
+
+    def _may_answer(
+        self, broker_id: int, key: Key, partition: PartitionImage, limit: float, is_candidate: bool = False
+    ) -> bool:
+        """Whether a broker that has said nothing of a partition may do so within the ``limit``, in milliseconds."""
+        broker = self._image.brokers.get(broker_id)
+        since = self._since.get(key, self._now_ms)
+        return (
+            broker is not None
+            and self._mute.get(broker_id) != broker.epoch
+            and (is_candidate or broker.has_online_dir(partition.directory(broker_id)))
+            and self._now_ms < max(since, self._recovering.get(broker_id, since)) + limit
+        )
 
     def missed(self) -> dict[int, int]:
         """Returns the brokers that have been waited for long enough to be told of, and for how many partitions."""
@@ -205,7 +219,7 @@ class LogEnds:
         if not self._since:
             return math.inf
         oldest = min(self._since.values())
-        begun = (*self._since.values(), *self._recovering.values())
+        begun = {*self._since.values(), *self._recovering.values()}  # most came into question together
         times = [begin + self.timeout_ms * factor for begin in begun for factor in (1, TIMES_FOR_A_WHOLE_COPY)]
         times.append(oldest + WORTH_TELLING_MS)
         return min((time for time in times if time > self._now_ms), default=math.inf)

@@ -294,9 +294,17 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partition
 
 
 def delete_topics(
-    view: ControllerView, topic_ids: Collection[Uuid], *, count_partitions: CountPartitions = _uncounted
+    view: ControllerView,
+    topic_ids: Collection[Uuid],
+    *,
+    count_partitions: CountPartitions = _uncounted,
+    begun: set[Uuid] | None = None,
 ) -> ControllerResult[dict[Uuid, ApiError | None]]:
-    """Delete topics by id; UNKNOWN_TOPIC_ID for each that does not exist."""
+    """Delete topics by id; UNKNOWN_TOPIC_ID for each that does not exist.
+
+    ``begun``: those that an earlier decision on the request deletes, to which these come. What is gone of them is
+    deleted, for the first of several batches may have been written before that decision was overtaken.
+    """
     results: dict[Uuid, ApiError | None] = {}
 
     def records() -> Iterator[object]:
@@ -304,10 +312,13 @@ def delete_topics(
             record, results[topic_id] = None, None
             try:
                 topic = view.image.topics.by_id.get(topic_id)
-                if topic is None:
+                if topic is not None:
+                    count_partitions(len(topic.partitions))
+                    record = RemoveTopicRecord(topic_id=topic_id)
+                    if begun is not None:
+                        begun.add(topic_id)
+                elif begun is None or topic_id not in begun:
                     raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_ID_MESSAGE)
-                count_partitions(len(topic.partitions))
-                record = RemoveTopicRecord(topic_id=topic_id)
             except ApiError as error:
                 results[topic_id] = error.without_traceback()
             yield record
