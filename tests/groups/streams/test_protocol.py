@@ -350,6 +350,21 @@ def test_an_answer_that_was_lost_is_given_again() -> None:
     assert app.send().member_epoch == app.epoch + 1
 
 
+def test_tasks_of_an_answer_that_was_lost_are_told_again() -> None:
+    """A coordinator died before it answered, or could not say in time that the change is stored."""
+    of = shard(assignment_interval_ms=0)
+    a, b = App(of, "a"), App(of, "b")
+    a.heartbeat()
+    b.heartbeat()
+    a.send()  # it is to give up tasks, and does not hear of it
+    a.heartbeat()
+    assert len(a.active["0"]) == 2
+    a.heartbeat()
+    b.send()  # it gets them, and does not hear of it
+    b.heartbeat()
+    assert sorted(a.active["0"] + b.active["0"]) == [0, 1, 2, 3]
+
+
 def test_a_static_member_comes_back_to_its_tasks() -> None:
     of = shard()
     first = App(of, "a", process_id="p", instance_id="i")

@@ -244,7 +244,8 @@ class HeartbeatStep:
             task_offset_interval_ms=config.task_offset_interval_ms,
             acceptable_recovery_lag=config.acceptable_recovery_lag,
         )
-        if joins or tasks_changed:
+        # A member that says it has others did not get the answer that brought them.
+        if joins or tasks_changed or not (self.owned is None or new.assigned.is_exactly(self.owned)):
             response.active_tasks = write_tasks(TaskIds, new.assigned.active)
             response.standby_tasks = write_tasks(TaskIds, new.assigned.standby)
             response.warmup_tasks = write_tasks(TaskIds, new.assigned.warmup)
