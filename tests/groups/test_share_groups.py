@@ -133,6 +133,15 @@ def test_members_share_partitions_evenly() -> None:
     assert {member.member_epoch for member in group.members.values()} == {group.group_epoch}
 
 
+def test_a_target_of_a_clock_that_was_ahead_holds_up_nobody() -> None:
+    shard = ShareShard()
+    settle(shard, [ShareMember(shard, "a")])
+    shard.now_ms -= 600_000
+    late = ShareMember(shard.reloaded(), "b")
+    late.heartbeat()
+    assert late.partitions
+
+
 def test_members_with_different_topics_get_their_own() -> None:
     shard = ShareShard(topics={"t": 2, "u": 2})
     one, two = ShareMember(shard, "a", ["t"]), ShareMember(shard, "b", ["t", "u"])

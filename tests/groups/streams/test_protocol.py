@@ -277,6 +277,13 @@ def test_assignments_have_time_between_them() -> None:
     assert statuses(b.heartbeat()) == []
 
 
+def test_an_assignment_of_a_clock_that_was_ahead_holds_up_nobody() -> None:
+    of = shard(assignment_interval_ms=1_000)
+    App(of, "a").heartbeat()
+    of.now_ms -= 600_000
+    assert statuses(App(of.reloaded(), "b").heartbeat()) == []
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 

@@ -295,7 +295,8 @@ class _Step:
         """The time until the member's next heartbeat: soon, if there is something to come for the group."""
         soon_ms = min(regular_ms, UNSETTLED_INTERVAL_MS)
         if self._target_epoch < self._epoch:
-            due_ms = max(self.group.assignment_timestamp_ms + assignment_interval_ms, self.group.retry_assignment_ms)
+            due_ms = self.group.assignment_due_ms(assignment_interval_ms, self.now_ms)
+            due_ms = max(due_ms, self.group.retry_assignment_ms)
             return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
         return soon_ms if self.wanted is not None or self.group.states.initializing else regular_ms
 
