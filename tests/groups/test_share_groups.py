@@ -333,6 +333,16 @@ def test_a_topic_that_is_deleted_leaves_the_group() -> None:
     assert member.partitions == {("u", 0)}
 
 
+def test_a_topic_that_was_deleted_while_nobody_coordinated_the_group_begins_no_epochs() -> None:
+    shard = ShareShard(topics={"t": 2})
+    member = ShareMember(shard, "a")
+    settle(shard, [member])
+    shard.set_topics(t=0)
+    shard.set_topics(t=3)
+    settle(shard, [member])
+    assert member.partitions == everything("t", 3)
+
+
 def test_a_load_restores_the_group_and_begins_again_what_was_under_way() -> None:
     shard = ShareShard(topics={"t": 3})
     members = [ShareMember(shard, "a"), ShareMember(shard, "b")]

@@ -223,7 +223,7 @@ class _Step:
             self.records.append(member_record(group.group_id, self.new))
             bump = self.new.subscribed_topic_names != self.old.subscribed_topic_names
         if group.assignment_epoch >= group.group_epoch:
-            bump = bump or waits_for_assignment(group)
+            bump = bump or waits_for_assignment(group, self._protocol.topics)
         names = group.names_after([self.old] if self.old.member_id in group.members else (), self.new)
         bump = self._follow_metadata(names, bump)
         target = self._target(assignment_interval_ms)
