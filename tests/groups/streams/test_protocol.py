@@ -320,6 +320,20 @@ def test_a_source_topic_that_grows_and_its_changelog() -> None:
     assert app.active == {"0": [0, 1, 2, 3, 4]}
 
 
+def test_topics_that_change_are_seen_after_a_heartbeat_that_is_refused() -> None:
+    of = shard(assignment_interval_ms=0)
+    a, b = App(of, "a"), App(of, "b")
+    for _ in range(3):
+        a.heartbeat()
+        b.heartbeat()
+    of.set_topics(**{"in": 0, "log": 0})
+    of.set_topics(**{"in": 1, "log": 1})
+    assert error(a) is ErrorCode.INVALID_REQUEST  # it has tasks that are no more
+    epoch = group(of).group_epoch
+    b.heartbeat(active_tasks=None, standby_tasks=None, warmup_tasks=None)
+    assert group(of).group_epoch == epoch + 1
+
+
 def test_another_topology_is_refused_and_an_older_one_told() -> None:
     of = shard()
     App(of, "a", declared=topology(epoch=1)).heartbeat()

@@ -138,10 +138,11 @@ class HeartbeatStep:
         self._metadata_hash = self.hasher.group_hash(topology.required_topics())
         if self._metadata_hash != group.metadata_hash:
             self._must_assign = True
-            known = None
+            known = None  # and the metadata are not trusted before the group has an epoch for them
+        else:
+            group.trust_metadata(self.now_ms, self.group_epoch)
         if known is None:
             known = group.configured = configure(topology, self.hasher.image)
-        self.group.trust_metadata(self.now_ms, self.group_epoch)
         return known
 
     def _take_offsets(self, topology: StreamsTopology) -> None:
