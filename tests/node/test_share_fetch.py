@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from kbroker.errors import ErrorCode
@@ -118,3 +119,24 @@ async def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp
             return bool({led.key.group_id for led in manager.led()} <= groups)
 
         await until(only_theirs)
+
+
+async def test_a_state_that_cannot_be_read_has_clients_ask_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's Java client throws IllegalStateException where a partition has an error of a coordinator."""
+    async with running_node(tmp_path, **FEW) as node:
+        client = await node.connect()
+        topic_id = await new_topic(node, client)
+        services: Any = node.broker.services
+
+        async def fail(group_id: str, leader_epochs: Any) -> Any:
+            return dict.fromkeys(leader_epochs, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(services.share_groups().persister, "read", fail)
+            answer = part(await client.ask(share_fetch(topic_id, max_wait_ms=100)))
+            assert answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        await client.ask(produce_request("t", records(b"a")), 9)
+        answer = part(await client.ask(share_fetch(topic_id, 1, max_wait_ms=10_000)))
+        assert (answer.error_code, len(answer.acquired_records)) == (0, 1)
