@@ -13,7 +13,7 @@ from kbroker.types import Uuid
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from tests.node.node_harness import Client, Node, produce_request, running_node
 from tests.node.node_harness import batch as records
-from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch
+from tests.node.share_member import GROUP_TYPE, Member, begin, configure, share_fetch
 from tests.node.share_state_harness import GROUP, errors, find, initialize, until_loaded
 from tests.patience import SHORT, until
 
@@ -140,3 +140,22 @@ async def test_a_state_that_cannot_be_read_has_clients_ask_again(
         await client.ask(produce_request("t", records(b"a")), 9)
         answer = part(await client.ask(share_fetch(topic_id, 1, max_wait_ms=10_000)))
         assert (answer.error_code, len(answer.acquired_records)) == (0, 1)
+
+
+async def test_records_that_come_while_no_member_is_there_wait_for_the_next(tmp_path: Path) -> None:
+    """A group that reads from the end begins where its first member has asked for records, though there were none."""
+    async with running_node(tmp_path, **FEW) as node:
+        client, first = await node.connect(), await node.connect()
+        topic_id = await node.create_topic("t")
+        await begin(client, topic_id, start_offset=-1)
+        assert not (await first.ask(share_fetch(topic_id, max_wait_ms=500))).error_code
+        await first.stream.aclose()
+        services: Any = node.broker.services
+
+        async def is_forgotten() -> bool:
+            return not services.share_groups().partitions.led()
+
+        await until(is_forgotten)
+        await client.ask(produce_request("t", records(b"a")), 9)
+        with trio.fail_after(SHORT):
+            assert await Member(client, topic_id).fetch() == [(0, 0, 1)]

@@ -137,6 +137,8 @@ class LedSharePartition:
                 raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE) if found in _COORDINATOR_ERRORS else refusal(found)
             start = await self._start_offset(found)
             self.core = SharePartition(found, start, lambda: self._settings().delivery)
+            if start != found.start_offset:
+                self.keep(self.core.beginning())
         except ApiError as error:
             self.error = error.without_traceback()
         except Exception:
