@@ -1,4 +1,4 @@
-"""ShareFetch on one node while the topic under it goes, and comes back as another one."""
+"""ShareFetch on one node: topics that go and come back, states that cannot be read, and what others do meanwhile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import trio
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from tests.handlers.test_transactions import open_producer
 from tests.node.node_harness import Client, Node, produce_request, running_node
 from tests.node.node_harness import batch as records
 from tests.node.share_member import GROUP_TYPE, Member, begin, configure, share_fetch
@@ -159,3 +160,30 @@ async def test_records_that_come_while_no_member_is_there_wait_for_the_next(tmp_
         await client.ask(produce_request("t", records(b"a")), 9)
         with trio.fail_after(SHORT):
             assert await Member(client, topic_id).fetch() == [(0, 0, 1)]
+
+
+async def test_others_have_their_turn_while_an_aborted_transaction_is_passed_over(tmp_path: Path) -> None:
+    """It may be millions of records long, and the node served nobody else meanwhile."""
+    async with running_node(tmp_path, **FEW) as node:
+        client = await node.connect()
+        topic_id = await new_topic(node, client)
+        await configure(client, GROUP_TYPE, GROUP, share_isolation_level="read_committed")
+        producer = await open_producer(node)
+        for _ in range(20):
+            assert not await producer.send(b"a")
+        assert not await producer.end(commit=False)
+        services: Any = node.broker.services
+        starts: set[int] = set()
+
+        async def look() -> None:
+            while True:
+                for led in services.share_groups().partitions.led():
+                    starts.add(-1 if led.core is None else led.core.start_offset)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            answer = part(await client.ask(share_fetch(topic_id, max_wait_ms=10_000, max_records=1)))
+            nursery.cancel_scope.cancel()
+        assert [(each.first_offset, each.last_offset) for each in answer.acquired_records] == [(20, 20)]  # the marker
+        assert len(starts) > 10
