@@ -88,6 +88,16 @@ def test_states_that_cannot_be_made_are_asked_for_again() -> None:
     assert shard.starts("t") == dict.fromkeys(range(6), -1)
 
 
+def test_states_that_have_outlived_their_group_are_begun_anew() -> None:
+    """A power cut took the end of the log with the group, and not that with its states."""
+    lost, shard = ShareShard(), ShareShard()
+    settle(lost, [ShareMember(lost, "a")])
+    shard.states = {key: (epoch + 2, start) for key, (epoch, start) in lost.states.items()}
+    member = ShareMember(shard, "a")
+    settle(shard, [member])
+    assert member.partitions == everything()
+
+
 def test_an_answer_that_never_comes_is_asked_for_again_after_the_retry_interval() -> None:
     shard = ShareShard()
     member = ShareMember(shard, "a")
