@@ -339,6 +339,15 @@ def test_an_instance_id_that_is_in_use() -> None:
     assert b.heartbeat() is not None
 
 
+def test_a_static_member_joins_again_when_it_has_heard_nothing() -> None:
+    """It was told that another one has its instance id, and Kafka's clients end then."""
+    shard = ConsumerShard()
+    a = Consumer(shard, member_id="a", instance_id="one")
+    a.send()
+    a.heartbeat()
+    assert (a.error, a.partitions) == (ErrorCode.NONE, everything())
+
+
 def test_a_static_member_that_stays_away_is_out() -> None:
     shard = ConsumerShard()
     a = Consumer(shard, member_id="a", instance_id="one")

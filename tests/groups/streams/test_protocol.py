@@ -401,6 +401,14 @@ def test_a_static_member_comes_back_to_its_tasks() -> None:
     assert error(first, member_epoch=2) is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_joins_again_when_it_has_heard_nothing() -> None:
+    of = shard()
+    app = App(of, "a", instance_id="i")
+    app.send()
+    app.heartbeat()
+    assert app.active == {"0": [0, 1, 2, 3]}
+
+
 def test_a_full_group() -> None:
     of = shard()
     of.settings = type(of.settings)(streams_max_size=1)
