@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbroker.config import GroupConfig
 from kbroker.config.streams_group import StreamsGroupConfig
@@ -384,6 +386,20 @@ def test_tasks_of_an_answer_that_was_lost_are_told_again() -> None:
     b.send()  # it gets them, and does not hear of it
     b.heartbeat()
     assert sorted(a.active["0"] + b.active["0"]) == [0, 1, 2, 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40), st.booleans())
+def test_members_that_miss_answers_have_all_tasks_in_the_end(course: list[tuple[str, bool]], is_static: bool) -> None:
+    of = shard(assignment_interval_ms=0)
+    apps = {name: App(of, name, instance_id=name if is_static else None) for name in "abc"}
+    for name, is_heard in [*course, *[(name, True) for name in apps] * 8]:
+        app = apps[name]
+        try:
+            (app.heartbeat if is_heard else app.send)()
+        except ApiError as refused:
+            assert refused.code is ErrorCode.FENCED_MEMBER_EPOCH  # it has missed two answers
+            app.epoch, app.active = 0, {}
+    assert sorted(task for app in apps.values() for task in app.active.get("0", [])) == [0, 1, 2, 3]
 
 
 def test_a_static_member_comes_back_to_its_tasks() -> None:
