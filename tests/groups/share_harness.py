@@ -29,9 +29,12 @@ class ShareShard(ConsumerShard):
         """Make the states that are wanted, and have the core hear of it."""
         wanted = self.core.share.take_wanted()
         for each in wanted:
-            if not self.state_error:
-                self.states.update(each.partitions)
             errors = dict.fromkeys(each.partitions, self.state_error)
+            for key, (epoch, start) in each.partitions.items():
+                if self.states.get(key, (0, 0))[0] > epoch:
+                    errors[key] = ErrorCode.FENCED_STATE_EPOCH
+                elif not self.state_error:
+                    self.states[key] = epoch, start
             self.run(self.core.share_admin.state_initialized(each, errors))
         return wanted
 

@@ -116,6 +116,16 @@ def test_a_new_target_waits_for_the_assignment_interval() -> None:
     assert b.epoch == 3
 
 
+def test_a_target_of_a_clock_that_was_ahead_is_old_enough() -> None:
+    """The coordinator of before had another time, or a node started before its clock was set."""
+    shard = ConsumerShard()
+    Consumer(shard, member_id="a").heartbeat()
+    shard.now_ms -= 600_000
+    late = Consumer(shard.reloaded(), member_id="b")
+    response = late.heartbeat()
+    assert (late.epoch, response and response.heartbeat_interval_ms) == (3, 1_000)
+
+
 def test_no_interval_makes_each_target_at_once() -> None:
     shard = ConsumerShard()
     shard.group_config_value = GroupConfig(45_000, 5_000, 0)
@@ -327,6 +337,15 @@ def test_an_instance_id_that_is_in_use() -> None:
     assert refused(b, instance_id="two", member_epoch=2) is ErrorCode.UNKNOWN_MEMBER_ID
     a.leave()
     assert b.heartbeat() is not None
+
+
+def test_a_static_member_joins_again_when_it_has_heard_nothing() -> None:
+    """It was told that another one has its instance id, and Kafka's clients end then."""
+    shard = ConsumerShard()
+    a = Consumer(shard, member_id="a", instance_id="one")
+    a.send()
+    a.heartbeat()
+    assert (a.error, a.partitions) == (ErrorCode.NONE, everything())
 
 
 def test_a_static_member_that_stays_away_is_out() -> None:

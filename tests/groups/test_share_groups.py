@@ -88,6 +88,16 @@ def test_states_that_cannot_be_made_are_asked_for_again() -> None:
     assert shard.starts("t") == dict.fromkeys(range(6), -1)
 
 
+def test_states_that_have_outlived_their_group_are_begun_anew() -> None:
+    """A power cut took the end of the log with the group, and not that with its states."""
+    lost, shard = ShareShard(), ShareShard()
+    settle(lost, [ShareMember(lost, "a")])
+    shard.states = {key: (epoch + 2, start) for key, (epoch, start) in lost.states.items()}
+    member = ShareMember(shard, "a")
+    settle(shard, [member])
+    assert member.partitions == everything()
+
+
 def test_an_answer_that_never_comes_is_asked_for_again_after_the_retry_interval() -> None:
     shard = ShareShard()
     member = ShareMember(shard, "a")
@@ -131,6 +141,15 @@ def test_members_share_partitions_evenly() -> None:
     group = shard.share_group
     assert group.state.value == "Stable"
     assert {member.member_epoch for member in group.members.values()} == {group.group_epoch}
+
+
+def test_a_target_of_a_clock_that_was_ahead_holds_up_nobody() -> None:
+    shard = ShareShard()
+    settle(shard, [ShareMember(shard, "a")])
+    shard.now_ms -= 600_000
+    late = ShareMember(shard.reloaded(), "b")
+    late.heartbeat()
+    assert late.partitions
 
 
 def test_members_with_different_topics_get_their_own() -> None:
@@ -322,6 +341,16 @@ def test_a_topic_that_is_deleted_leaves_the_group() -> None:
     assert [topic.name for topic in shard.share_group.states.initialized.values()] == ["u"]
     settle(shard, [member])
     assert member.partitions == {("u", 0)}
+
+
+def test_a_topic_that_was_deleted_while_nobody_coordinated_the_group_begins_no_epochs() -> None:
+    shard = ShareShard(topics={"t": 2})
+    member = ShareMember(shard, "a")
+    settle(shard, [member])
+    shard.set_topics(t=0)
+    shard.set_topics(t=3)
+    settle(shard, [member])
+    assert member.partitions == everything("t", 3)
 
 
 def test_a_load_restores_the_group_and_begins_again_what_was_under_way() -> None:

@@ -1,18 +1,20 @@
-"""ShareFetch on one node while the topic under it goes, and comes back as another one."""
+"""ShareFetch on one node: topics that go and come back, states that cannot be read, and what others do meanwhile."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from kbroker.errors import ErrorCode
 from kbroker.types import Uuid
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from tests.handlers.test_transactions import open_producer
 from tests.node.node_harness import Client, Node, produce_request, running_node
 from tests.node.node_harness import batch as records
-from tests.node.share_member import GROUP_TYPE, Member, configure, share_fetch
+from tests.node.share_member import GROUP_TYPE, Member, begin, configure, share_fetch
 from tests.node.share_state_harness import GROUP, errors, find, initialize, until_loaded
 from tests.patience import SHORT, until
 
@@ -118,3 +120,70 @@ async def test_a_connection_of_many_groups_is_remembered_for_those_that_live(tmp
             return bool({led.key.group_id for led in manager.led()} <= groups)
 
         await until(only_theirs)
+
+
+async def test_a_state_that_cannot_be_read_has_clients_ask_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's Java client throws IllegalStateException where a partition has an error of a coordinator."""
+    async with running_node(tmp_path, **FEW) as node:
+        client = await node.connect()
+        topic_id = await new_topic(node, client)
+        services: Any = node.broker.services
+
+        async def fail(group_id: str, leader_epochs: Any) -> Any:
+            return dict.fromkeys(leader_epochs, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(services.share_groups().persister, "read", fail)
+            answer = part(await client.ask(share_fetch(topic_id, max_wait_ms=100)))
+            assert answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        await client.ask(produce_request("t", records(b"a")), 9)
+        answer = part(await client.ask(share_fetch(topic_id, 1, max_wait_ms=10_000)))
+        assert (answer.error_code, len(answer.acquired_records)) == (0, 1)
+
+
+async def test_records_that_come_while_no_member_is_there_wait_for_the_next(tmp_path: Path) -> None:
+    """A group that reads from the end begins where its first member has asked for records, though there were none."""
+    async with running_node(tmp_path, **FEW) as node:
+        client, first = await node.connect(), await node.connect()
+        topic_id = await node.create_topic("t")
+        await begin(client, topic_id, start_offset=-1)
+        assert not (await first.ask(share_fetch(topic_id, max_wait_ms=500))).error_code
+        await first.stream.aclose()
+        services: Any = node.broker.services
+
+        async def is_forgotten() -> bool:
+            return not services.share_groups().partitions.led()
+
+        await until(is_forgotten)
+        await client.ask(produce_request("t", records(b"a")), 9)
+        with trio.fail_after(SHORT):
+            assert await Member(client, topic_id).fetch() == [(0, 0, 1)]
+
+
+async def test_others_have_their_turn_while_an_aborted_transaction_is_passed_over(tmp_path: Path) -> None:
+    """It may be millions of records long, and the node served nobody else meanwhile."""
+    async with running_node(tmp_path, **FEW) as node:
+        client = await node.connect()
+        topic_id = await new_topic(node, client)
+        await configure(client, GROUP_TYPE, GROUP, share_isolation_level="read_committed")
+        producer = await open_producer(node)
+        for _ in range(20):
+            assert not await producer.send(b"a")
+        assert not await producer.end(commit=False)
+        services: Any = node.broker.services
+        starts: set[int] = set()
+
+        async def look() -> None:
+            while True:
+                for led in services.share_groups().partitions.led():
+                    starts.add(-1 if led.core is None else led.core.start_offset)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            answer = part(await client.ask(share_fetch(topic_id, max_wait_ms=10_000, max_records=1)))
+            nursery.cancel_scope.cancel()
+        assert [(each.first_offset, each.last_offset) for each in answer.acquired_records] == [(20, 20)]  # the marker
+        assert len(starts) > 10

@@ -61,3 +61,15 @@ def test_no_job_is_left_of_an_earlier_time_as_coordinator() -> None:
     log.core.on_loaded(first)
     second = log.core.next_deadline()
     assert second is not None and second > first and log.core.on_deadline(first) is None
+
+
+@pytest.mark.parametrize("start_offset", [-1, 5])
+def test_a_request_that_comes_late_begins_nothing_anew(start_offset: int) -> None:
+    """#23190: what was kept meanwhile was lost. Apache Kafka lets one that names no offset do so still."""
+    log = Log()
+    log.initialize(start_offset=start_offset)
+    log.write(state(5, StateBatch(6, 9, 2, 1)))
+    log.initialize(start_offset=start_offset)
+    assert log.read(leader_epoch=1).batches == (StateBatch(6, 9, 2, 1),)
+    log.initialize(start_offset=7)
+    assert log.read(leader_epoch=2)[2:] == (7, 0, ())

@@ -193,7 +193,8 @@ class MemberUpdate:
         if is_resolving or self.regexes_to_resolve:
             return soon_ms
         if target_epoch < self.group_epoch:
-            due_ms = max(made_ms + assignment_interval_ms, self.group.retry_assignment_ms)
+            due_ms = self.group.assignment_due_ms(assignment_interval_ms, self.now_ms)
+            due_ms = max(due_ms, self.group.retry_assignment_ms)
             return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
         if target_epoch > self.group.assignment_epoch:
             made_ms = self.now_ms

@@ -175,10 +175,12 @@ class ModernGroup(Kind[M, T]):
 
     def may_assign(self, interval_ms: int, now_ms: int) -> bool:
         """Whether the last target is old enough for a next one, and the assignor not one that has just failed."""
-        if now_ms < self.retry_assignment_ms:
-            return False
+        return now_ms >= max(self.assignment_due_ms(interval_ms, now_ms), self.retry_assignment_ms)
+
+    def assignment_due_ms(self, interval_ms: int, now_ms: int) -> int:
+        """When the last target is old enough for a next one. One from the future always is: a clock was ahead."""
         made_ms = self.assignment_timestamp_ms
-        return made_ms == 0 or interval_ms == 0 or now_ms >= made_ms + interval_ms
+        return made_ms + interval_ms if 0 < made_ms <= now_ms else 0
 
     def changed_targets(self, target: Mapping[str, T]) -> list[tuple[str, T]]:
         """The entries of ``target`` that differ from the group's."""

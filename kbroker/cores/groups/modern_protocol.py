@@ -202,6 +202,8 @@ class StaticProtocol(ModernProtocol[G, S, T]):
             member: S = group.member_or_new(member_id)
             return member
         if not is_classic and not existing.gives_way:
+            if existing.member_id == member_id:
+                return existing  # the answer to its first heartbeat was lost, or it was fenced
             raise ApiError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "

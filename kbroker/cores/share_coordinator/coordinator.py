@@ -95,13 +95,19 @@ class ShareCoordinator:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
     ) -> CoordinatorResult[None]:
-        """Begin a share partition anew, without batches. FENCED_STATE_EPOCH if it has begun with a higher epoch."""
+        """Begin a share partition anew, without batches. FENCED_STATE_EPOCH if it has begun with a higher epoch.
+
+        Nothing where it has begun so: the request came late, and records may have been worked on since.
+        """
         _check_key(key)
         _check_epoch("state", state_epoch)
         held = self._held.get(key)
         if held is not None and held.state.state_epoch > state_epoch:
             raise ApiError(ErrorCode.FENCED_STATE_EPOCH)
         self._check_exists(key)
+        if held is not None and held.state.state_epoch == state_epoch:
+            if start_offset in (held.state.start_offset, UNINITIALIZED_START_OFFSET):
+                return CoordinatorResult(None)
         snapshot = Snapshot(
             snapshot_epoch=0 if held is None else held.state.snapshot_epoch + 1,
             state_epoch=state_epoch,

@@ -380,6 +380,11 @@ class SharePartition:
                 run.change = _NOT_KEPT if error is not None and run.state is _S.ARCHIVING else 0
         self._settle()
 
+    def beginning(self) -> Write:
+        """Have the start offset kept of a group that has just begun: another leader would choose a later one."""
+        state = SharePartitionState(self._state_epoch, self._leader_epoch, self._start, self._done_count)
+        return Write(state, next(self._changes))
+
     def keep_again(self) -> Write | None:
         """Have dead letters kept whose change was not: nobody may have them before; None without such."""
         change = next(self._changes)

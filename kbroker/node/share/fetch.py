@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import trio
+
 from kbroker.cores.replication.fetch_view import FetchView, PartitionKey
 from kbroker.cores.share_partitions.requests import Denied, ShareFetched, ShareFetchParams, TopicIdPartition
 from kbroker.errors import ApiError, ErrorCode
@@ -53,6 +55,8 @@ class ShareFetch:
         self._errors: dict[TopicIdPartition, ErrorCode] = {}
         self._not_led: set[TopicIdPartition] = set()
         """Those of the errors that another broker may not have."""
+        self._has_more = False
+        """Whether there may be more behind what the last read has passed over."""
         self._view = FetchView({}, by_follower=False)
 
     async def run(self, connection: Connection) -> dict[TopicIdPartition, ShareFetched]:
@@ -74,6 +78,10 @@ class ShareFetch:
                     fetched = self._take(ready, committed)
                     if is_over or any(fetched[wanted].is_news for wanted in ready):
                         return fetched
+                    if self._has_more:  # others have their turn first: an aborted transaction may be long
+                        await trio.lowlevel.checkpoint()
+                        self._take_up()
+                        continue
                 rules_changed = await connection.wait_for(view, deadline - now())
                 if connection.session_ended:
                     return {}
@@ -152,13 +160,16 @@ class ShareFetch:
         share = max(1, params.max_bytes // max(1, len(ready)))
         lock_ms = self._leader.settings(params.group_id).delivery.record_lock_duration_ms
         records = size = 0
+        self._has_more = False
         for wanted in ready:
             led = self._led[wanted]
             if records >= params.max_records:
                 fetched[wanted] = ShareFetched()
                 continue
             try:
-                part = take(led, params, params.max_records - records, share, committed=committed, whole=not size)
+                found = take(led, params, params.max_records - records, share, committed=committed, whole=not size)
+                part = found or ShareFetched()
+                self._has_more |= found is None
             except ApiError as error:
                 part = ShareFetched(error=error.code)
                 if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:

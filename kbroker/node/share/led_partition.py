@@ -133,9 +133,12 @@ class LedSharePartition:
             answers = await self._persister.read(key.group_id, {key: self.leader_epoch})
             found = answers[key]
             if isinstance(found, ErrorCode):
-                raise refusal(found)
+                # A coordinator's error in a ShareFetch ends Kafka's Java client; after this one it asks again.
+                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE) if found in _COORDINATOR_ERRORS else refusal(found)
             start = await self._start_offset(found)
             self.core = SharePartition(found, start, lambda: self._settings().delivery)
+            if start != found.start_offset:
+                self.keep(self.core.beginning())
         except ApiError as error:
             self.error = error.without_traceback()
         except Exception:

@@ -41,41 +41,39 @@ def readable_bytes(led: LedSharePartition, max_bytes: int, *, committed: bool) -
 
 def take(
     led: LedSharePartition, params: ShareFetchParams, max_records: int, max_bytes: int, *, committed: bool, whole: bool
-) -> ShareFetched:
+) -> ShareFetched | None:
     """Hand out records to a member. ``whole``: a first batch may be larger than ``max_bytes``.
 
-    With ``committed``, records of aborted transactions are archived on the way. ``ApiError`` if the log is unreadable.
+    With ``committed``, records of aborted transactions are archived. None: nobody gets what was read, but there may be
+    more behind it. ``ApiError`` if the log is unreadable.
     """
     core = led.core
     assert core is not None
-    while True:
-        info = _read(led, core, max_bytes, committed=committed, whole=whole)
-        if info is None or not len(info.records):
-            return _NOTHING
-        placed = _batches(led, core, info, max_records)
-        if not placed:
-            return _NOTHING
-        acquired = core.acquire(
-            params.member_id,
-            [each.offsets for each in placed],
-            fetch_offset=info.start_offset,
-            max_records=max_records,
-            batch_size=params.batch_size,
-            exact=params.exact,
-            now_ms=led.now_ms(),
-        )
-        if not acquired:
-            if core.next_fetch_offset() == info.start_offset:
-                return _NOTHING
-            continue  # offsets without records were passed over
-        if committed:
-            aborted = _aborted(placed, led.partition.log.aborted_transactions(info.start_offset, info))
-            if aborted:
-                led.keep(core.archive(aborted, params.member_id))
-                acquired = without(acquired, aborted)
-                if not acquired:
-                    continue
-        return ShareFetched(_slice(info, placed, acquired), tuple(acquired))
+    info = _read(led, core, max_bytes, committed=committed, whole=whole)
+    if info is None or not len(info.records):
+        return _NOTHING
+    placed = _batches(led, core, info, max_records)
+    if not placed:
+        return _NOTHING
+    acquired = core.acquire(
+        params.member_id,
+        [each.offsets for each in placed],
+        fetch_offset=info.start_offset,
+        max_records=max_records,
+        batch_size=params.batch_size,
+        exact=params.exact,
+        now_ms=led.now_ms(),
+    )
+    if not acquired:
+        return _NOTHING if core.next_fetch_offset() == info.start_offset else None
+    if committed:
+        aborted = _aborted(placed, led.partition.log.aborted_transactions(info.start_offset, info))
+        if aborted:
+            led.keep(core.archive(aborted, params.member_id))
+            acquired = without(acquired, aborted)
+            if not acquired:
+                return None
+    return ShareFetched(_slice(info, placed, acquired), tuple(acquired))
 
 
 def _read(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbroker.config import GroupConfig
 from kbroker.config.streams_group import StreamsGroupConfig
@@ -277,6 +279,13 @@ def test_assignments_have_time_between_them() -> None:
     assert statuses(b.heartbeat()) == []
 
 
+def test_an_assignment_of_a_clock_that_was_ahead_holds_up_nobody() -> None:
+    of = shard(assignment_interval_ms=1_000)
+    App(of, "a").heartbeat()
+    of.now_ms -= 600_000
+    assert statuses(App(of.reloaded(), "b").heartbeat()) == []
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 
@@ -311,6 +320,20 @@ def test_a_source_topic_that_grows_and_its_changelog() -> None:
     app.heartbeat()
     app.heartbeat()
     assert app.active == {"0": [0, 1, 2, 3, 4]}
+
+
+def test_topics_that_change_are_seen_after_a_heartbeat_that_is_refused() -> None:
+    of = shard(assignment_interval_ms=0)
+    a, b = App(of, "a"), App(of, "b")
+    for _ in range(3):
+        a.heartbeat()
+        b.heartbeat()
+    of.set_topics(**{"in": 0, "log": 0})
+    of.set_topics(**{"in": 1, "log": 1})
+    assert error(a) is ErrorCode.INVALID_REQUEST  # it has tasks that are no more
+    epoch = group(of).group_epoch
+    b.heartbeat(active_tasks=None, standby_tasks=None, warmup_tasks=None)
+    assert group(of).group_epoch == epoch + 1
 
 
 def test_another_topology_is_refused_and_an_older_one_told() -> None:
@@ -350,6 +373,35 @@ def test_an_answer_that_was_lost_is_given_again() -> None:
     assert app.send().member_epoch == app.epoch + 1
 
 
+def test_tasks_of_an_answer_that_was_lost_are_told_again() -> None:
+    """A coordinator died before it answered, or could not say in time that the change is stored."""
+    of = shard(assignment_interval_ms=0)
+    a, b = App(of, "a"), App(of, "b")
+    a.heartbeat()
+    b.heartbeat()
+    a.send()  # it is to give up tasks, and does not hear of it
+    a.heartbeat()
+    assert len(a.active["0"]) == 2
+    a.heartbeat()
+    b.send()  # it gets them, and does not hear of it
+    b.heartbeat()
+    assert sorted(a.active["0"] + b.active["0"]) == [0, 1, 2, 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40), st.booleans())
+def test_members_that_miss_answers_have_all_tasks_in_the_end(course: list[tuple[str, bool]], is_static: bool) -> None:
+    of = shard(assignment_interval_ms=0)
+    apps = {name: App(of, name, instance_id=name if is_static else None) for name in "abc"}
+    for name, is_heard in [*course, *[(name, True) for name in apps] * 8]:
+        app = apps[name]
+        try:
+            (app.heartbeat if is_heard else app.send)()
+        except ApiError as refused:
+            assert refused.code is ErrorCode.FENCED_MEMBER_EPOCH  # it has missed two answers
+            app.epoch, app.active = 0, {}
+    assert sorted(task for app in apps.values() for task in app.active.get("0", [])) == [0, 1, 2, 3]
+
+
 def test_a_static_member_comes_back_to_its_tasks() -> None:
     of = shard()
     first = App(of, "a", process_id="p", instance_id="i")
@@ -363,6 +415,14 @@ def test_a_static_member_comes_back_to_its_tasks() -> None:
     assert second.active == {"0": [0, 1, 2, 3]}
     assert (list(group(of).members), group(of).group_epoch) == (["b"], epoch)
     assert error(first, member_epoch=2) is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_joins_again_when_it_has_heard_nothing() -> None:
+    of = shard()
+    app = App(of, "a", instance_id="i")
+    app.send()
+    app.heartbeat()
+    assert app.active == {"0": [0, 1, 2, 3]}
 
 
 def test_a_full_group() -> None:

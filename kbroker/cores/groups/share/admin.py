@@ -87,7 +87,11 @@ class ShareAdmin:
         if group is None:
             return CoordinatorResult(None)
         outcome = without_initializing if any(errors.values()) else with_initialized
-        return CoordinatorResult(None, _changed(group, outcome(group.states, request.topics())))
+        records = _changed(group, outcome(group.states, request.topics()))
+        if ErrorCode.FENCED_STATE_EPOCH in errors.values():
+            # The states are of a group of this name that was lost. The next try comes with a later epoch, and so on.
+            records.append(group_epoch_record(group.group_id, group.group_epoch + 1, group.metadata_hash))
+        return CoordinatorResult(None, records)
 
     def on_topics_deleted(self, deleted: Collection[Uuid]) -> list[CoordinatorRecord]:
         """The records by which groups forget topics that are gone."""

@@ -223,7 +223,7 @@ class _Step:
             self.records.append(member_record(group.group_id, self.new))
             bump = self.new.subscribed_topic_names != self.old.subscribed_topic_names
         if group.assignment_epoch >= group.group_epoch:
-            bump = bump or waits_for_assignment(group)
+            bump = bump or waits_for_assignment(group, self._protocol.topics)
         names = group.names_after([self.old] if self.old.member_id in group.members else (), self.new)
         bump = self._follow_metadata(names, bump)
         target = self._target(assignment_interval_ms)
@@ -295,7 +295,8 @@ class _Step:
         """The time until the member's next heartbeat: soon, if there is something to come for the group."""
         soon_ms = min(regular_ms, UNSETTLED_INTERVAL_MS)
         if self._target_epoch < self._epoch:
-            due_ms = max(self.group.assignment_timestamp_ms + assignment_interval_ms, self.group.retry_assignment_ms)
+            due_ms = self.group.assignment_due_ms(assignment_interval_ms, self.now_ms)
+            due_ms = max(due_ms, self.group.retry_assignment_ms)
             return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
         return soon_ms if self.wanted is not None or self.group.states.initializing else regular_ms
 

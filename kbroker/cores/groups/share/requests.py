@@ -165,14 +165,19 @@ def _whole_topics(names: Mapping[Uuid, str], topics: CoordinatorMetadataImage) -
     }
 
 
-def waits_for_assignment(group: ShareGroup) -> bool:
-    """Whether a subscribed topic has states that no target assignment has taken up."""
+def waits_for_assignment(group: ShareGroup, topics: CoordinatorMetadataImage) -> bool:
+    """Whether a subscribed topic has states that no target assignment has taken up.
+
+    A topic that is gone waits for nothing, though the group may not know: it had no coordinator when that was told.
+    """
     names = group.subscribed_names()
     targets: dict[Uuid, set[int]] = {}
     for assignment in group.target.values():
         for topic_id, partitions in assignment.items():
             targets.setdefault(topic_id, set()).update(partitions)
     return bool(group.members) and any(
-        topic.name in names and targets.get(topic_id, set()) != set(topic.partitions)
+        topic.name in names
+        and targets.get(topic_id, set()) != set(topic.partitions)
+        and topics.by_id(topic_id) is not None
         for topic_id, topic in group.states.initialized.items()
     )

@@ -138,10 +138,11 @@ class HeartbeatStep:
         self._metadata_hash = self.hasher.group_hash(topology.required_topics())
         if self._metadata_hash != group.metadata_hash:
             self._must_assign = True
-            known = None
+            known = None  # and the metadata are not trusted before the group has an epoch for them
+        else:
+            group.trust_metadata(self.now_ms, self.group_epoch)
         if known is None:
             known = group.configured = configure(topology, self.hasher.image)
-        self.group.trust_metadata(self.now_ms, self.group_epoch)
         return known
 
     def _take_offsets(self, topology: StreamsTopology) -> None:
@@ -194,8 +195,7 @@ class HeartbeatStep:
         self.target = before.get(self.new.member_id, NO_TASKS)
         if group.assignment_epoch >= self.group_epoch:
             return
-        made_ms, interval_ms = group.assignment_timestamp_ms, self.config.assignment_interval_ms
-        if made_ms and interval_ms and self.now_ms < made_ms + interval_ms:
+        if self.now_ms < group.assignment_due_ms(self.config.assignment_interval_ms, self.now_ms):
             detail = "Assignment delayed due to the configured assignment interval."
             self._add(StreamsStatus.ASSIGNMENT_DELAYED, detail)
             return
@@ -244,7 +244,8 @@ class HeartbeatStep:
             task_offset_interval_ms=config.task_offset_interval_ms,
             acceptable_recovery_lag=config.acceptable_recovery_lag,
         )
-        if joins or tasks_changed:
+        # A member that says it has others did not get the answer that brought them.
+        if joins or tasks_changed or not (self.owned is None or new.assigned.is_exactly(self.owned)):
             response.active_tasks = write_tasks(TaskIds, new.assigned.active)
             response.standby_tasks = write_tasks(TaskIds, new.assigned.standby)
             response.warmup_tasks = write_tasks(TaskIds, new.assigned.warmup)

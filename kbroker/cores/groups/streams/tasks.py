@@ -65,6 +65,10 @@ class HeldTasks(NamedTuple):
             and tasks.warmup.isdisjoint(self.warmup)
         )
 
+    def is_exactly(self, tasks: Tasks) -> bool:
+        """Whether these are the tasks that are here, in the same roles."""
+        return tasks.active == self.active.keys() and tasks[1:] == self[1:]
+
     def contains(self, tasks: Tasks) -> bool:
         """Whether all of the tasks are here, in the same role."""
         return tasks.active <= self.active.keys() and tasks.standby <= self.standby and tasks.warmup <= self.warmup
