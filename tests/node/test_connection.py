@@ -26,7 +26,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
-from tests.patience import until
+from tests.patience import SHORT, until
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -318,6 +318,27 @@ async def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_pat
             for _ in range(8):
                 nursery.start_soon(send)
         assert answers == [0] * 8
+
+
+@pytest.mark.parametrize("linux", [True, False])
+async def test_a_request_that_was_served_counts_for_the_budget_no_more(tmp_path: Path, linux: bool) -> None:
+    """Else many producers of large requests, all at rest, have each one that sends wait for the slowest of them."""
+    limits = {"queued_max_request_bytes": "2000000", "socket_request_max_bytes": "1500000"}
+    budgets = DEFAULTS._replace(sweep_seconds=3600.0)  # the housekeeper comes too late
+    async with running_node(tmp_path, RealEnv(use_epoll=linux, budgets=budgets), **limits) as node:
+        await node.create_topic("t")
+        request = produce_request("t", batch(os.urandom(900_000)))
+        clients = [await node.connect() for _ in range(4)]
+        for client in clients:
+            await client.ask(request, 9)
+        slow, data = await node.connect(), request_bytes(9, 5, "c", request)
+        for client in (slow, clients[0]):
+            await client.stream.send_all(data[:600_000])
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(SHORT):
+            for client in (clients[0], slow):
+                await client.stream.send_all(data[600_000:])
+                assert int.from_bytes((await client.frame())[:4], "big") == 5
 
 
 async def test_beyond_the_budget_one_at_a_time() -> None:
