@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -197,6 +198,28 @@ async def test_a_handler_that_fails_is_logged_and_the_node_lives(
     listener.replace_handler(served)
     assert (await client.ask(request, 5)).error_code == 0
     assert any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("linux", [True, False])
+async def test_an_answer_does_not_wait_for_a_later_request(tmp_path: Path, linux: bool) -> None:
+    """Which may take long: a topic is to be made, followers are to delete records."""
+    async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
+        client, is_over = await node.connect(), trio.Event()
+        (listener,) = [each for each in node.broker.listeners if not each.is_controller]
+        served = listener.registration(InitProducerIdRequest.api_key)
+        assert served is not None
+        handle = served.handle
+
+        async def wait(request: InitProducerIdRequest, ctx: Any) -> Any:
+            await is_over.wait()
+            return await handle(request, ctx)
+
+        listener.replace_handler(dataclasses.replace(served, handle=wait))
+        first = request_bytes(3, 1, "c", API_VERSIONS)
+        await client.stream.send_all(first + request_bytes(5, 2, "c", InitProducerIdRequest(transactional_id=None)))
+        assert int.from_bytes((await client.frame())[:4], "big") == 1
+        is_over.set()
+        assert int.from_bytes((await client.frame())[:4], "big") == 2
 
 
 async def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:

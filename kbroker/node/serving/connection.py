@@ -258,6 +258,8 @@ class Connection:
                 requests += 1
                 # Looked up each time: observers come and go between requests.
                 if not dispatcher.serve_now(frame):
+                    if replies.parts and not replies.try_write():  # what is answered already does not wait for it
+                        await replies.flush()
                     await dispatcher.serve(frame)
                 frame = reader.next_frame()
                 if frame is not None and (requests >= fair or replies.ends_large):
