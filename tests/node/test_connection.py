@@ -202,7 +202,7 @@ async def test_a_handler_that_fails_is_logged_and_the_node_lives(
 
 @pytest.mark.parametrize("linux", [True, False])
 async def test_an_answer_does_not_wait_for_a_later_request(tmp_path: Path, linux: bool) -> None:
-    """Which may take long: a topic is to be made, followers are to delete records."""
+    """The later one may take long: a topic is to be made, followers are to delete records."""
     async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
         client, is_over = await node.connect(), trio.Event()
         (listener,) = [each for each in node.broker.listeners if not each.is_controller]

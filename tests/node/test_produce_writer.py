@@ -40,7 +40,7 @@ def context(
     add: Callable[..., bool] | None = None,
     slice_seconds: float = 1.0,
 ) -> Any:
-    """What a handler is given, of a node that has the partition."""
+    """The context that a handler is given, of a node that has the partition."""
     services = SimpleNamespace(
         env=SimpleNamespace(now=lambda: 0.0, wall_clock_ms=lambda: 0),
         produce_queue=SimpleNamespace(waiting={}, add=add, slice_seconds=slice_seconds),
