@@ -94,6 +94,22 @@ def test_the_new_log_is_the_old_one() -> None:
     assert back.log_end_offset == new.log_end_offset
 
 
+def test_a_move_ends_though_all_that_it_lacks_is_deleted_meanwhile() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    log, move = begin(manager)
+    move.copy(200, NOW)
+    log.maybe_increment_log_start_offset(30)
+    assert not move.copy(200, NOW) and move.lag == 0
+    new = carry_out(manager, move, log, appends=False)
+    assert (new.log_start_offset, new.log_end_offset) == (30, 30)
+    put(new, 2)
+    assert read_all(new) == expected(new) and new.log_end_offset == 32
+    disk.kill()
+    again = start(disk).get_log(TP)
+    assert again is not None and (again.log_start_offset, again.log_end_offset) == (30, 32)
+
+
 def test_retention_and_compaction_wait() -> None:
     manager = start(FakeDisk())
     log, move = begin(manager)

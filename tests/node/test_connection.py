@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -26,7 +27,7 @@ from kbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRe
 from kbroker.wire.messages.metadata import MetadataRequest
 from kbroker.wire.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.node.node_harness import Client, Node, batch, fetch_request, produce_request, running_node, values
-from tests.patience import until
+from tests.patience import SHORT, until
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -199,6 +200,28 @@ async def test_a_handler_that_fails_is_logged_and_the_node_lives(
     assert any(record.exc_info for record in caplog.records)
 
 
+@pytest.mark.parametrize("linux", [True, False])
+async def test_an_answer_does_not_wait_for_a_later_request(tmp_path: Path, linux: bool) -> None:
+    """The later one may take long: a topic is to be made, followers are to delete records."""
+    async with running_node(tmp_path, RealEnv(use_epoll=linux)) as node:
+        client, is_over = await node.connect(), trio.Event()
+        (listener,) = [each for each in node.broker.listeners if not each.is_controller]
+        served = listener.registration(InitProducerIdRequest.api_key)
+        assert served is not None
+        handle = served.handle
+
+        async def wait(request: InitProducerIdRequest, ctx: Any) -> Any:
+            await is_over.wait()
+            return await handle(request, ctx)
+
+        listener.replace_handler(dataclasses.replace(served, handle=wait))
+        first = request_bytes(3, 1, "c", API_VERSIONS)
+        await client.stream.send_all(first + request_bytes(5, 2, "c", InitProducerIdRequest(transactional_id=None)))
+        assert int.from_bytes((await client.frame())[:4], "big") == 1
+        is_over.set()
+        assert int.from_bytes((await client.frame())[:4], "big") == 2
+
+
 async def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
     async with running_node(tmp_path, max_connections_per_ip="3") as node:
         clients = [await node.connect() for _ in range(3)]
@@ -318,6 +341,27 @@ async def test_large_requests_of_many_share_a_budget_and_all_get_through(tmp_pat
             for _ in range(8):
                 nursery.start_soon(send)
         assert answers == [0] * 8
+
+
+@pytest.mark.parametrize("linux", [True, False])
+async def test_a_request_that_was_served_counts_for_the_budget_no_more(tmp_path: Path, linux: bool) -> None:
+    """Else many producers of large requests, all at rest, have each one that sends wait for the slowest of them."""
+    limits = {"queued_max_request_bytes": "2000000", "socket_request_max_bytes": "1500000"}
+    budgets = DEFAULTS._replace(sweep_seconds=3600.0)  # the housekeeper comes too late
+    async with running_node(tmp_path, RealEnv(use_epoll=linux, budgets=budgets), **limits) as node:
+        await node.create_topic("t")
+        request = produce_request("t", batch(os.urandom(900_000)))
+        clients = [await node.connect() for _ in range(4)]
+        for client in clients:
+            await client.ask(request, 9)
+        slow, data = await node.connect(), request_bytes(9, 5, "c", request)
+        for client in (slow, clients[0]):
+            await client.stream.send_all(data[:600_000])
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(SHORT):
+            for client in (clients[0], slow):
+                await client.stream.send_all(data[600_000:])
+                assert int.from_bytes((await client.frame())[:4], "big") == 5
 
 
 async def test_beyond_the_budget_one_at_a_time() -> None:

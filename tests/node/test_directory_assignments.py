@@ -10,12 +10,17 @@ import trio
 import trio.testing
 
 from kbroker.errors import ErrorCode
+from kbroker.log.fake_disk import FakeDisk
+from kbroker.log.log_config import LogConfig
+from kbroker.log.manager import LogManager
 from kbroker.node.replicas.directory_assignments import DirectoryAssignments
+from kbroker.node.replicas.replica_log_dirs import ReplicaLogDirs
 from kbroker.raft_metadata.image import DIR_LOST
 from kbroker.raft_metadata.metadata_version import DIRECTORIES, LATEST_METADATA_VERSION
 from kbroker.runtime.budgets import DEFAULTS
 from kbroker.types import TopicPartition, Uuid
 from kbroker.wire.messages.log_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from kbroker.wire.record_batch import Record, build_batch
 
 TOPIC = Uuid(b"t" * 16)
 FIRST, SECOND, UNKNOWN = Uuid(b"1" * 16), Uuid(b"2" * 16), Uuid(bytes(16))
@@ -177,3 +182,29 @@ def test_a_replica_that_goes_while_others_are_looked_at_is_not_told() -> None:
 
     node.run(1)
     assert node.told() == [(FIRST, [0])]
+
+
+def test_a_log_is_not_lost_because_another_dir_has_something_of_its_name() -> None:
+    """A power cut may leave both directories of a log that was just moved, the old one without a topic id; or somebody
+    has made one. Such a replica was out of the ISR for good."""
+    disk, tp = FakeDisk(), TopicPartition("t", 0)
+    manager = LogManager.open(["/one", "/two"], disk, now_ms=0, cluster_id="c", node_id=1)
+    log = manager.create_log(tp, TOPIC, LogConfig())
+    log.append_as_leader(build_batch([Record(0, 1, None, b"value")]), 0, now_ms=1)
+    assert manager.log_dir_of(tp) is manager.log_dirs[0]
+    manager.close()
+    disk.make_dir("/two/t-0")
+    disk.write_bytes("/two/t-0/something", b"else")
+    manager = LogManager.open(["/one", "/two"], disk, now_ms=0, cluster_id="c", node_id=1)
+    assert tp in manager.failed
+    log_dirs = ReplicaLogDirs(
+        env=None,  # type: ignore[arg-type]
+        log_manager=manager,
+        table=SimpleNamespace(node_id=1),  # type: ignore[arg-type]
+        progress=None,  # type: ignore[arg-type]
+        checkpoints=None,  # type: ignore[arg-type]
+        high_watermarks={},
+    )
+    partition: Any = SimpleNamespace(topic_partition=tp, must_give_way=lambda assigned: False)
+    found = log_dirs.directory_of(partition, SimpleNamespace(isr=(1, 2)))  # type: ignore[arg-type]
+    assert found == manager.log_dirs[0].directory_id is not None

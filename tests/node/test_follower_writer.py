@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from kbroker.cores.replication.follower_state import Append
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.log import opening
 from kbroker.log.fake_disk import FakeDisk
@@ -77,3 +78,22 @@ async def test_a_file_that_another_node_has_is_copied_while_others_are_served() 
     await task(*arguments)
     writer.truncate(partition, 1)
     assert log.log_end_offset == 1 and disk.read_bytes("/data/other") == before
+
+
+def test_the_start_of_a_log_is_written_down_though_nothing_else_is_new() -> None:
+    """Or a follower that is killed long afterwards, and elected, would have the records that were deleted."""
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    tp = TopicPartition("t", 0)
+    log = opening.open_log("/data/t-0", tp, None, LogConfig(), disk, now_ms=0)
+    placed = bytearray(build_batch([Record(number, 1, None, b"value") for number in range(3)]))
+    placed[12:16] = bytes(4)
+    log.append_as_follower(placed, now_ms=1, leader_epoch=0)
+    partition: Any = SimpleNamespace(state=PartitionState(1, high_watermark=3), topic_partition=tp, log=log)
+    requests: list[int] = []
+    checkpoints = SimpleNamespace(request=lambda: requests.append(log.log_start_offset))
+    owner: Any = SimpleNamespace(env=None, progress=None, checkpoints=checkpoints, throttles=None, start_soon=None)
+    writer = FollowerWriter(owner, 2)
+    for start in (0, 2, 2):
+        assert writer.append(partition, 0, Append(3, start), b"")
+    assert requests == [2]

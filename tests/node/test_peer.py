@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
+from kbroker.node.peers.client_stream import ClientStream, ConnectionEnded
 from kbroker.node.peers.peer import PATIENCE, GivenUp, Peer
 from kbroker.sim.clock import run_deterministically, sim_clock
 from kbroker.sim.tcp import LinkFaults, NodeNetwork, SimNet, SimStream
@@ -175,3 +179,17 @@ def test_an_answer_has_to_come_in_time() -> None:
         assert not peer.is_open
 
     run(0.01, main)
+
+
+async def test_an_answer_may_be_larger_than_a_request() -> None:
+    """A batch that an administrator lets pass comes to its followers whole, with the news of other partitions."""
+    received = [struct.pack(">ii", 150 << 20, 1), b""]
+
+    def recv_into(buffer: memoryview) -> int:
+        data = received.pop(0)
+        buffer[: len(data)] = data
+        return len(data)
+
+    stream: Any = SimpleNamespace(recv_into=recv_into)
+    with pytest.raises(ConnectionEnded):
+        await ClientStream(stream, "c").receive()

@@ -527,6 +527,41 @@ def test_a_produce_that_waited_is_told_who_leads_now(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_produce_waits_on_where_the_leader_stays(tmp_path: Path) -> None:
+    """The end of a reassignment begins a leader epoch and cuts nothing off. Most producers would send again what they
+    are told has failed, and have it twice."""
+
+    async def main() -> None:
+        async with three_nodes(tmp_path) as cluster:
+            topic_id = await create(cluster)
+            leader = leader_of(cluster)
+            stays, goes = (node_id for node_id in cluster.nodes if node_id != leader)
+            for node_id in (stays, goes):
+                stop_following(cluster, node_id, replica(cluster, node_id))
+            epoch = replica(cluster, leader).state.leader_epoch
+            told: list[Any] = []
+            writer, client = await cluster.node(leader).connect(), await cluster.node(leader).connect()
+            async with trio.open_nursery() as nursery:
+
+                async def write() -> None:
+                    request = produce_request("", batch(b"x"), topic_id=topic_id, acks=-1, timeout_ms=30_000)
+                    told.append(await writer.ask(request))
+
+                nursery.start_soon(write)
+                await cluster.until(lambda: replica(cluster, leader).log.log_end_offset == 1)
+                fewer = ReassignablePartition(partition_index=0, replicas=[leader, stays])
+                response = await client.ask(
+                    AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=TOPIC, partitions=[fewer])])
+                )
+                assert response.responses[0].partitions[0].error_code == 0
+            answer = told[0].responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, 0)
+            assert (leader_of(cluster), replica(cluster, leader).state.leader_epoch) == (leader, epoch + 1)
+            assert replica(cluster, leader).state.high_watermark == 1
+
+    run(main)
+
+
 def test_followers_that_delete_records_while_the_rest_of_the_request_is_served_are_waited_for_no_longer(
     tmp_path: Path,
 ) -> None:

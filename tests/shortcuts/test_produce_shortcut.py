@@ -492,6 +492,28 @@ def test_a_failing_disk_is_told_to_all_whose_batches_were_together(
     run(test)
 
 
+def test_a_batch_behind_those_that_the_disk_has_refused_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the second of a producer that the log does not know would be its first, and the first never in order."""
+
+    def refuse(self: PartitionLog, judged: Sequence[ValidatedBatches], now_ms: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def test() -> None:
+        async with running_node(tmp_path, with_crowd(1)) as node:
+            await node.create_topic("t")
+            client = await _known(node)
+            monkeypatch.setattr(PartitionLog, "append_together", refuse)
+            batches = [batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1)]
+            await client.send_together([produce_request("t", each) for each in batches], 12)
+            for _ in batches:
+                _, answer = await client.receive()
+                assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(test)
+
+
 def test_each_partition_that_a_producer_writes_to_is_known(tmp_path: Path, taken: list[bool]) -> None:
     """Of two topics, in turns and in no order, by two ways to acknowledge; what is told is what stands in the log."""
     partitions = 5

@@ -254,10 +254,14 @@ class Purgatory:
         for view, name in self.views.get(key, {}).items():
             view.mark(name)
 
-    def partition_changed(self, key: Key, error: ErrorCode) -> None:
-        """Leadership or existence changed: fetches read again, waiters end with ``error``."""
+    def epoch_changed(self, key: Key) -> None:
+        """The leader goes on in the next epoch: fetches read again, and what was appended goes on to be replicated."""
         for view, name in list(self.views.get(key, {}).items()):
             view.changed(name)
+
+    def partition_changed(self, key: Key, error: ErrorCode) -> None:
+        """Leadership or existence changed: fetches read again, waiters end with ``error``."""
+        self.epoch_changed(key)
         for waiter in list(self.deletes.get(key, ())):
             waiter.fail(key, error)
         for waiter in list(self.produces.get(key, ())):

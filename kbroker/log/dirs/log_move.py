@@ -102,6 +102,8 @@ class LogMove:
             self._begin(now_ms)
         offset = max(future.log_end_offset, source.log_start_offset)
         if offset >= source.log_end_offset:
+            if offset > future.log_end_offset:  # what is missing was deleted meanwhile
+                future.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return 0
         with _reading():
             data = source.read_bytes(offset, max_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.runtime.env import Stream
-from kbroker.wire.conversation import Conversation
+from kbroker.wire.conversation import RESPONSE_LIMIT, Conversation
 from kbroker.wire.framing import FrameReader
 from kbroker.wire.primitives import Buffer
 
@@ -34,7 +34,7 @@ class ClientStream:
         self.ends_at: float = getattr(stream, "session_ends_at", math.inf)
         """From when on the connection is to be used no more (trio's clock): its session ends (KIP-368)."""
         self.conversation = Conversation(client_id, correlation_ids=correlation_ids)
-        self._reader = FrameReader(api_keys=None)
+        self._reader = FrameReader(RESPONSE_LIMIT, api_keys=None)
 
     @property
     def is_open(self) -> bool:

@@ -93,6 +93,7 @@ class FollowerWriter:
         start = min(action.log_start_offset, high_watermark)
         if start > log.log_start_offset:
             log.maybe_increment_log_start_offset(start)
+            self._checkpoints.request()  # or what was deleted would be back after a crash
         return True
 
     def _write_or_begin_there(

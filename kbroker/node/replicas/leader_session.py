@@ -19,12 +19,16 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kbroker.wire.primitives import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.node.replicas.partition import Partition
 
 Key = tuple[str, int]
+
+_MOST_OF_A_KEY = 4
+"""Elements of a request for one key: a topic and a partition that are asked for, and as many that are forgotten."""
 
 
 class Followed:
@@ -116,8 +120,12 @@ class LeaderSession:
         forgotten: dict[Uuid, ForgottenTopic] = {}
         session = self.entries
         max_bytes = self._config.replica_fetch_max_bytes
-        may_be_held = True
-        for key in self.changed:
+        may_be_held, named = True, 0
+        for key in list(self.changed):
+            if len(asked) + len(forgotten) + named > MAX_ELEMENTS - _MOST_OF_A_KEY:
+                may_be_held = False  # the leader would refuse more, and hears of the others with the next request
+                break
+            del self.changed[key]
             name, index = key
             known = session.get(key)
             position = position_of(key)
@@ -127,6 +135,7 @@ class LeaderSession:
                 topic_id = known.followed.partition.topic_id
                 topic = forgotten.setdefault(topic_id, ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]))
                 topic.partitions.append(index)
+                named += 1
                 del session[key]
             if position is None:
                 continue
@@ -137,6 +146,7 @@ class LeaderSession:
             if position == known:
                 continue
             session[key] = position
+            named += 1
             topic_id = position.followed.partition.topic_id
             asked.setdefault(topic_id, FetchTopic(topic=name, topic_id=topic_id, partitions=[])).partitions.append(
                 FetchPartition(
@@ -149,7 +159,6 @@ class LeaderSession:
                     is_doubted=position.is_doubted,
                 )
             )
-        self.changed.clear()
         config = self._config
         request = FetchRequest(
             max_wait_ms=max_wait_ms() if may_be_held else 0,

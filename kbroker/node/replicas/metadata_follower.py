@@ -299,8 +299,10 @@ class MetadataFollower:
         await self._lead_or_stand_aside(partition)
 
     def _lead(self, partition: Partition, assigned: PartitionImage, now_ms: int) -> None:
+        state = partition.state
+        goes_on = state.is_leader and assigned.leader_epoch == state.leader_epoch + 1  # nobody has led in between
         log = partition.log if partition.has_log and not partition.offline else None
-        is_new_epoch = partition.state.become_leader(
+        is_new_epoch = state.become_leader(
             leader_epoch=assigned.leader_epoch,
             partition_epoch=assigned.partition_epoch,
             replicas=assigned.replicas,
@@ -315,8 +317,12 @@ class MetadataFollower:
         if self.fetchers is not None:
             self.fetchers.unfollow(partition)
         if log is not None:
+            before = state.high_watermark
             partition.on_leadership(log)
-            self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if goes_on:
+                self._progress.epoch_changed(partition, log, before)
+            else:
+                self._progress.unavailable(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _follow(self, partition: Partition, assigned: PartitionImage, leader: int) -> None:
         state = partition.state

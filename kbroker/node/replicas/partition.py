@@ -358,9 +358,9 @@ class Partition:
 
         ``ApiError``: not the leader, too few in-sync replicas for acks=all, or the batch is refused.
         """
-        log = self._log_of_leader(required_acks)
         if self._gathered is not None:
-            self._write_gathered()
+            self._write_gathered()  # before the log is asked for: the disk may fail at that
+        log = self._log_of_leader(required_acks)
         try:
             info = log.append_as_leader(
                 records, self.state.leader_epoch, now_ms=now_ms, verification_guard=verification_guard
@@ -465,9 +465,9 @@ class Partition:
             raise self._not_leader()
         if state.under_min_isr:
             raise self._not_enough_replicas()
-        log = self.log
         if self._gathered is not None:
             self._write_gathered()
+        log = self.log
         try:
             info = log.append_as_leader(
                 records,

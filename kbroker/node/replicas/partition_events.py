@@ -177,6 +177,14 @@ class Progress:
         """Another leads, the topic is gone, or the disk has failed: waiting requests end with ``error``."""
         self._purgatory.partition_changed(partition.topic_partition, error)
 
+    def epoch_changed(self, partition: LocalPartition, log: PartitionLog, before: int) -> None:
+        """This node goes on to lead in the next epoch, with the high watermark that was ``before`` or a later one:
+        nothing was cut off, and requests wait on."""
+        self._purgatory.epoch_changed(partition.topic_partition)
+        if partition.state.high_watermark != before:
+            self.high_watermark_moved(partition, log, before)
+        self.low_watermark_moved(partition)
+
     def assignment_changed(self, partition: LocalPartition) -> None:
         """The metadata have changed a partition that this node goes on to lead: the ISR may be smaller, and a replica
         may begin anew."""

@@ -416,6 +416,9 @@ class _Write:
     def _acknowledge(self) -> None:
         """Answer, after the flush and the replication that the batches wait for."""
         assert self._topics is not None
+        if self._unflushed or self._unreplicated:
+            # The log has the records: their buffers are not to stay for as long as a slow follower takes.
+            self._request = ProduceRequest(acks=self._request.acks, timeout_ms=self._request.timeout_ms)
         if self._unflushed:
             self._manager.start_soon(self._flush)
         elif self._unreplicated:

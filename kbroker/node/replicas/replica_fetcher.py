@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -32,6 +33,7 @@ from kbroker.node.replicas.leader_session import Followed, Key, LeaderSession, P
 from kbroker.types import Uuid
 from kbroker.wire.errors import WireError
 from kbroker.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from kbroker.wire.primitives import MAX_ELEMENTS
 from kbroker.wire.schema import Request
 
 if TYPE_CHECKING:
@@ -469,7 +471,7 @@ class LeaderFetcher:
 
     async def _look_up_bounds(self) -> None:
         """Ask for the bounds of the leader's logs, and truncate or restart the logs here by them."""
-        asked = dict(self._out_of_range)
+        asked = dict(islice(self._out_of_range.items(), MAX_ELEMENTS // 2))  # each may be of a topic of its own
         bounds = await leader_bounds(self._ask, self._table.node_id, asked.values())
         if bounds is None:
             return

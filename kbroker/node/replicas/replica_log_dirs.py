@@ -96,7 +96,7 @@ class ReplicaLogDirs:
         is damaged, until others lead, as far as there are any (`Partition.must_give_way`).
         """
         tp = partition.topic_partition
-        if tp in self._log_manager.failed:
+        if tp in self._log_manager.failed and self._log_manager.log_of(tp) is None:  # else it is in another dir
             return DIR_LOST
         if self._is_full(tp) and any(broker != self._table.node_id for broker in assigned.isr):
             return DIR_LOST
@@ -203,6 +203,7 @@ class ReplicaLogDirs:
 
     def healed(self, partition: Partition) -> None:
         """The leader knows where a log ends since it was cut back, so it is like any that lags. ``OSError``."""
+        partition.log.flush()  # a power cut must not undo the cut once the damage is forgotten
         partition.log.healed()
         for callback in self._log_manager.on_offline:
             callback()

@@ -258,6 +258,8 @@ class Connection:
                 requests += 1
                 # Looked up each time: observers come and go between requests.
                 if not dispatcher.serve_now(frame):
+                    if replies.parts and not replies.try_write():  # what is answered already does not wait for it
+                        await replies.flush()
                     await dispatcher.serve(frame)
                 frame = reader.next_frame()
                 if frame is not None and (requests >= fair or replies.ends_large):
@@ -267,12 +269,12 @@ class Connection:
                 await replies.flush()
             if reader.buffered_bytes != self._reserved:
                 self._take_account(reader.buffered_bytes)
-            if self._reserved > FREE_BUFFER:
-                await self._budget.wait(self)
             if len(replies.slots) >= MAX_DELAYED_REPLIES:
                 await replies.wait_for_slots()
             if self._has_queued_produces:
                 await self._produce_queue.wait_for_room(self.peer)
+            if self._reserved > FREE_BUFFER:
+                await self._budget.wait(self)
             if requests >= fair or received >= FAIR_BYTES:
                 await trio.lowlevel.checkpoint()
                 requests = received = 0
@@ -281,6 +283,8 @@ class Connection:
                 n = recv_into(reader.get_buffer())
             except BlockingIOError:
                 self._expect_rest()
+                if reader.buffered_bytes != self._reserved:  # the buffer of the frame before is gone
+                    self._take_account(reader.buffered_bytes)
                 if self._poller is None:
                     await self.stream.wait_readable()
                 else:
