@@ -114,11 +114,12 @@ class CoordinatorSteps(Generic[C]):
         if not self.replay_on_commit and not self._replay(shard, result, end_offset, writer):
             finished(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        if shard.partition.state.high_watermark >= end_offset:
+        partition = shard.partition
+        if partition.state.high_watermark >= end_offset and partition.acknowledges_at_once(1):
             finished(None)
             return
-        key = shard.partition.topic_partition
-        appended = Appended(shard.partition, shard.partition.state.leader_epoch, end_offset)
+        key = partition.topic_partition
+        appended = Appended(partition, partition.state.leader_epoch, end_offset)
 
         def replicated(results: Results) -> None:
             error = results[key]
@@ -132,7 +133,7 @@ class CoordinatorSteps(Generic[C]):
             if error is not None and self.replay_on_commit:
                 self._owner.reload(shard)
 
-        self._manager.watch_produce([appended], replicated, self._write_timeout_ms)
+        self._manager.watch_stored([(partition, end_offset)], replicated, self._write_timeout_ms)
 
     def process_without_records(self, shard: Shard[C], result: CoordinatorResult[Any], outcome: Later[Any]) -> None:
         """Finish a step that has no records; its outcome is given when all that the core knows is committed."""
