@@ -146,7 +146,7 @@ class CoordinatorDriver(Generic[C]):
         """
         index = self.partition_for(key)
         shard = None if index is None else self.shards.get(index)
-        if shard is None:
+        if shard is None or not shard.partition.state.is_leader:  # as of a damaged log, which may lack something
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.loaded.is_set():
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -362,7 +362,8 @@ class CoordinatorDriver(Generic[C]):
             for _ in self._before_loaded(shard.core):
                 await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
-            if shard.partition.is_damaged and shard.partition.log.has_damaged_bytes:
+            partition = shard.partition
+            if partition.is_damaged and not partition.offline and partition.log.has_damaged_bytes:
                 await trio.sleep(_DAMAGED_SECONDS)  # another leads then, or the log has a hole there
                 self.reload(shard)
             else:

@@ -153,6 +153,7 @@ class CoordinatorSteps(Generic[C]):
 
     def until_committed(self, shard: Shard[C]) -> Later[None] | None:
         """Done when all that the core knows is committed, or with the reason why it is not; None if it is already.
+        `ApiError` NOT_COORDINATOR where the log is lost.
 
         On a node without followers it always is. Kafka's ``CoordinatorRuntime`` too has a step without records wait
         for the writes before it: what the step saw of them may not survive this leader.
@@ -160,6 +161,8 @@ class CoordinatorSteps(Generic[C]):
         partition = shard.partition
         if self.replay_on_commit or not partition.has_log:
             return None
+        if partition.offline:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
         end = partition.log.log_end_offset
         if partition.state.high_watermark >= end:
             return None
