@@ -39,6 +39,7 @@ from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, Node, running_node
 from tests.node.placement import create, let_lag, move
 from tests.node.quorum_harness import three_nodes
+from tests.patience import SHORT
 
 
 async def test_commits_of_one_turn_share_a_batch(node: Node) -> None:
@@ -374,6 +375,30 @@ class Turns:
     def step(self, *_: object) -> CoordinatorResult[None]:
         self.of_steps.append(self.now)
         return CoordinatorResult(None)
+async def test_the_deadlines_of_a_shard_are_kept_while_another_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log may be long, and there may be many of them: no group would come to the end of a rebalance meanwhile."""
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="50") as node:
+        groups = await ready(node)
+        may_load = hold_loads(monkeypatch)
+        index = groups.partition_for("g")
+        other = next(shard for shard in groups.shards.values() if shard.index != index)
+        groups.reload(other)
+        client = await node.connect()
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        with trio.fail_after(SHORT):
+            assert (await client.ask(request, 3)).error_code == ErrorCode.NONE
+        assert not groups.shards[other.index].loaded.is_set()
+        may_load.set()
+
+
 
 
 @pytest.mark.parametrize("event", ["deadlines", "a topic is deleted"])

@@ -202,7 +202,11 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     while driver.shards[shard.index] is shard:
         await trio.lowlevel.checkpoint()
     assert "are loaded again" in caplog.text
-    assert await offsets(client) == {0: 7, 1: 11}
+
+    async def is_over() -> bool:
+        return await offsets(client) == {0: 7, 1: 11}
+
+    await until(is_over)
     again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
     assert again.error_code == ErrorCode.NONE, "the transaction is complete"
 
@@ -224,9 +228,10 @@ async def test_a_decision_that_is_committed_after_its_shard_was_loaded_again_is_
     transactions.reload(shard)
     manager.progress.advance_high_watermark(partition, partition.log)
     assert not (await client.receive())[1].error_code
-    assert await offsets(client) == {0: 7, 1: 11}
     over = TransactionState.COMPLETE_COMMIT
+    await until(lambda: transactions.shards[shard.index].loaded.is_set())
     await until(lambda: transactions.shards[shard.index].core.describe("id").state is over)
+    assert await offsets(client) == {0: 7, 1: 11}
     assert [header.is_control for _, header in walk_headers(log.read_bytes(open_end, 1 << 20))] == [True]
 
 
