@@ -64,6 +64,21 @@ async def test_commits_of_one_turn_share_a_batch(node: Node) -> None:
     assert committed == {partition: partition + 100 for partition in range(8)}
 
 
+async def test_what_is_gathered_goes_into_batches_that_the_topic_takes(tmp_path: Path) -> None:
+    async with running_node(tmp_path, message_max_bytes="300") as node:
+        groups = await ready(node)
+        log = groups.loaded_shard("g").partition.log
+        before = log.log_end_offset
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            for partition in range(8):
+                nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
+        assert not [answer for answer in answers if isinstance(answer, ErrorCode)]
+        assert log.log_end_offset == before + 8
+        data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
+        assert all(header.size <= 300 for _, header in walk_headers(data))
+
+
 @pytest.mark.parametrize(("linger_ms", "batches"), [(300, (1, 2)), (0, (8,))])
 async def test_commits_linger_as_long_as_the_property_says(
     tmp_path: Path, linger_ms: int, batches: tuple[int, ...]
@@ -360,21 +375,6 @@ async def test_a_coordinator_that_takes_over_while_a_topic_is_deleted_keeps_none
         assert answer.topics == []
 
 
-@dataclass
-class Turns:
-    """Turns of the event loop are counted, and the one in which each step of a core is made is remembered."""
-
-    of_steps: list[int] = field(default_factory=list)
-    now: int = 0
-
-    async def count(self) -> None:
-        while True:
-            self.now += 1
-            await trio.lowlevel.checkpoint()
-
-    def step(self, *_: object) -> CoordinatorResult[None]:
-        self.of_steps.append(self.now)
-        return CoordinatorResult(None)
 async def test_the_deadlines_of_a_shard_are_kept_while_another_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +399,21 @@ async def test_the_deadlines_of_a_shard_are_kept_while_another_is_loaded(
         may_load.set()
 
 
+@dataclass
+class Turns:
+    """Turns of the event loop are counted, and the one in which each step of a core is made is remembered."""
+
+    of_steps: list[int] = field(default_factory=list)
+    now: int = 0
+
+    async def count(self) -> None:
+        while True:
+            self.now += 1
+            await trio.lowlevel.checkpoint()
+
+    def step(self, *_: object) -> CoordinatorResult[None]:
+        self.of_steps.append(self.now)
+        return CoordinatorResult(None)
 
 
 @pytest.mark.parametrize("event", ["deadlines", "a topic is deleted"])

@@ -185,7 +185,8 @@ class CoordinatorSteps(Generic[C]):
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
         try:
-            for batch in coordinator_batches(records, now_ms, writer, self.codec):
+            limit = shard.partition.config.max_message_bytes
+            for batch in coordinator_batches(records, now_ms, writer, self.codec, limit):
                 info = shard.partition.append_as_coordinator(batch, now_ms, verification_guard=writer.guard)
                 end_offset = info.last_offset + 1
         except ApiError:
