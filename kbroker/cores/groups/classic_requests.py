@@ -184,7 +184,7 @@ class ClassicRequestsToConsumerGroup:
         if group.group_epoch <= group.assignment_epoch or group.classic_member_count < len(group.members):
             return False
         interval_ms = self._consumer.group_config(group.group_id).consumer_assignment_interval_ms
-        return now_ms >= group.assignment_timestamp_ms + interval_ms
+        return group.may_assign(interval_ms, now_ms)
 
     def leave(
         self, group: ConsumerGroup, identities: Iterable[MemberIdentity], now_ms: int

@@ -178,7 +178,8 @@ class ModernGroup(Kind[M, T]):
         if now_ms < self.retry_assignment_ms:
             return False
         made_ms = self.assignment_timestamp_ms
-        return made_ms == 0 or interval_ms == 0 or now_ms >= made_ms + interval_ms
+        # A later time is that of a coordinator whose clock was ahead.
+        return made_ms == 0 or not made_ms <= now_ms < made_ms + interval_ms
 
     def changed_targets(self, target: Mapping[str, T]) -> list[tuple[str, T]]:
         """The entries of ``target`` that differ from the group's."""

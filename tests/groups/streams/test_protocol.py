@@ -277,6 +277,20 @@ def test_assignments_have_time_between_them() -> None:
     assert statuses(b.heartbeat()) == []
 
 
+def test_the_target_of_a_coordinator_whose_clock_was_ahead_keeps_nobody_waiting() -> None:
+    of = shard()
+    of.now_ms += 3_600_000
+    first = App(of, "a")
+    first.heartbeat()
+    of.now_ms -= 3_600_000
+    of = first.shard = of.reloaded()
+    second = App(of, "b")
+    for _ in range(3):
+        for app in (second, first):
+            app.heartbeat()
+    assert sorted(map(len, (first.active["0"], second.active["0"]))) == [2, 2]
+
+
 # -- topics ----------------------------------------------------------------------------------------
 
 

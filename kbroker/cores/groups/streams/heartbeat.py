@@ -195,7 +195,7 @@ class HeartbeatStep:
         if group.assignment_epoch >= self.group_epoch:
             return
         made_ms, interval_ms = group.assignment_timestamp_ms, self.config.assignment_interval_ms
-        if made_ms and interval_ms and self.now_ms < made_ms + interval_ms:
+        if made_ms and made_ms <= self.now_ms < made_ms + interval_ms:
             detail = "Assignment delayed due to the configured assignment interval."
             self._add(StreamsStatus.ASSIGNMENT_DELAYED, detail)
             return
