@@ -239,4 +239,6 @@ class DurableLog(LogReader):
         first, start = self._bases[0], self.log_start_offset
         before = [each._replace(end_offset=min(each.end_offset, start)) for each in self._damage]
         before = [each for each in before if first < each.end_offset and each.start_offset < each.end_offset <= start]
+        if self.durability.cut:
+            self.flush()  # or the files could have the damage again after a power cut, and nobody would know of it
         self._damage = note(self.disk, self.directory, before)

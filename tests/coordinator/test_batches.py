@@ -14,7 +14,7 @@ from kbroker.node.coordinators.coordinator_loading import replay_chunk
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import walk_headers
 from kbroker.wire.compression import CompressionType, DecompressesTooLarge
-from kbroker.wire.record_batch import Record, build_batch
+from kbroker.wire.record_batch import Record, build_batch, iter_records
 from tests.log.large_batches import large_batch
 
 contents = st.one_of(st.binary(max_size=40), st.integers(0, 20_000).map(bytes))
@@ -70,3 +70,11 @@ def test_a_record_that_no_coordinator_writes_is_not_unpacked() -> None:
     core = SimpleNamespace(replay=lambda *_, **__: pytest.fail("it is replayed"))
     with pytest.raises(DecompressesTooLarge):
         replay_chunk(core, TopicPartition("__consumer_offsets", 0), bytes(large), 0, 0)
+
+
+@given(st.lists(records, max_size=20), st.integers(100, 3_000))
+def test_batches_are_as_large_as_the_topic_takes(steps: list[CoordinatorRecord], limit: int) -> None:
+    batches = list(coordinator_batches(steps, 7, max_message_bytes=limit))
+    headers = [header for batch in batches for _, header in walk_headers(batch)]
+    assert all(header.size <= limit or header.records_count == 1 for header in headers)
+    assert [(each.key, each.value) for batch in batches for each in iter_records(batch)] == steps

@@ -37,10 +37,12 @@ def commit(group: str, topic: str, partition: int, offset: int, kind: str = "pla
     record = offset_commit_record(group, topic, partition, None if kind == "deleted" else committed)
     if kind == "broken" and record.value:
         return record._replace(value=b"\0\4" + bytes(len(record.value) - 2))
+    if kind == "newer" and record.value:
+        return record._replace(value=b"\0\5" + record.value[2:])
     return record
 
 
-KINDS = ("plain", "plain", "plain", "plain", "described", "old", "deleted", "broken")
+KINDS = ("plain", "plain", "plain", "plain", "described", "old", "deleted", "broken", "newer")
 commits = st.builds(
     commit,
     st.sampled_from(GROUPS), st.sampled_from(TOPICS), st.integers(0, 4), st.integers(0, 9), st.sampled_from(KINDS),
@@ -140,3 +142,13 @@ def test_a_batch_of_offsets_is_loaded_without_a_call_for_each() -> None:
     assert calls < 3_000
     fetched = core.fetch_offsets(OffsetFetchRequestGroup(group_id="g", topics=None), {}).topics[0].partitions
     assert [each.committed_offset for each in fetched] == list(range(3_000))
+
+
+def test_values_of_newer_versions_are_passed_over_and_what_is_beside_them_is_loaded() -> None:
+    """A newer release has written them. No group of the partition would have a coordinator without the others."""
+    newer_group = CoordinatorRecord(group_metadata_tombstone("h").key, b"\0\5" + bytes(40))
+    records = [commit("g", "t", 0, 1), commit("g", "t", 1, 2, "newer"), newer_group, commit("g", "t", 2, 3)]
+    for codec in (CompressionType.NONE, CompressionType.GZIP):
+        core = loaded(log_of([(records, -1, False), (records[1:2], 7, False)], codec))
+        fetched = core.fetch_offsets(OffsetFetchRequestGroup(group_id="g", topics=None), {}).topics[0].partitions
+        assert {each.partition_index: each.committed_offset for each in fetched} == {0: 1, 2: 3}

@@ -116,14 +116,20 @@ def test_a_new_target_waits_for_the_assignment_interval() -> None:
     assert b.epoch == 3
 
 
-def test_a_target_of_a_clock_that_was_ahead_is_old_enough() -> None:
-    """The coordinator of before had another time, or a node started before its clock was set."""
+@pytest.mark.parametrize("by_regex", [False, True])
+def test_the_times_of_a_coordinator_whose_clock_was_ahead_keep_nobody_waiting(by_regex: bool) -> None:
+    """They are stored with the target, and with what regular expressions match."""
     shard = ConsumerShard()
-    Consumer(shard, member_id="a").heartbeat()
-    shard.now_ms -= 600_000
-    late = Consumer(shard.reloaded(), member_id="b")
-    response = late.heartbeat()
-    assert (late.epoch, response and response.heartbeat_interval_ms) == (3, 1_000)
+    shard.now_ms += 3_600_000
+    a = Consumer(shard, member_id="a", regex="t|u" if by_regex else None)
+    settle(shard, [a])
+    assert a.partitions == everything()
+    shard.now_ms -= 3_600_000
+    shard = a.shard = shard.reloaded()
+    b = Consumer(shard, member_id="b", regex="t.*" if by_regex else None)
+    settle(shard, [a, b])
+    assert len(b.partitions) == 3
+    assert a.partitions | b.partitions == everything()
 
 
 def test_no_interval_makes_each_target_at_once() -> None:

@@ -227,6 +227,26 @@ def test_what_was_committed_or_flushed_is_no_torn_tail() -> None:
     assert missing(open_log(epochs, ONE_SEGMENT, leaves_holes=True)) == {COUNT - 1}
 
 
+def test_what_was_cut_out_of_a_healed_log_does_not_come_back_with_the_power() -> None:
+    """It fails before what the leader has sent instead is flushed. What marks the place of what is missing is whole,
+    and would pass for what compaction leaves: a log that has nothing, in sync, and perhaps elected."""
+    disk = written(clean=False)
+    for path in logs(disk):
+        lose(disk, path, "removed")
+    log = log_of(start(disk))
+    assert missing(log) == set(range(COUNT))
+    log.flush()
+    log.truncate_to(0)
+    log.healed()
+    for _, value in VALUES:
+        append(log, [value])
+    disk.kill()
+    start(disk).checkpoint({TP: COUNT})
+    disk.crash(lose_all=True)
+    log = log_of(start(disk))
+    assert log.log_end_offset == 0 or missing(log) == set(range(COUNT))
+
+
 @pytest.mark.parametrize("tail", [b"garbage" * 100, bytes(3000), None], ids=["garbage", "zeros", "doubled"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
 def test_bytes_behind_the_end_take_nothing_away(clean: bool, tail: bytes | None) -> None:

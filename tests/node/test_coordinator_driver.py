@@ -40,6 +40,7 @@ from tests.node.coordinator_harness import commit, ready, submit
 from tests.node.node_harness import Client, Node, running_node
 from tests.node.placement import create, followed, move
 from tests.node.quorum_harness import three_nodes
+from tests.patience import SHORT
 
 
 async def test_commits_of_one_turn_share_a_batch(node: Node) -> None:
@@ -62,6 +63,21 @@ async def test_commits_of_one_turn_share_a_batch(node: Node) -> None:
     (topic,) = (await client.ask(asked, 9)).groups[0].topics
     committed = {each.partition_index: each.committed_offset for each in topic.partitions}
     assert committed == {partition: partition + 100 for partition in range(8)}
+
+
+async def test_what_is_gathered_goes_into_batches_that_the_topic_takes(tmp_path: Path) -> None:
+    async with running_node(tmp_path, message_max_bytes="300") as node:
+        groups = await ready(node)
+        log = groups.loaded_shard("g").partition.log
+        before = log.log_end_offset
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            for partition in range(8):
+                nursery.start_soon(submit(groups, commit(partition, partition + 100), answers))
+        assert not [answer for answer in answers if isinstance(answer, ErrorCode)]
+        assert log.log_end_offset == before + 8
+        data = log.read_bytes(before, 1 << 20, max_offset=log.log_end_offset)
+        assert all(header.size <= 300 for _, header in walk_headers(data))
 
 
 @pytest.mark.parametrize(("linger_ms", "batches"), [(300, (1, 2)), (0, (8,))])
@@ -358,6 +374,30 @@ async def test_a_coordinator_that_takes_over_while_a_topic_is_deleted_keeps_none
         while (answer := (await client.ask(asked, 9)).groups[0]).error_code:
             await trio.sleep(0.01)
         assert answer.topics == []
+
+
+async def test_the_deadlines_of_a_shard_are_kept_while_another_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log may be long, and there may be many of them: no group would come to the end of a rebalance meanwhile."""
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms="50") as node:
+        groups = await ready(node)
+        may_load = hold_loads(monkeypatch)
+        index = groups.partition_for("g")
+        other = next(shard for shard in groups.shards.values() if shard.index != index)
+        groups.reload(other)
+        client = await node.connect()
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        with trio.fail_after(SHORT):
+            assert (await client.ask(request, 3)).error_code == ErrorCode.NONE
+        assert not groups.shards[other.index].loaded.is_set()
+        may_load.set()
 
 
 @dataclass

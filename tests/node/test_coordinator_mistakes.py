@@ -13,11 +13,12 @@ import trio
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.replication.partition_state import PartitionState
 from kbroker.cores.transactions.transaction import TransactionState
-from kbroker.errors import ErrorCode
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 from kbroker.log.partition_log import PartitionLog
 from kbroker.node.replicas.partition import Partition
 from kbroker.wire.batch_header import walk_headers
+from kbroker.wire.messages.classic_groups import MemberIdentity
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kbroker.wire.messages.topics import DeleteTopicsRequest, DeleteTopicState
@@ -201,7 +202,11 @@ async def test_a_mistake_while_a_transaction_ends_is_the_end_of_the_shard_alone(
     while driver.shards[shard.index] is shard:
         await trio.lowlevel.checkpoint()
     assert "are loaded again" in caplog.text
-    assert await offsets(client) == {0: 7, 1: 11}
+
+    async def is_over() -> bool:
+        return await offsets(client) == {0: 7, 1: 11}
+
+    await until(is_over)
     again = await client.ask(InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 4)
     assert again.error_code == ErrorCode.NONE, "the transaction is complete"
 
@@ -223,9 +228,10 @@ async def test_a_decision_that_is_committed_after_its_shard_was_loaded_again_is_
     transactions.reload(shard)
     manager.progress.advance_high_watermark(partition, partition.log)
     assert not (await client.receive())[1].error_code
-    assert await offsets(client) == {0: 7, 1: 11}
     over = TransactionState.COMPLETE_COMMIT
+    await until(lambda: transactions.shards[shard.index].loaded.is_set())
     await until(lambda: transactions.shards[shard.index].core.describe("id").state is over)
+    assert await offsets(client) == {0: 7, 1: 11}
     assert [header.is_control for _, header in walk_headers(log.read_bytes(open_end, 1 << 20))] == [True]
 
 
@@ -295,3 +301,39 @@ async def test_a_mistake_in_the_log_is_the_end_of_the_shard_and_not_of_the_node(
     client = await node.connect()
     while (await client.ask(commit(3, 34), 9)).topics[0].partitions[0].error_code:
         await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_who_asks_for_a_log_that_is_lost_or_not_led_here_is_told_of_another_coordinator(
+    node: Node, is_lost: bool
+) -> None:
+    """Before the controller has found one. A consumer ends at an error that it does not know, as that of a disk; and a
+    damaged log that is not to lead may lack what was committed."""
+    groups = await ready(node)
+    shard = groups.loaded_shard("g")
+    leave = [MemberIdentity(member_id="another")]
+    if is_lost:
+        shard.partition.offline = True
+    else:
+        shard.partition.state.leader = -1
+    with pytest.raises(ApiError) as error:
+        groups.run("g", lambda core, now_ms: core.leave_group("g", leave, now_ms))
+    assert error.value.code is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(ApiError) as error:
+        await groups.read("g", lambda core: core.fetch_offsets(OffsetFetchRequestGroup(group_id="g", topics=None), {}))
+    assert error.value.code is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_damaged_log_whose_directory_fails_while_it_is_loaded_is_not_the_end_of_the_node(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = await ready(node)
+    shard = groups.loaded_shard("g")
+    monkeypatch.setattr(Partition, "is_damaged", True)
+    shard.partition.offline = True
+    groups.reload(shard)
+    while shard.index in groups.shards:
+        await trio.lowlevel.checkpoint()
+    client = await node.connect()
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    assert (await client.ask(asked, 9)).groups[0].error_code == ErrorCode.NOT_COORDINATOR

@@ -407,6 +407,19 @@ def test_after_a_restart_an_open_transaction_goes_on_and_its_clock_runs(shard: S
     assert shard.markers[-1].partitions == (P0, P1)
 
 
+def test_a_transaction_that_began_by_a_clock_that_was_ahead_runs_out_of_time_as_any(shard: Shard) -> None:
+    """The coordinator of before had it. The last stable offset would stand still for as long."""
+    shard.now_ms += 3_600_000
+    producer = shard.init()
+    shard.add(producer)
+    shard.now_ms -= 3_600_000
+    shard.restart()
+    shard.advance(TIMEOUT_MS - 1)
+    assert shard.state().state is S.ONGOING
+    shard.advance(2 * shard.settings.abort_timed_out_interval_ms)
+    assert shard.state().state is S.COMPLETE_ABORT
+
+
 def test_a_version_1_client_and_a_version_2_client_may_follow_one_another(shard: Shard) -> None:
     producer = shard.init()
     shard.add(producer, version=TV_0)

@@ -14,7 +14,9 @@ _CRC_AT = 17
 _CRC_FROM = 21
 _MAGIC = 2
 _BATCH_BYTES = 256 * 1024
-"""Records of one step go into batches of about this size, well below any ``max.message.bytes``."""
+"""Records of one step go into batches of at most this size, or of ``max.message.bytes`` where that is less."""
+_RECORD_OVERHEAD = 22
+"""The most that a record takes besides its key and value."""
 
 
 def coordinator_batch(
@@ -71,15 +73,19 @@ def coordinator_batches(
     now_ms: int,
     writer: TransactionalWriter = NO_TRANSACTION,
     codec: CompressionType = CompressionType.NONE,
+    max_message_bytes: int = 1 << 20,
 ) -> Iterator[bytearray]:
-    """The batches of a step, each made when it is asked for."""
+    """The batches of a step, each made when it is asked for. One that is larger than ``max_message_bytes`` has a single
+    record."""
+    most = min(_BATCH_BYTES, max_message_bytes - HEADER_SIZE)
     chunk: list[CoordinatorRecord] = []
     size = 0
     for record in records:
-        chunk.append(record)
-        size += len(record.key) + len(record.value or b"")
-        if size >= _BATCH_BYTES:
+        added = len(record.key) + len(record.value or b"") + _RECORD_OVERHEAD
+        if chunk and size + added > most:
             yield coordinator_batch(chunk, now_ms, writer, codec)
             chunk, size = [], 0
+        chunk.append(record)
+        size += added
     if chunk:
         yield coordinator_batch(chunk, now_ms, writer, codec)

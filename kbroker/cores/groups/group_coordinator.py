@@ -252,16 +252,19 @@ class GroupCoordinator:
     # -- offsets -------------------------------------------------------------------------------
 
     def commit_offsets(
-        self, request: OffsetCommitRequest, api_version: int, now_ms: int
+        self, request: OffsetCommitRequest, api_version: int, now_ms: int, committed_ms: int | None = None
     ) -> CoordinatorResult[OffsetCommitResponse]:
-        """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
-        return self._offsets.commit(request, api_version, now_ms)
+        """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault.
+
+        ``committed_ms`` is the time that is stored, if it is not ``now_ms``.
+        """
+        return self._offsets.commit(request, api_version, now_ms, committed_ms or now_ms)
 
     def commit_offsets_again(
-        self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int
+        self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int, committed_ms: int
     ) -> list[CoordinatorRecord]:
         """The records of `commit_offsets` of other offsets for the same partitions."""
-        return self._offsets.commit_again(commit, offsets, now_ms)
+        return self._offsets.commit_again(commit, offsets, now_ms, committed_ms)
 
     def commit_offsets_in_transaction(
         self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int

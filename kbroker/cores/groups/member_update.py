@@ -101,7 +101,7 @@ class MemberUpdate:
             return
         # All regular expressions are resolved together, so any of them has the time of all.
         last = next(iter(group.resolved_regexes.values()), None)
-        if last is not None and now_ms <= last.timestamp_ms + REGEX_REFRESH_MIN_INTERVAL_MS:
+        if last is not None and last.timestamp_ms <= now_ms <= last.timestamp_ms + REGEX_REFRESH_MIN_INTERVAL_MS:
             return
         subscribed = dict(group.regexes)
         if old:

@@ -139,11 +139,11 @@ class OffsetRequests:
     # -- offsets -------------------------------------------------------------------------------
 
     def commit(
-        self, request: OffsetCommitRequest, api_version: int, now_ms: int
+        self, request: OffsetCommitRequest, api_version: int, now_ms: int, committed_ms: int
     ) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit of partitions that exist. `ApiError` where the member or group is at fault."""
         commit = OffsetsToCommit(request, api_version, self._settings().offset_metadata_max_bytes)
-        records = self.commit_again(commit, commit.offsets, now_ms)
+        records = self.commit_again(commit, commit.offsets, now_ms, committed_ms)
         if not records:
             self._exists_now(request.group_id)
         return CoordinatorResult(commit.response, records)
@@ -153,17 +153,19 @@ class OffsetRequests:
         if self._groups.with_offsets_of(group_id) is None:
             self._groups.classic[group_id] = ClassicGroup(group_id)
 
-    def commit_again(self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int) -> list[CoordinatorRecord]:
+    def commit_again(
+        self, commit: OffsetsToCommit, offsets: Sequence[int], now_ms: int, committed_ms: int
+    ) -> list[CoordinatorRecord]:
         """The records of `commit` of other offsets for the same partitions; ``commit`` has the response already."""
         request = commit.request
         by_partition = self._validate_commit(request, commit.api_version, now_ms)
         retention_ms = request.retention_time_ms
-        expires = None if retention_ms == -1 else min(now_ms + retention_ms, _FOR_EVER)
+        expires = None if retention_ms == -1 else min(committed_ms + retention_ms, _FOR_EVER)
         records = []
         for (key, topic_id, partition, leader_epoch, metadata), offset in zip(commit.places, offsets, strict=True):
             if by_partition is not None:
                 validate_partition(by_partition, topic_id, partition)
-            value = offset_value(offset, leader_epoch, metadata, now_ms, expires, topic_id)
+            value = offset_value(offset, leader_epoch, metadata, committed_ms, expires, topic_id)
             records.append(CoordinatorRecord(key, value))
         return records
 

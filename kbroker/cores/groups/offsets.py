@@ -101,7 +101,7 @@ def expired_offsets(
         if committed.expire_timestamp_ms is not None:
             is_over = now_ms >= committed.expire_timestamp_ms
         else:
-            base_ms = committed.commit_timestamp_ms if empty_since_ms is None else empty_since_ms
+            base_ms = max(committed.commit_timestamp_ms, empty_since_ms or 0)
             is_over = now_ms - base_ms >= retention_ms
         if is_over:
             expired.append(partition)

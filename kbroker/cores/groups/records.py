@@ -24,7 +24,7 @@ from kbroker.wire.records.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kbroker.wire.records.versioned import decode_group_key
+from kbroker.wire.records.versioned import decode_group_key, decode_versioned
 
 if TYPE_CHECKING:
     from kbroker.cores.groups.classic_group import ClassicGroup
@@ -269,8 +269,8 @@ def read_kept_offset(kept: KeptOffset) -> OffsetAndMetadata:
 
 
 def read_offset_commit(value: bytes, record_offset: int = -1) -> OffsetAndMetadata:
-    """Decode the value of an offset's record, which stands at ``record_offset``."""
-    record, _ = decode(OffsetCommitValue, _prefix(value), value, _PREFIX.size)
+    """Decode the value of an offset's record, which stands at ``record_offset``. `WireError` if it cannot be read."""
+    record, _ = decode_versioned(OffsetCommitValue, value)
     return OffsetAndMetadata(
         offset=record.offset,
         leader_epoch=record.leader_epoch,
@@ -283,8 +283,8 @@ def read_offset_commit(value: bytes, record_offset: int = -1) -> OffsetAndMetada
 
 
 def read_group_metadata(value: bytes) -> GroupMetadataValue:
-    """Decode the value of a classic group's record."""
-    return decode(GroupMetadataValue, _prefix(value), value, _PREFIX.size)[0]
+    """Decode the value of a classic group's record. `WireError` if it cannot be read."""
+    return decode_versioned(GroupMetadataValue, value)[0]
 
 
 def _prefix(data: bytes) -> int:

@@ -413,6 +413,9 @@ class TransactionCoordinator:
             if transaction.state in _PREPARED:
                 self._unwritten[transactional_id] = set(transaction.partitions)
                 self._retries.schedule(transactional_id, now_ms)
+            elif transaction.state is _S.ONGOING and transaction.start_ms > now_ms:
+                # By the clock of another coordinator, which was ahead: it would be timed out as much later.
+                self._transactions[transactional_id] = transaction._replace(start_ms=now_ms)
 
     def find_lost_markers(self) -> Iterator[None]:
         """Have a decision carried out once more where a partition has lost the marker with the end of its log.

@@ -60,6 +60,7 @@ class CoordinatorDriver(Generic[C]):
         """Those that this node leads, loaded or not, by partition."""
         self._partition_count = 0
         self._to_load: list[Shard[C]] = []
+        self._wake_loader = trio.Event()
         self._wake_timer = trio.Event()
         self._sleeping_until_ms: float = float("inf")
         self._wall_ms_at_start = env.wall_clock_ms()
@@ -110,7 +111,7 @@ class CoordinatorDriver(Generic[C]):
         partition = self._manager.get_partition(self.TOPIC, index)
         shard = self.shards[index] = Shard(self._new_core(), index, partition, leader_epoch)
         self._to_load.append(shard)
-        self._wake()
+        self._wake_loader.set()
 
     def _unload(self, index: int) -> None:
         shard = self.shards.pop(index)
@@ -146,7 +147,7 @@ class CoordinatorDriver(Generic[C]):
         """
         index = self.partition_for(key)
         shard = None if index is None else self.shards.get(index)
-        if shard is None:
+        if shard is None or not shard.partition.state.is_leader:  # as of a damaged log, which may lack something
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not shard.loaded.is_set():
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -279,15 +280,22 @@ class CoordinatorDriver(Generic[C]):
         """Load shards, keep their deadlines, and append gathered steps, for as long as the node runs."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._steps.keep_appending)
+            nursery.start_soon(self._keep_loading)
             await self._keep_deadlines()
 
-    async def _keep_deadlines(self) -> None:
+    async def _keep_loading(self) -> None:
+        """Load shards one after the other. A log may be long: the deadlines of the other shards do not wait for it."""
         while True:
-            self._wake_timer = trio.Event()
             while self._to_load:
                 shard = self._to_load.pop(0)
                 if self.shards.get(shard.index) is shard:
                     await self._load(shard)
+            self._wake_loader = trio.Event()
+            await self._wake_loader.wait()
+
+    async def _keep_deadlines(self) -> None:
+        while True:
+            self._wake_timer = trio.Event()
             await self._run_due()
             self._sleeping_until_ms = self._next_deadline_ms()
             seconds = (self._sleeping_until_ms - self.now_ms()) / 1000
@@ -295,7 +303,7 @@ class CoordinatorDriver(Generic[C]):
                 await self._wake_timer.wait()
 
     async def _run_due(self) -> None:
-        """Handle every deadline that has come, each in a turn of the event loop; shards to be loaded come first.
+        """Handle every deadline that has come, each in a turn of the event loop.
 
         Thousands come together where a client's host is lost, or some time after a coordinator has moved. The shards
         take turns: members whose time is up do not wait for all offsets of another shard that expire.
@@ -304,8 +312,6 @@ class CoordinatorDriver(Generic[C]):
         while some_left:
             some_left = False
             for shard in list(self.shards.values()):
-                if self._to_load:
-                    return
                 if self.run_unasked(shard, lambda core: core.on_deadline(self.now_ms())):
                     some_left = True
                     await trio.lowlevel.checkpoint()
@@ -362,7 +368,8 @@ class CoordinatorDriver(Generic[C]):
             for _ in self._before_loaded(shard.core):
                 await trio.lowlevel.checkpoint()
         except (ApiError, WireError) as error:
-            if shard.partition.is_damaged and shard.partition.log.has_damaged_bytes:
+            partition = shard.partition
+            if partition.is_damaged and not partition.offline and partition.log.has_damaged_bytes:
                 await trio.sleep(_DAMAGED_SECONDS)  # another leads then, or the log has a hole there
                 self.reload(shard)
             else:

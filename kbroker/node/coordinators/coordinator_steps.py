@@ -114,11 +114,12 @@ class CoordinatorSteps(Generic[C]):
         if not self.replay_on_commit and not self._replay(shard, result, end_offset, writer):
             finished(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        if shard.partition.state.high_watermark >= end_offset:
+        partition = shard.partition
+        if partition.state.high_watermark >= end_offset and partition.acknowledges_at_once(1):
             finished(None)
             return
-        key = shard.partition.topic_partition
-        appended = Appended(shard.partition, shard.partition.state.leader_epoch, end_offset)
+        key = partition.topic_partition
+        appended = Appended(partition, partition.state.leader_epoch, end_offset)
 
         def replicated(results: Results) -> None:
             error = results[key]
@@ -132,7 +133,7 @@ class CoordinatorSteps(Generic[C]):
             if error is not None and self.replay_on_commit:
                 self._owner.reload(shard)
 
-        self._manager.watch_produce([appended], replicated, self._write_timeout_ms)
+        self._manager.watch_stored([(partition, end_offset)], replicated, self._write_timeout_ms)
 
     def process_without_records(self, shard: Shard[C], result: CoordinatorResult[Any], outcome: Later[Any]) -> None:
         """Finish a step that has no records; its outcome is given when all that the core knows is committed."""
@@ -152,6 +153,7 @@ class CoordinatorSteps(Generic[C]):
 
     def until_committed(self, shard: Shard[C]) -> Later[None] | None:
         """Done when all that the core knows is committed, or with the reason why it is not; None if it is already.
+        `ApiError` NOT_COORDINATOR where the log is lost.
 
         On a node without followers it always is. Kafka's ``CoordinatorRuntime`` too has a step without records wait
         for the writes before it: what the step saw of them may not survive this leader.
@@ -159,6 +161,8 @@ class CoordinatorSteps(Generic[C]):
         partition = shard.partition
         if self.replay_on_commit or not partition.has_log:
             return None
+        if partition.offline:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
         end = partition.log.log_end_offset
         if partition.state.high_watermark >= end:
             return None
@@ -181,7 +185,8 @@ class CoordinatorSteps(Generic[C]):
         now_ms = self._env.wall_clock_ms()
         end_offset = 0
         try:
-            for batch in coordinator_batches(records, now_ms, writer, self.codec):
+            limit = shard.partition.config.max_message_bytes
+            for batch in coordinator_batches(records, now_ms, writer, self.codec, limit):
                 info = shard.partition.append_as_coordinator(batch, now_ms, verification_guard=writer.guard)
                 end_offset = info.last_offset + 1
         except ApiError:

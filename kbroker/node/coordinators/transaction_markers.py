@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kbroker.cores.replication.purgatory import Appended, Results
+from kbroker.cores.replication.purgatory import Results
 from kbroker.cores.transactions.transaction import TransactionMarker
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.node.coordinators.group_driver import GroupDriver
@@ -15,6 +15,7 @@ from kbroker.types import TopicPartition
 from kbroker.wire.control_batch import build_end_txn_marker
 
 if TYPE_CHECKING:
+    from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_manager import ReplicaManager
     from kbroker.runtime.env import Env
 
@@ -46,7 +47,7 @@ class MarkerWriter:
             timestamp_ms=now_ms,
         )
         errors: dict[TopicPartition, ErrorCode] = {}
-        unreplicated: list[Appended] = []
+        waiting: list[tuple[Partition, int]] = []
         for key in partitions:
             try:
                 end_offset = self._append(key, bytearray(batch), marker, now_ms)
@@ -59,11 +60,11 @@ class MarkerWriter:
                 errors[key] = ErrorCode.UNKNOWN_SERVER_ERROR
                 continue
             partition = self._manager.partitions[key]
-            if partition.state.high_watermark >= end_offset:
+            if partition.state.high_watermark >= end_offset and partition.acknowledges_at_once(1):
                 errors[key] = ErrorCode.NONE
             else:
-                unreplicated.append(Appended(partition, partition.state.leader_epoch, end_offset))
-        if not unreplicated:
+                waiting.append((partition, end_offset))
+        if not waiting:
             on_done(errors)
             return
 
@@ -73,7 +74,7 @@ class MarkerWriter:
                 errors[key] = ErrorCode.NONE if error is None else error
             on_done(errors)
 
-        self._manager.watch_produce(unreplicated, replicated, self._timeout_ms)
+        self._manager.watch_stored(waiting, replicated, self._timeout_ms)
 
     def _append(self, key: TopicPartition, batch: bytearray, marker: TransactionMarker, now_ms: int) -> int:
         partition = self._manager.find(*key)

@@ -203,7 +203,6 @@ class ReplicaLogDirs:
 
     def healed(self, partition: Partition) -> None:
         """The leader knows where a log ends since it was cut back, so it is like any that lags. ``OSError``."""
-        partition.log.flush()  # a power cut must not undo the cut once the damage is forgotten
         partition.log.healed()
         for callback in self._log_manager.on_offline:
             callback()

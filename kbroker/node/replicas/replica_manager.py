@@ -9,6 +9,7 @@ loop; only cold reads and flushes leave it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -27,6 +28,7 @@ from kbroker.node.replicas.replication_throttles import ReplicationThrottles
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.log.manager import LogManager
+    from kbroker.node.replicas.partition import Partition
     from kbroker.node.replicas.replica_fetchers import ReplicaFetchers
     from kbroker.raft_metadata.image import MetadataImage
     from kbroker.runtime.env import Env
@@ -155,6 +157,30 @@ class ReplicaManager(PartitionTable):
         self.purgatory.watch_produce(operation)
         if self.purgatory.expirations.add(operation, timeout_ms, self.env.now()) < self._timer_until:
             self._wake_timer.set()
+
+    def watch_stored(
+        self, appends: Sequence[tuple[Partition, int]], on_complete: Callable[[Results], None], timeout_ms: int
+    ) -> None:
+        """Do as `watch_produce` for what this node has just written itself, up to an end offset of each partition, once
+        it is flushed where ``flush.messages`` asks for that."""
+        written = [Appended(partition, partition.state.leader_epoch, end) for partition, end in appends]
+        unflushed = [partition for partition, _ in appends if not partition.offline and partition.must_flush]
+        if unflushed:
+            self.start_soon(self._flush_and_watch, unflushed, written, on_complete, timeout_ms)
+        else:
+            self.watch_produce(written, on_complete, timeout_ms)
+
+    async def _flush_and_watch(
+        self,
+        unflushed: Sequence[Partition],
+        appends: Sequence[Appended],
+        on_complete: Callable[[Results], None],
+        timeout_ms: int,
+    ) -> None:
+        for partition in unflushed:
+            with suppress(ApiError):  # it is offline then, as will be told
+                await partition.flush()
+        self.watch_produce(appends, on_complete, timeout_ms)
 
     async def _expire(self) -> None:
         purgatory = self.purgatory

@@ -56,6 +56,23 @@ async def one_replica(cluster: SimCluster) -> None:
     await cluster.finish(partitions)
 
 
+@scenario(nodes=1, log_flush_interval_messages="1")
+async def alone_without_power(cluster: SimCluster) -> None:
+    """A node that is alone, and flushes each record, loses its power: transactions and offsets are there again, too."""
+    partitions = await begin(cluster, replication_factor=1, min_isr=1, producers=1, read_committed=True)
+    cluster.transact(partitions, versions=(2, 1))
+    cluster.commit_offsets(partitions[0], 2)
+    (node,) = cluster.nodes.values()
+    for _ in range(4):
+        await await_progress(cluster)
+        await cluster.run_for(cluster.rng.uniform(0, 5))
+        node.crash()
+        await cluster.run_for(cluster.rng.choice((0.1, 1, 10)))
+        node.start()
+        await cluster.await_serving()
+    await cluster.finish(partitions)
+
+
 @scenario()
 async def leader_killed(cluster: SimCluster) -> None:
     """A partition's leader is killed, again and again; another replica leads, and the old one comes back."""
