@@ -28,6 +28,8 @@ from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+from kbroker.raft_metadata.raft.messages import Vote
+from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.runtime.budgets import DEFAULTS, Budgets
@@ -393,22 +395,40 @@ async def test_a_broker_with_more_partitions_than_a_batch_has_records_is_fenced(
         assert sum(sizes) == 12_001 and max(sizes) <= 10_000
 
 
+def leaders(image: MetadataImage) -> set[int]:
+    return {each.leader for each in image.topics.by_name["t"].partitions.values()}
+
+
+async def unfence_half(metadata: MetadataPlane) -> None:
+    """A topic of a broker that is unfenced, and not elected yet."""
+    await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
+    epoch = metadata.image.brokers[1].epoch
+    await metadata.submit(lambda view: fence_broker(view, 1, epoch))
+    await metadata.submit(lambda view: ControllerResult(None, islice(unfence_broker(view, 1, epoch).records, 1)))
+    assert leaders(metadata.image) == {-1}
+
+
 async def test_the_next_controller_makes_the_elections_that_the_last_has_left(tmp_path: Path) -> None:
     """Those with a broker that has come may be several batches, and a controller ends after the first."""
     format_dir(tmp_path)
 
-    def leaders(image: MetadataImage) -> set[int]:
-        return {each.leader for each in image.topics.by_name["t"].partitions.values()}
-
     async with running(tmp_path) as metadata:
-        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
-        await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
-        epoch = metadata.image.brokers[1].epoch
-        await metadata.submit(lambda view: fence_broker(view, 1, epoch))
-        await metadata.submit(lambda view: ControllerResult(None, islice(unfence_broker(view, 1, epoch).records, 1)))
-        assert leaders(metadata.image) == {-1}
+        await unfence_half(metadata)
     async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
         nursery.start_soon(LeaderBalancer(metadata, config(tmp_path)).run)
+        with trio.fail_after(SHORT):
+            await metadata.wait_for_image(lambda image: leaders(image) == {1})
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_controller_that_is_elected_again_makes_the_elections_that_it_has_left(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
+        nursery.start_soon(LeaderBalancer(metadata, config(tmp_path)).run)
+        await trio.testing.wait_all_tasks_blocked()  # it has looked for what the last one has left
+        await unfence_half(metadata)
+        vote = Vote(metadata.quorum.core.epoch + 1, ReplicaKey(9), OffsetAndEpoch(0, 0), pre_vote=False)
+        await metadata.ask_quorum(vote)
         with trio.fail_after(SHORT):
             await metadata.wait_for_image(lambda image: leaders(image) == {1})
         nursery.cancel_scope.cancel()
