@@ -257,18 +257,18 @@ def test_a_disk_that_fails_under_the_quorum_s_own_work_is_told_in_one_line(tmp_p
     format_dir(tmp_path)
     planes: list[MetadataPlane] = []
 
-    def full(snapshot_id: OffsetAndEpoch, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.checkpoint")
+    def broken(snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "a.checkpoint")
 
     async def main() -> None:
         async with running(tmp_path, metadata_log_max_record_bytes_between_snapshots="1") as metadata:
             planes.append(metadata)
-            metadata.snapshots._store.write = full  # type: ignore[method-assign]
+            metadata.snapshots._store.write = broken  # type: ignore[method-assign]
             with suppress(ApiError):  # its own commit may still be under way when the disk fails
                 await create(metadata, NewTopic("a", 1, 1))
             await trio.sleep_forever()
 
-    told = "^metadata log: a.checkpoint No space left on device$"
+    told = "^metadata log: a.checkpoint Input/output error$"
     with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told)):
         run(main)
     with pytest.raises(FatalError, match=told):
