@@ -379,6 +379,7 @@ class ReplicatedLog:
         assert self._snapshots is not None
         self._ids = self._snapshots.ids()
         if snapshot_id not in self._ids or snapshot_id.offset < self.start_offset:
+            self._forget_snapshots_before(OffsetAndEpoch(self.start_offset, 0))
             return  # a fetched one has overtaken it
         kept = max((other for other in self._ids if other < snapshot_id), default=snapshot_id)
         if self._store.damage:
