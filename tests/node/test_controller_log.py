@@ -300,6 +300,20 @@ def test_a_thousand_partitions_wait_for_the_disk_as_often_as_one(tmp_path: Path)
     assert 0 < small == big
 
 
+def test_a_start_removes_what_is_left_of_unfinished_snapshots(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    directory = tmp_path / "__cluster_metadata-0"
+    left = [directory / f"00000000000000000040-0000000007.checkpoint{suffix}" for suffix in (".part", ".tmp")]
+    for path in left:
+        path.write_bytes(b"the first bytes")
+
+    async def main() -> None:
+        async with running(tmp_path):
+            assert not any(path.exists() for path in left)
+
+    run(main)
+
+
 def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
     format_dir(tmp_path)
     path = tmp_path / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
