@@ -186,8 +186,13 @@ def write_atomically(disk: Disk, path: str, data: Buffer, *, sync: bool = True) 
     The temporary name is Kafka's: the path with ``.tmp`` at the end.
     """
     temporary = path + ".tmp"
-    disk.write_bytes(temporary, data, sync=sync)
-    disk.rename(temporary, path)
+    try:
+        disk.write_bytes(temporary, data, sync=sync)
+        disk.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(temporary)  # a full disk needs the room
+        raise
     if sync:
         disk.sync_dir(os.path.dirname(path))
 

@@ -135,7 +135,7 @@ class Durability:
         """Everything below ``offset`` is durable, and the indexes below ``indexed``."""
         self.indexed = max(self.indexed, min(indexed, log_end_offset))
         self.recovery_point = max(self.recovery_point, min(offset, log_end_offset))
-        if active_base <= offset:
+        if active_base <= indexed:  # no segment was begun meanwhile, whose name may be as new as its records
             self.names_flushed = True
             if not sealed_only:
                 self.cut = False

@@ -573,6 +573,25 @@ def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None
     assert lowered == [1]
 
 
+def test_the_next_flush_keeps_a_segment_that_began_while_one_was_under_way() -> None:
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    log = open_log(disk)
+    append(log, [b"a"])
+    log.flush()
+    append(log, [b"b"])
+    task = log.begin_flush()
+    assert task is not None
+    task.run()
+    log.roll(NOW)
+    append(log, [b"c"])
+    task.end()
+    log.flush()
+    disk.crash(lose_all=True)
+    assert open_log(disk).log_end_offset == 3
+
+
 def test_sealed_segments_ask_to_be_flushed() -> None:
     rolled: list[object] = []
     log = open_log(config=SMALL)

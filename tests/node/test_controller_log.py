@@ -28,6 +28,8 @@ from kbroker.raft_metadata.controller.sessions import Heartbeat
 from kbroker.raft_metadata.controller.topics import create_topics
 from kbroker.raft_metadata.image import Endpoint, MetadataImage
 from kbroker.raft_metadata.metadata_version import LATEST_METADATA_VERSION
+from kbroker.raft_metadata.raft.messages import Vote
+from kbroker.raft_metadata.raft.voters import ReplicaKey
 from kbroker.raft_metadata.storage import format_log_dirs
 from kbroker.raft_metadata.topics import NewTopic
 from kbroker.runtime.budgets import DEFAULTS, Budgets
@@ -255,18 +257,18 @@ def test_a_disk_that_fails_under_the_quorum_s_own_work_is_told_in_one_line(tmp_p
     format_dir(tmp_path)
     planes: list[MetadataPlane] = []
 
-    def full(snapshot_id: OffsetAndEpoch, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.checkpoint")
+    def broken(snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "a.checkpoint")
 
     async def main() -> None:
         async with running(tmp_path, metadata_log_max_record_bytes_between_snapshots="1") as metadata:
             planes.append(metadata)
-            metadata.snapshots._store.write = full  # type: ignore[method-assign]
+            metadata.snapshots._store.write = broken  # type: ignore[method-assign]
             with suppress(ApiError):  # its own commit may still be under way when the disk fails
                 await create(metadata, NewTopic("a", 1, 1))
             await trio.sleep_forever()
 
-    told = "^metadata log: a.checkpoint No space left on device$"
+    told = "^metadata log: a.checkpoint Input/output error$"
     with pytest.RaisesGroup(pytest.RaisesExc(FatalError, match=told)):
         run(main)
     with pytest.raises(FatalError, match=told):
@@ -296,6 +298,20 @@ def test_a_thousand_partitions_wait_for_the_disk_as_often_as_one(tmp_path: Path)
 
     small, big = run(main)
     assert 0 < small == big
+
+
+def test_a_start_removes_what_is_left_of_unfinished_snapshots(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    directory = tmp_path / "__cluster_metadata-0"
+    left = [directory / f"00000000000000000040-0000000007.checkpoint{suffix}" for suffix in (".part", ".tmp")]
+    for path in left:
+        path.write_bytes(b"the first bytes")
+
+    async def main() -> None:
+        async with running(tmp_path):
+            assert not any(path.exists() for path in left)
+
+    run(main)
 
 
 def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
@@ -393,22 +409,40 @@ async def test_a_broker_with_more_partitions_than_a_batch_has_records_is_fenced(
         assert sum(sizes) == 12_001 and max(sizes) <= 10_000
 
 
+def leaders(image: MetadataImage) -> set[int]:
+    return {each.leader for each in image.topics.by_name["t"].partitions.values()}
+
+
+async def unfence_half(metadata: MetadataPlane) -> None:
+    """A topic of a broker that is unfenced, and not elected yet."""
+    await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
+    epoch = metadata.image.brokers[1].epoch
+    await metadata.submit(lambda view: fence_broker(view, 1, epoch))
+    await metadata.submit(lambda view: ControllerResult(None, islice(unfence_broker(view, 1, epoch).records, 1)))
+    assert leaders(metadata.image) == {-1}
+
+
 async def test_the_next_controller_makes_the_elections_that_the_last_has_left(tmp_path: Path) -> None:
     """Those with a broker that has come may be several batches, and a controller ends after the first."""
     format_dir(tmp_path)
 
-    def leaders(image: MetadataImage) -> set[int]:
-        return {each.leader for each in image.topics.by_name["t"].partitions.values()}
-
     async with running(tmp_path) as metadata:
-        await register_broker(metadata, [Endpoint("PLAINTEXT", "127.0.0.1", 9092)], [directory_id(tmp_path)])
-        await metadata.submit(lambda view: create_topics(view, [NewTopic("t", 3, 1)]))
-        epoch = metadata.image.brokers[1].epoch
-        await metadata.submit(lambda view: fence_broker(view, 1, epoch))
-        await metadata.submit(lambda view: ControllerResult(None, islice(unfence_broker(view, 1, epoch).records, 1)))
-        assert leaders(metadata.image) == {-1}
+        await unfence_half(metadata)
     async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
         nursery.start_soon(LeaderBalancer(metadata, config(tmp_path)).run)
+        with trio.fail_after(SHORT):
+            await metadata.wait_for_image(lambda image: leaders(image) == {1})
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_controller_that_is_elected_again_makes_the_elections_that_it_has_left(tmp_path: Path) -> None:
+    format_dir(tmp_path)
+    async with running(tmp_path) as metadata, trio.open_nursery() as nursery:
+        nursery.start_soon(LeaderBalancer(metadata, config(tmp_path)).run)
+        await trio.testing.wait_all_tasks_blocked()  # it has looked for what the last one has left
+        await unfence_half(metadata)
+        vote = Vote(metadata.quorum.core.epoch + 1, ReplicaKey(9), OffsetAndEpoch(0, 0), pre_vote=False)
+        await metadata.ask_quorum(vote)
         with trio.fail_after(SHORT):
             await metadata.wait_for_image(lambda image: leaders(image) == {1})
         nursery.cancel_scope.cancel()

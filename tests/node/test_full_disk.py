@@ -302,6 +302,38 @@ def test_the_disk_of_the_metadata_log_alone_is_full(tmp_path: Path, small: Path)
 
 
 @pytest.mark.slow
+def test_a_snapshot_that_is_larger_than_the_reserve_ends_no_node(tmp_path: Path, small: Path) -> None:
+    """The metadata log goes on without it, and the node starts again, until there is room."""
+    settings = {"metadata.log.max.record.bytes.between.snapshots": "60000", "log.dirs": str(tmp_path / "large")}
+    node = CommandNode(tmp_path, {**settings, "metadata.log.dir": str(small / "metadata")})
+    node.start()
+    try:
+        asking = admin.AdminClient({"bootstrap.servers": node.bootstrap})
+
+        def create(name: str, partitions: int) -> None:
+            for future in asking.create_topics([admin.NewTopic(name, partitions, 1)]).values():
+                future.result()
+
+        create("large", 3_000)
+        eventually(lambda: "wrote metadata snapshot" in node.log)
+        ballast = take_all_but(small, 0)
+        count = 0
+        while "no room for the metadata snapshot" not in node.log:
+            create(f"t{count}", 50)
+            count += 1
+        create("after", 1)
+        node.stop(kill=False)
+        node.start()
+        create("again", 1)
+        ballast.unlink()
+        eventually(lambda: "has room again" in node.log)
+        node.stop(kill=False)
+    finally:
+        if node.lives:
+            node.stop(kill=True)
+
+
+@pytest.mark.slow
 @pytest.mark.everything
 def test_the_disk_of_one_node_of_three_is_full(tmp_path: Path) -> None:
     """Others lead, and all is acknowledged. The node starts on the full disk, too, and follows when there is room."""

@@ -11,12 +11,14 @@ import trio
 import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.log.fake_disk import FakeDisk
 from kbroker.node.broker import Broker
 from kbroker.node.controller.idle_records import IdleRecords
 from kbroker.node.controller.metadata_snapshots import MetadataSnapshots
 from kbroker.raft_metadata.image import MetadataImage
 from kbroker.raft_metadata.raft.batches import decode_batches
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
+from kbroker.raft_metadata.raft.snapshot import SnapshotStore
 from kbroker.sim.quorum.disk import MemoryStore, SimSnapshots
 from kbroker.types import OffsetAndEpoch
 from kbroker.wire.records.metadata import NoOpRecord
@@ -97,24 +99,30 @@ def test_a_record_is_written_every_interval() -> None:
     on_a_clock_that_jumps(main)
 
 
+def written_to(store: Any) -> tuple[MetadataSnapshots, Callable[[int], None]]:
+    """Writes the snapshots of a log; it grows by so many records with each call of the function."""
+    log = ReplicatedLog(MemoryStore(), store)
+    images: Any = SimpleNamespace(image=MetadataImage(), last_timestamp=0)
+
+    async def run_blocking(function: Callable[[], None]) -> None:
+        function()
+
+    env: Any = SimpleNamespace(now=trio.current_time, wall_clock_ms=ENV.wall_clock_ms, run_blocking=run_blocking)
+    snapshots = MetadataSnapshots(log, store, images, env, 1000, 60_000)
+
+    def grow(size: int) -> None:
+        log.append_records([NoOpRecord()] * size, 1, timestamp_ms=0, metadata_version=30)
+        images.image = MetadataImage(offset=log.end_offset - 1, epoch=1)
+        snapshots.on_high_watermark()
+
+    return snapshots, grow
+
+
 def test_a_snapshot_is_due_after_the_interval_if_there_is_news() -> None:
     async def main() -> None:
         store: Any = SimSnapshots()
         store.path = str
-        log = ReplicatedLog(MemoryStore(), store)
-        images: Any = SimpleNamespace(image=MetadataImage(), last_timestamp=0)
-
-        async def run_blocking(function: Callable[[], None]) -> None:
-            function()
-
-        env: Any = SimpleNamespace(now=trio.current_time, wall_clock_ms=ENV.wall_clock_ms, run_blocking=run_blocking)
-        snapshots = MetadataSnapshots(log, store, images, env, 1000, 60_000)
-
-        def grow(size: int) -> None:
-            log.append_records([NoOpRecord()] * size, 1, timestamp_ms=0, metadata_version=30)
-            images.image = MetadataImage(offset=log.end_offset - 1, epoch=1)
-            snapshots.on_high_watermark()
-
+        snapshots, grow = written_to(store)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(snapshots.run)
             await trio.sleep(200)
@@ -135,6 +143,29 @@ def test_a_snapshot_is_due_after_the_interval_if_there_is_news() -> None:
             assert store.ids()[-1] == OffsetAndEpoch(202, 1)
             await trio.sleep(10)
             assert store.ids() == [OffsetAndEpoch(202, 1), OffsetAndEpoch(203, 1)], "the one before stays"
+            nursery.cancel_scope.cancel()
+
+    on_a_clock_that_jumps(main)
+
+
+def test_a_full_disk_costs_a_snapshot_and_nothing_else() -> None:
+    async def main() -> None:
+        disk = FakeDisk()
+        disk.make_dirs("/metadata")
+        snapshots, grow = written_to(SnapshotStore(disk, "/metadata"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(snapshots.run)
+            for _ in range(2):
+                grow(1)
+                await trio.sleep(61)
+            assert [*snapshots.files] == [OffsetAndEpoch(1, 1), OffsetAndEpoch(2, 1)]
+            disk.capacity = disk.used() + 50
+            grow(1)
+            await trio.sleep(61)
+            assert [*snapshots.files] == [OffsetAndEpoch(2, 1)]
+            assert len(disk.list_dir("/metadata")) == 1, "nothing stays of the one that had no room"
+            await trio.sleep(61)
+            assert [*snapshots.files] == [OffsetAndEpoch(2, 1), OffsetAndEpoch(3, 1)]
             nursery.cancel_scope.cancel()
 
     on_a_clock_that_jumps(main)

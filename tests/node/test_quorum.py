@@ -109,6 +109,17 @@ async def test_a_node_that_was_away_goes_on_from_a_snapshot(tmp_path: Path) -> N
         assert not (tmp_path / f"node{away}" / "gone-0").exists()
 
 
+async def test_a_node_that_begins_with_a_snapshot_knows_the_controller(tmp_path: Path) -> None:
+    """The record of its election is before the snapshot."""
+    async with three_nodes(tmp_path) as cluster:
+        leader = await cluster.await_leader()
+        again = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        await cluster.nodes[again].metadata.snapshots.write()
+        await cluster.stop(again)
+        await cluster.start(again)
+        assert cluster.nodes[again].metadata.image.controller_id == leader
+
+
 @pytest.mark.parametrize("number", [0, 1, -1], ids=["first", "middle", "last"])
 async def test_a_leader_whose_log_is_damaged_has_a_snapshot_for_whoever_was_away(tmp_path: Path, number: int) -> None:
     async with quorum(tmp_path, log_scrub_bytes_per_second="0") as cluster:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kbroker.errors import ApiError, ErrorCode
+from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.alter_partition import InSyncReplica, alter_partitions
+from kbroker.raft_metadata.controller.brokers import register_broker
+from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas, directory_records
 from kbroker.raft_metadata.controller.reassignments import Reassignment, alter_partition_reassignments
 from kbroker.types import Uuid
 from kbroker.wire.records.metadata import BrokerRegistrationChangeRecord
@@ -80,6 +83,21 @@ def test_brokers_that_are_fenced_or_stop_may_not_join(h: Harness) -> None:
     record = BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=h.epochs[3], in_controlled_shutdown=1)
     h.controller.replay([record], h.controller.image.provenance)
     assert h.alter(h.isr_change([1, 2, 3]), leader=1) is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_replica_whose_disk_has_failed_may_not_join(h: Harness) -> None:
+    """It would end a reassignment, and the last good replica would be deleted."""
+    disks = [Uuid(b"first" + bytes(11)), Uuid(b"other" + bytes(11))]
+    registration = h.registration(5, Uuid(b"5" * 16))._replace(log_dirs=disks)
+    h.epochs[5] = h.apply(register_broker(h.view, registration))
+    h.unfence(5)
+    h.apply(alter_partition_reassignments(h.view, [Reassignment("t", 0, [5])]))
+    found = ReplicaDirectory(h.controller.image.topics.by_name["t"].id, 0, disks[0])
+    h.apply(assign_replicas(h.view, 5, h.epochs[5], [found]))
+    change, before = h.isr_change([1, 2, 3, 5]), h.partition()
+    h.apply(ControllerResult(None, directory_records(h.view, 5, disks[:1], None)))
+    assert h.alter(change, leader=1) is ErrorCode.INELIGIBLE_REPLICA
+    assert h.partition() == before
 
 
 def test_after_an_unclean_election_the_leader_recovers_before_others_join(h: Harness) -> None:

@@ -88,3 +88,18 @@ def test_a_fetch_that_waited_promises_nothing_again() -> None:
     script.run("append 2")
     script.run("flush 2")
     assert (script.replicas[2].log.end_offset, leader.high_watermark) == (3, 1)
+
+
+def test_no_leader_cuts_off_what_the_latest_snapshot_has() -> None:
+    """It was committed, which a replica knows from its start on; its log begins at the snapshot before."""
+    script = Script()
+    for command in ("nodes 3", "start 1 2 3", "live 200"):
+        script.run(command)
+    for _ in range(2):
+        for command in ("append 2", "flush 2", "live 100", "snapshot 1"):
+            script.run(command)
+    for command in ("crash 1", "start 1"):
+        script.run(command)
+    log, core = script.replicas[1].log, script.replicas[1].core
+    assert core is not None and log.latest_snapshot_id is not None
+    assert log.start_offset < log.latest_snapshot_id.offset == core.high_watermark

@@ -10,11 +10,14 @@ from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.broker_changes import leads_any
 from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown, unfence_broker
+from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_alter_configs
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_leaders, elect_missing_leaders
 from kbroker.raft_metadata.controller.sessions import BrokerState, current_state
-from kbroker.raft_metadata.image import DIR_LOST, DIR_MIGRATING, DIR_UNASSIGNED, NO_LEADER
+from kbroker.raft_metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from kbroker.raft_metadata.image import ALL_BROKERS, DIR_LOST, DIR_MIGRATING, DIR_UNASSIGNED, NO_LEADER
 from kbroker.types import TopicPartition, Uuid
+from kbroker.wire.records.metadata import FeatureLevelRecord
 from tests.raft_metadata.controller_harness import Harness
 
 T0 = TopicPartition("t", 0)
@@ -127,6 +130,40 @@ def test_a_replica_that_leaves_an_isr_too_small_to_acknowledge_stays_eligible() 
     h.unfence(3)
     h.alter(h.isr_change([2, 3]), leader=2)
     assert (h.partition().isr, h.partition().elr) == ((2, 3), ())
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+def test_who_is_eligible_stays_so_without_a_leader_whatever_becomes_of_the_configs(of_all: bool) -> None:
+    """Apache Kafka forgets it, and the partition stays without a leader when they are back."""
+    h = brokers()
+    h.assign("t", 1, 2, 3, min_insync_replicas="2")
+    h.assign("u", 3)
+    h.fence(1, 2, 3)
+    if of_all:
+        changes = {ALL_BROKERS: [ConfigChange("min.insync.replicas", SET, "1")]}
+        assert h.apply(incremental_alter_configs(h.view, changes)) == {ALL_BROKERS: None}
+    else:
+        h.configure("t", "min.insync.replicas", "1")
+        h.configure("u", "min.insync.replicas", "1")
+    h.unfence(1)
+    assert h.partition("t").leader == NO_LEADER, "1 lacks what 2 and 3 have acknowledged"
+    h.unfence(3)
+    for topic in ("t", "u"):
+        p = h.partition(topic)
+        assert (p.leader, p.isr, p.last_known_elr, p.leader_recovery_state) == (3, (3,), (), 0)
+    assert h.partition("t").elr == (() if not of_all else (2,)), "alone it acknowledges what 2 lacks"
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_who_was_the_last_in_sync_before_there_were_eligible_leaders_leads_again(clean: bool) -> None:
+    h = brokers(elr=False)
+    h.assign("t", 3)
+    h.fence(3)
+    assert (h.partition().leader, h.partition().isr) == (NO_LEADER, (3,))
+    h.apply(ControllerResult(None, [FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1)]))
+    h.broker(3, previous_epoch=h.epochs[3] if clean else -1)
+    p = h.partition()
+    assert (p.leader, p.isr, p.elr, p.last_known_elr) == (3, (3,), (), ())
 
 
 def test_leaders_go_back_to_the_preferred_replicas() -> None:

@@ -106,6 +106,12 @@ class Leadership(RuleBasedStateMachine):
         self.h.apply(elect_leaders(self.h.view, [TopicPartition("t", 0)], unclean=unclean))
         self.acknowledge()
 
+    @rule(min_isr=st.integers(1, 3))
+    def configure(self, min_isr: int) -> None:
+        self.h.configure("t", "min.insync.replicas", str(min_isr))
+        self.min_isr = min_isr
+        self.acknowledge()
+
     @rule()
     def balance(self) -> None:
         self.h.apply(balance_leaders(self.h.view))
@@ -128,8 +134,8 @@ class Leadership(RuleBasedStateMachine):
             assert set(p.isr) <= active or len(p.isr) == 1
         if len(p.isr) >= min(self.min_isr, len(p.replicas)):
             assert not p.elr
-        if p.leader != NO_LEADER:
-            assert not p.last_known_elr
+        if self.elr:
+            assert bool(p.last_known_elr) == (p.leader == NO_LEADER), "else nobody may lead again"
         assert len(p.directories) == len(p.replicas)
         assert set(p.adding_replicas) | set(p.removing_replicas) <= set(p.replicas)
         assert p.partition_epoch >= self.before.partition_epoch

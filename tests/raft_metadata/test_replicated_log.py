@@ -45,6 +45,14 @@ def snapshots(path: Path) -> SnapshotStore:
     return SnapshotStore(OsDisk(), str(path))
 
 
+def write_snapshot(path: Path, snapshot_id: OffsetAndEpoch, voters: VoterSet | None = None) -> None:
+    level = None if voters is None else 1
+    content = encode_snapshot(
+        (), epoch=snapshot_id.epoch, now_ms=0, last_contained_log_timestamp=0, kraft_version=level, voters=voters
+    )
+    snapshots(path).write(snapshot_id, content)
+
+
 def test_what_continues_the_log_is_taken(store: RecordStore) -> None:
     log = ReplicatedLog(store)
     assert log.append_fetched(data(0, 1, 3) + data(3, 2), 2) is None
@@ -160,6 +168,41 @@ def test_a_crash_before_older_snapshots_were_removed_is_made_good(tmp_path: Path
     assert again.start_offset == 5
     assert again.earliest_snapshot_id == again.latest_snapshot_id == OffsetAndEpoch(5, 2)
     assert files.ids() == [OffsetAndEpoch(5, 2)]
+
+
+def test_voters_at_the_end_of_a_snapshot_may_be_cut_off(store: RecordStore, tmp_path: Path) -> None:
+    """They were not committed, and the snapshot's count again."""
+    log = ReplicatedLog(store, snapshots(tmp_path / "snapshots"))
+    log.append_fetched(voters_batch(0, 1, voter_set(1, 2, 3)) + data(2, 1), 1)
+    write_snapshot(tmp_path / "snapshots", OffsetAndEpoch(3, 1), voter_set(1, 2, 3))
+    log.append_control([voter_set(1, 2).to_record()], 1, timestamp_ms=0)
+    log.on_snapshot_written(OffsetAndEpoch(3, 1), 0)
+    assert log.voters.last.ids == [1, 2]
+    log.truncate_to(3)
+    assert log.voters.last.ids == [1, 2, 3]
+
+
+def test_a_snapshot_that_was_overtaken_by_a_fetched_one_goes(store: RecordStore, tmp_path: Path) -> None:
+    """It is not the one at the log's start, by which followers are told whether they have what was before."""
+    files = snapshots(tmp_path / "snapshots")
+    log = ReplicatedLog(store, files)
+    log.append_fetched(data(0, 1, 3), 1)
+    fetched = OffsetAndEpoch(40, 7)
+    log.write_snapshot_chunk(fetched, 0, encode_snapshot((), epoch=7, now_ms=0, last_contained_log_timestamp=0))
+    log.install_snapshot(fetched, log.finish_snapshot(fetched))
+    write_snapshot(tmp_path / "snapshots", OffsetAndEpoch(3, 1))  # which had begun before
+    log.on_snapshot_written(OffsetAndEpoch(3, 1), 0)
+    assert log.earliest_snapshot_id == log.latest_snapshot_id == fetched
+    assert files.ids() == [fetched]
+
+
+def test_nothing_stays_of_a_snapshot_that_is_not_fetched_to_its_end(tmp_path: Path) -> None:
+    log = ReplicatedLog(MemoryStore(), snapshots(tmp_path))
+    log.write_snapshot_chunk(OffsetAndEpoch(40, 7), 0, b"the first bytes")
+    content = encode_snapshot((), epoch=7, now_ms=0, last_contained_log_timestamp=0)
+    log.write_snapshot_chunk(OffsetAndEpoch(50, 7), 0, content)
+    log.install_snapshot(OffsetAndEpoch(50, 7), log.finish_snapshot(OffsetAndEpoch(50, 7)))
+    assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000050-0000000007.checkpoint"]
 
 
 def test_a_log_without_its_snapshot_is_refused(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from kbroker.raft_metadata.controller.sessions import BrokerSessions
+from kbroker.raft_metadata.controller.sessions import BrokerSessions, BrokerState, Heartbeat
 from kbroker.raft_metadata.image import BrokerImage
 from kbroker.types import Uuid
+from kbroker.value_types import replace
 
 
 def broker(broker_id: int, *, epoch: int = 5, fenced: bool = False) -> BrokerImage:
@@ -49,3 +50,21 @@ def test_a_fenced_broker_that_is_heard_of_lives_and_nobody_misses_it() -> None:
     sessions.touch_fenced(1, 5, 300)
     sessions.start([], 300)
     assert not sessions.is_live(fenced, 300)
+
+
+def test_a_shutdown_that_a_kill_has_ended_is_nothing_to_the_next_life() -> None:
+    sessions = BrokerSessions(1000)
+    other, mine = broker(2), broker(1, epoch=9)
+    stopping = replace(mine, in_controlled_shutdown=True)
+    sessions.begin_shutdown(1, 10)
+    sessions.read_to(2, 15)
+
+    def next_state(image: BrokerImage, *, leads: bool) -> BrokerState:
+        beat = Heartbeat(1, 9, 20, want_shut_down=True)
+        return sessions.next_state(image, beat, lambda: leads, lambda: False, [image, other])
+
+    assert next_state(mine, leads=True) is BrokerState.CONTROLLED_SHUTDOWN
+    sessions.begin_shutdown(1, 20)
+    assert next_state(stopping, leads=False) is BrokerState.CONTROLLED_SHUTDOWN, "the other does not know who leads now"
+    sessions.read_to(2, 20)
+    assert next_state(stopping, leads=False) is BrokerState.SHUTDOWN_NOW

@@ -31,6 +31,8 @@ class ImagePublisher:
         """Begin with the latest snapshot, if there is one; its image is published with the first records after it."""
         self._log = log
         self._loader = ImageLoader()
+        self.leader_id: Callable[[], int] = lambda: -1
+        """Gives the leader of the quorum, -1 if it is not known."""
         self._image = MetadataImage()
         self._next_offset = 0
         self.snapshots_loaded = 0
@@ -120,7 +122,7 @@ class ImagePublisher:
             raise FatalError(f"the metadata log is damaged at or after offset {offset}: {error}") from error
         self._next_offset = offset
         if self._next_offset - 1 > self._image.offset:
-            published = self._loader.publish(OffsetAndEpoch(self._next_offset - 1, epoch))
+            published = self._loader.publish(OffsetAndEpoch(self._next_offset - 1, epoch), self.leader_id())
             if published is not None:
                 self._publish(*published)
 

@@ -36,7 +36,7 @@ class LeaderBalancer:
         self._metadata = metadata
         self._config = config
         self._may_elect = trio.Event()
-        self._controller_id = NO_LEADER
+        self._leads = NO_LEADER, -1
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -47,8 +47,9 @@ class LeaderBalancer:
                 nursery.start_soon(self._balance)
 
     def _on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        if image.controller_id != self._controller_id:
-            self._controller_id = image.controller_id
+        leads = image.controller_id, image.epoch
+        if leads != self._leads:  # the same node may have left something undone, too, in an earlier epoch
+            self._leads = leads
             self._may_elect.set()
         if any(UNCLEAN_LEADER_ELECTION in image.configs.get(resource) for resource in delta.changed_configs):
             self._may_elect.set()

@@ -101,6 +101,7 @@ class MetadataPlane:
             self.images = ImagePublisher(files.replicated)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
             self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, self, addresses)
+            self.images.leader_id = lambda: self.quorum.core.leader_id
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
         except Exception as error:
             if files is not None:

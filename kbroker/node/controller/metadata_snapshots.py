@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Mapping
 
+from kbroker.log.full_disk import is_no_room
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore, encode_snapshot
@@ -83,17 +84,18 @@ class MetadataSnapshots:
             elif is_due:
                 self._last_at = self._env.now()  # there is nothing yet
 
-    async def write(self) -> OffsetAndEpoch:
-        """Write the latest image as a snapshot, and delete the log before it; the snapshot's id.
+    async def write(self) -> None:
+        """Write the latest image as a snapshot, and delete the log before it.
 
-        Nothing is written where nothing was committed since the last one.
+        Nothing is written where nothing was committed since the last one, or the disk is full: the log has all of it,
+        too, and the next one may find room.
         """
         log, store, image = self._log, self._store, self._images.image
         timestamp = self._images.last_timestamp
         snapshot_id = OffsetAndEpoch(image.offset + 1, image.epoch)
         self._bytes_at_last, self._last_at, self._wanted = log.bytes_seen, self._env.now(), False
         if snapshot_id in store.ids() and not log.damage:
-            return snapshot_id
+            return
         now_ms = self._env.wall_clock_ms()
         kraft_version, voters = log.kraft_version_at(image.offset), log.voters.at(image.offset)
 
@@ -110,7 +112,13 @@ class MetadataSnapshots:
             store.write(snapshot_id, data)
             return len(data)
 
-        self.latest_bytes, self.latest_ms = await self._env.run_blocking(write), now_ms
+        try:
+            self.latest_bytes, self.latest_ms = await self._env.run_blocking(write), now_ms
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            logger.warning("no room for the metadata snapshot %s: %s", store.path(snapshot_id), error)
+            log.begin_at_latest_snapshot()  # the next one may have the room of the last but one
+            return
         log.on_snapshot_written(snapshot_id, now_ms)
         logger.info("wrote metadata snapshot %s", store.path(snapshot_id))
-        return snapshot_id

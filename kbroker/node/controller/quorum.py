@@ -17,6 +17,7 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError, LogDirFailure
 from kbroker.log.checkpoint_files import MetaProperties
 from kbroker.log.disk import Disk
+from kbroker.log.file_names import TEMPORARY_SUFFIX
 from kbroker.log.log_dir import STRAY_SUFFIX
 from kbroker.node.controller.raft_runner import RaftOwner, RaftRunner, failure_of
 from kbroker.raft_metadata.raft.batches import MetadataBatch
@@ -26,7 +27,7 @@ from kbroker.raft_metadata.raft.messages import Node, OutboundRequest, RaftReque
 from kbroker.raft_metadata.raft.promises import Promises, PromisesFile
 from kbroker.raft_metadata.raft.record_store import PartitionStore, RecordStore
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
-from kbroker.raft_metadata.raft.snapshot import SnapshotStore
+from kbroker.raft_metadata.raft.snapshot import PART_SUFFIX, SnapshotStore
 from kbroker.raft_metadata.raft.types import bootstrap_nodes, controller_listener, raft_config, static_voters
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint, VoterSet
 from kbroker.raft_metadata.storage import METADATA_DIRECTORY
@@ -109,6 +110,7 @@ class MetadataLog:
                 latest_epoch=None if self.election is None or may_be_damaged else self.election.epoch,
             )
 
+        self.snapshots.remove_unfinished(PART_SUFFIX, TEMPORARY_SUFFIX)
         ids = self.snapshots.set_damaged_aside()
         store = open_store()
         if store.log_start_offset <= (ids[-1].offset if ids else 0):

@@ -120,7 +120,7 @@ def _problem(
     ineligible = [
         f"{replica.broker_id} ({reason})"
         for replica in change.isr
-        if (reason := _why_ineligible(view, replica)) is not None
+        if (reason := _why_ineligible(view, partition, replica)) is not None
     ]
     if ineligible:
         logger.info(
@@ -134,7 +134,7 @@ def _problem(
     return None
 
 
-def _why_ineligible(view: ControllerView, replica: InSyncReplica) -> str | None:
+def _why_ineligible(view: ControllerView, partition: PartitionImage, replica: InSyncReplica) -> str | None:
     broker = view.image.brokers.get(replica.broker_id)
     if broker is None:
         return "not registered"
@@ -144,4 +144,6 @@ def _why_ineligible(view: ControllerView, replica: InSyncReplica) -> str | None:
         return "fenced"
     if replica.broker_epoch not in (UNKNOWN_EPOCH, broker.epoch):
         return f"its epoch is {broker.epoch}, not {replica.broker_epoch}"
+    if not broker.has_online_dir(partition.directory(replica.broker_id)):
+        return "its log directory is offline"
     return None

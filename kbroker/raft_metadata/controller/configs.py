@@ -6,7 +6,7 @@ all, whatever becomes of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kbroker.config import BROKER_CONFIGS, InvalidConfig, UpdateMode, validate_group_configs, validate_topic_configs
@@ -24,12 +24,13 @@ from kbroker.config.reconfiguration import (
 )
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS, ConfigSchema, broker_values
+from kbroker.raft_metadata.controller.broker_changes import every_partition
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import ALL_BROKERS, ConfigResource, ConfigsImage, ResourceType, config_record
 from kbroker.raft_metadata.metadata_version import CORDONED_DIRECTORIES, metadata_version_name
 from kbroker.raft_metadata.topics import validate_topic_name
 from kbroker.value_types import NamedTuple
-from kbroker.wire.records.metadata import ClearElrRecord, ConfigRecord
+from kbroker.wire.records.metadata import ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
 SET = 0
 DELETE = 1
@@ -130,12 +131,23 @@ def _result(
     """The result; a change of ``min.insync.replicas`` clears the eligible leader replicas, which depend on it."""
     records: list[Any] = [] if validate_only else list(changes)
     if view.image.features.elr_enabled:
-        records += [
-            ClearElrRecord(topic_name=change.resource_name if change.resource_type == ResourceType.TOPIC else "")
-            for change in tuple(records)
-            if change.name == MIN_INSYNC_REPLICAS
-        ]
+        of_min_isr = [change for change in records if change.name == MIN_INSYNC_REPLICAS]
+        records += _records_to_clear_elr(view, of_min_isr)
     return ControllerResult(errors, records)
+
+
+def _records_to_clear_elr(view: ControllerView, changes: Sequence[ConfigRecord]) -> Iterator[object]:
+    names = dict.fromkeys(each.resource_name if each.resource_type == ResourceType.TOPIC else "" for each in changes)
+    yield from (ClearElrRecord(topic_name=name) for name in names)
+    for topic, index, partition in every_partition(view) if names else ():
+        if not partition.isr and ("" in names or topic.name in names):
+            # Nothing is written there meanwhile, so they still have everything; and without them nobody could lead.
+            yield PartitionChangeRecord(
+                partition_id=index,
+                topic_id=topic.id,
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
+            )
 
 
 def elr_safety_records(view: ControllerView) -> list[ConfigRecord]:

@@ -158,7 +158,8 @@ def _elect(
         return
     if leader in target.elr:
         target.isr = (leader,)
-        target.elr = tuple(broker for broker in target.elr if broker != leader)
+        alone = min(rules.min_isr, len(target.replicas)) <= 1  # it acknowledges by itself what the others lack then
+        target.elr = () if alone else tuple(broker for broker in target.elr if broker != leader)
     record.leader = leader
     if unclean:
         # Records that only other replicas had are lost. The leader has to recover before others may join the ISR.
@@ -200,6 +201,8 @@ def _keep_last_known_leader(record: PartitionChangeRecord, old: PartitionImage) 
     """Keep the last leader of a leaderless partition in ``last_known_elr`` (KIP-966, as Kafka 4 does it)."""
     if record.leader == NO_LEADER and not old.last_known_elr and old.leader != NO_LEADER:
         record.last_known_elr = [old.leader]
+    elif record.isr == [] and not old.last_known_elr and old.leader == NO_LEADER:
+        record.last_known_elr = list(old.isr)  # it lost its leader before there were eligible leader replicas
     elif record.leader >= 0 and old.last_known_elr:
         record.last_known_elr = []
 

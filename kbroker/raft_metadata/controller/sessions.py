@@ -162,6 +162,7 @@ class BrokerSessions:
             # With a directory lost, the next heartbeat unfences it: it must not be elected for what has just failed.
             return BrokerState.UNFENCED if caught_up and not loses_directory() else state
         if state is BrokerState.UNFENCED:
+            self._shutdown_offsets.pop(broker.id, None)  # of a life before, which a kill has ended
             if beat.want_fence:
                 return BrokerState.SHUTDOWN_NOW if beat.want_shut_down else BrokerState.FENCED
             if beat.want_shut_down:

@@ -80,10 +80,15 @@ class ImageLoader:
             take(record)
             yield
 
-    def publish(self, last: OffsetAndEpoch) -> Published | None:
-        """The image up to ``last``, the position of the last record replayed; None inside a transaction."""
+    def publish(self, last: OffsetAndEpoch, leader_id: int = -1) -> Published | None:
+        """The image up to ``last``, the position of the last record replayed; None inside a transaction.
+
+        ``leader_id`` is the controller if no record has said who that is: snapshots have none of those.
+        """
         if self._transaction is not None:
             return None
+        if self._delta.controller_id < 0:
+            self._delta.controller_id = leader_id
         return self._publish(last)
 
     def abandon_transaction(self) -> None:

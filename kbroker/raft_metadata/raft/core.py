@@ -269,8 +269,9 @@ class RaftCore:
             if state.leader.on_local_flush(state.flushed_offset):
                 self._replication.on_leader_high_watermark(now_ms)
         else:
-            # A snapshot holds only committed records, so all before the log is committed.
-            known = max(state.log.start_offset, min(state.leader_high_watermark, state.flushed_offset))
+            # A snapshot holds only committed records, so all before the latest one's end is committed.
+            latest = state.log.latest_snapshot_id
+            known = max(latest.offset if latest else 0, min(state.leader_high_watermark, state.flushed_offset))
             if known > 0:
                 state.advance_high_watermark(known)
             state.vote_again_if_whole(now_ms)

@@ -178,7 +178,13 @@ class ReplicatedLog:
         latest = self.latest_snapshot_id
         if latest is None or any(each.end_offset > latest.offset for each in self._store.damage):
             self.want_snapshot()
-        elif latest.offset > self.start_offset:
+        else:
+            self.begin_at_latest_snapshot()
+
+    def begin_at_latest_snapshot(self) -> None:
+        """Forget the snapshot before the latest one, and the log before that."""
+        latest = self.latest_snapshot_id
+        if latest is not None and latest.offset > self.start_offset:
             self._store.delete_before(latest.offset, 0)
             self._forget_snapshots_before(latest)
 
@@ -373,6 +379,7 @@ class ReplicatedLog:
         assert self._snapshots is not None
         self._ids = self._snapshots.ids()
         if snapshot_id not in self._ids or snapshot_id.offset < self.start_offset:
+            self._forget_snapshots_before(OffsetAndEpoch(self.start_offset, 0))
             return  # a fetched one has overtaken it
         kept = max((other for other in self._ids if other < snapshot_id), default=snapshot_id)
         if self._store.damage:

@@ -202,11 +202,18 @@ class SnapshotStore:
         finally:
             file.close()
 
+    def remove_unfinished(self, *suffixes: str) -> None:
+        """Remove what is left of snapshots that were not fetched, or written, to their ends."""
+        ends = tuple(f".checkpoint{suffix}" for suffix in suffixes)
+        for name in self._disk.list_dir(self.directory) if self._disk.is_dir(self.directory) else ():
+            if name.endswith(ends):
+                self._disk.remove(os.path.join(self.directory, name))
+
     def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
         """Keep a part of a snapshot that is being fetched, in a ``.part`` file; position 0 begins it anew."""
         path = self.path(snapshot_id) + PART_SUFFIX
         if position == 0:
-            self._disk.remove(path)
+            self.remove_unfinished(PART_SUFFIX)
         file = self._disk.open(path, create=True)
         try:
             file.write_at(position, [data])

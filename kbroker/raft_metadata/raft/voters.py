@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
 from kbroker.types import ZERO_UUID, Uuid
@@ -181,8 +181,8 @@ class VoterSetHistory:
         self.last = self._sets[-1] if self._sets else self.static
 
     def forget_before(self, start_offset: int) -> None:
-        """The log now starts at ``start_offset``: keep the set that counted there, and all later ones."""
-        index = bisect_right(self._offsets, start_offset)
+        """The log now starts at ``start_offset``: keep the set that counted before it, and all later ones."""
+        index = bisect_left(self._offsets, start_offset)
         if index > 1:
             del self._offsets[: index - 1]
             del self._sets[: index - 1]
