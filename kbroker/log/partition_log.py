@@ -22,8 +22,8 @@ from kbroker.log.flushing import NEVER
 from kbroker.log.loaded_log import LoadedLog
 from kbroker.log.log_config import LogConfig
 from kbroker.log.mended_log import MendedLog
-from kbroker.log.producer_entry import VerificationGuard
-from kbroker.log.producer_replay import replay_producers
+from kbroker.log.producer_entry import BatchMetadata, VerificationGuard
+from kbroker.log.producer_replay import recall_batches, replay_producers
 from kbroker.log.producer_state import TV_UNKNOWN, CompletedTxn, ProducerStateManager
 from kbroker.log.retention import deletable, segment_facts
 from kbroker.log.rolling import keeps_all, should_roll
@@ -143,13 +143,16 @@ class PartitionLog(MendedLog):
                     if markers is None:
                         markers = [None] * len(validated.batches)
                     markers[index] = marker
-                duplicate = self.producers.check(
-                    header,
-                    origin=origin,
-                    verification_guard=verification_guard,
-                    marker=marker,
-                    transaction_version=transaction_version,
-                )
+                try:
+                    duplicate = self.producers.check(
+                        header,
+                        origin=origin,
+                        verification_guard=verification_guard,
+                        marker=marker,
+                        transaction_version=transaction_version,
+                    )
+                except ApiError as error:
+                    duplicate = self._find_recalled(header, error)
                 if duplicate is not None:
                     append_time = duplicate.timestamp if validated.log_append_time_ms >= 0 else -1
                     return AppendInfo(
@@ -162,6 +165,20 @@ class PartitionLog(MendedLog):
                     )
             position += header.batch_length + LOG_OVERHEAD
         return self._append(validated, now_ms, markers)
+
+    def _find_recalled(self, header: BatchHeader, error: ApiError) -> BatchMetadata:
+        """Returns the batch that one which seems out of order repeats, where no snapshot had it and the log has;
+        ``error`` if there is none."""
+        producers = self.producers
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and producers.is_from_snapshot:
+            producers.is_from_snapshot = False
+            recall_batches(self)
+            entry = producers.active_producers.get(header.producer_id)
+            if entry is not None:
+                found = entry.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+                if found is not None:
+                    return found
+        raise error
 
     def append_as_follower(
         self, records: memoryview | bytearray | bytes, *, now_ms: int, leader_epoch: int = 2**31 - 1

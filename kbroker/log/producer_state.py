@@ -72,6 +72,7 @@ class ProducerStateManager:
         "_producers",
         "_unreplicated",
         "_verification",
+        "is_from_snapshot",
         "producer_id_expiration_ms",
         "snapshots",
         "topic_partition",
@@ -101,6 +102,8 @@ class ProducerStateManager:
         """First offset -> offset of the marker, while the marker is above the high watermark."""
         self._map_end_offset = 0
         self._last_snapshot_offset = 0
+        self.is_from_snapshot = False
+        """Whether producers may have sent batches before those that are known: a snapshot has the last one of each."""
 
     # What is known
 
@@ -440,6 +443,7 @@ class ProducerStateManager:
                 continue
             kept = {entry.producer_id: entry for entry in entries if not self._is_expired(entry, now_ms)}
             self._producers = kept or _NONE
+            self.is_from_snapshot = bool(kept)
             open_transactions = [
                 (entry.current_txn_first_offset, entry.producer_id)
                 for entry in self._producers.values()
@@ -459,4 +463,5 @@ class ProducerStateManager:
         self._map_end_offset = offset
 
     def _clear(self) -> None:
+        self.is_from_snapshot = False
         self._producers = self._ongoing = self._unreplicated = _NONE

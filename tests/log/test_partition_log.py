@@ -406,6 +406,24 @@ def test_the_log_start_moves_up_only() -> None:
         log.maybe_increment_log_start_offset(4)
 
 
+def test_duplicates_are_known_after_a_clean_stop() -> None:
+    """Producers may not have heard of any of their last five batches, and a snapshot has one of each."""
+    disk = FakeDisk()
+    log = open_log(disk)
+    for sequence in range(6):
+        append(log, [b"%d" % sequence], producer_id=7, sequence=sequence)
+    log.close()
+    log = open_log(disk, clean=True, recovery_point=6)
+    for sequence in (9, 0):
+        with pytest.raises(ApiError) as caught:
+            append(log, [b"%d" % sequence], producer_id=7, sequence=sequence)
+        assert caught.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for sequence in range(1, 6):
+        again = log.append_as_leader(batch([b"again"], producer_id=7, sequence=sequence), 0, now_ms=NOW)
+        assert (again.first_offset, again.duplicate) == (sequence, True)
+    assert append(log, [b"6"], producer_id=7, sequence=6) == 6
+
+
 def test_duplicates_are_answered_with_the_first_offsets() -> None:
     log = open_log()
     append(log, [b"a"])

@@ -77,6 +77,7 @@ LONG = {
         "reassignments",
         "hand-overs",
         "hand-overs-of-damage",
+        "moves-between-disks",
         "foolish-client",
         "upgrade",
         "upgrade-of-separate-roles",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+import trio
+
 from kbroker.log.checkpoint_files import PARTITION_METADATA
 from kbroker.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from kbroker.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from kbroker.raft_metadata.raft.election_state import FILE_NAME as QUORUM_STATE
 from kbroker.sim.cluster import SimCluster
 from kbroker.sim.cluster_scenarios.registry import scenario
-from kbroker.sim.cluster_scenarios.steps import await_progress, begin, begin_transactions, kill_all
+from kbroker.sim.cluster_scenarios.steps import await_progress, begin, begin_transactions, kill_all, some_chaos
 from kbroker.sim.sim_env import DATA_DIR, SECOND_DIR
 from kbroker.sim.sim_node import SimNode
 from kbroker.sim.world import Violation
 from kbroker.types import METADATA_TOPIC
+from kbroker.wire.messages.log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest, AlterReplicaLogDirTopic
 
 OF_A_LOG: Final = (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, LEADER_EPOCHS, PARTITION_METADATA, ".checkpoint", QUORUM_STATE)
 
@@ -87,6 +90,31 @@ async def one_of_two_disks_fails(cluster: SimCluster) -> None:
     await cluster.run_for(cluster.rng.uniform(0, 10))
     if node.broker is None:
         raise Violation(f"{node.name} is gone, with a disk that works: {cluster.describe()}")
+    await cluster.finish(partitions)
+
+
+@scenario(log_dirs=f"{DATA_DIR},{SECOND_DIR}")
+async def moves_between_disks(cluster: SimCluster) -> None:
+    """Logs move between the two disks of their nodes all the time, while nodes are killed, lose their power, stop and
+    stand still, and transactions go on."""
+    partitions = await begin_transactions(cluster, partitions=3, versions=(2, 2, 2))
+    cluster.pipeline(partitions[0])
+    client, rng = cluster.client(), cluster.rng
+
+    async def move() -> None:
+        while not cluster.producers[0].stopped:
+            await trio.sleep(rng.uniform(0.05, 1.0))
+            node, tp = rng.choice(cluster.brokers), rng.choice(cluster.all_partitions())
+            wanted = AlterReplicaLogDirTopic(name=tp.topic, partitions=[tp.partition])
+            directory = AlterReplicaLogDir(path=rng.choice((DATA_DIR, SECOND_DIR)), topics=[wanted])
+            if node.running:
+                await client.ask(node.id, AlterReplicaLogDirsRequest(dirs=[directory]), timeout=5.0)
+
+    cluster.run_client(move)
+    for _ in range(2):
+        await some_chaos(cluster, 3)
+        await cluster.heal()
+        await await_progress(cluster, 20)
     await cluster.finish(partitions)
 
 
