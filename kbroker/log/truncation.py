@@ -16,6 +16,7 @@ from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.log.segments.segment import LocatedBatch, Segment
 from kbroker.log.segments.segment_list import SegmentList
 from kbroker.log.segments.segment_recovery import find_damaged
+from kbroker.log.segments.sparse_index import CorruptIndex
 from kbroker.value_types import NamedTuple
 
 
@@ -27,7 +28,8 @@ class Cut(NamedTuple):
     batch: LocatedBatch | None
     """The first batch that goes; None if the segment stays whole."""
     end_offset: int
-    """The log's end afterwards. It is below the wanted offset if that lies inside a batch, which goes whole."""
+    """The log's end afterwards. It is below the wanted offset if that lies inside a batch, which goes whole, or in a
+    gap: nothing in the files would tell the next start that the log ends there."""
 
 
 def find_cut(segment_list: SegmentList, offset: int, damage: Iterable[Damage] = ()) -> Cut:
@@ -51,7 +53,21 @@ def find_cut(segment_list: SegmentList, offset: int, damage: Iterable[Damage] = 
         if damaged is None:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         return _cut_at(segment, damaged)
-    return Cut(segment, batch, offset if batch is None else min(offset, batch.base_offset))
+    return Cut(segment, batch, _end_before(segment, offset if batch is None else min(offset, batch.base_offset)))
+
+
+def _end_before(segment: Segment, offset: int) -> int:
+    """Returns the end of the last batch before ``offset``, or that if damage is in the way."""
+    try:
+        entry = segment.offset_index.floor(offset - 1 - segment.base_offset)
+        end = segment.base_offset
+        for _, header in segment.scan(entry[1] if entry is not None else 0):
+            if header.base_offset >= offset:
+                break
+            end = header.next_offset
+        return end
+    except (CorruptIndex, CorruptSegment):
+        return offset
 
 
 def _cut_at(segment: Segment, damaged: Damaged) -> Cut:

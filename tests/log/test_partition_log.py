@@ -15,7 +15,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import FileRegion, random_uuid
-from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
+from kbroker.wire.batch_header import BatchHeader, parse_header, patch_in_place, walk_headers
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, assemble, build_batch
@@ -362,6 +362,22 @@ def test_truncation_goes_by_whole_batches_and_across_segments() -> None:
     assert append(log, [b"new"], leader_epoch=5) == 30
     assert not log.truncate_to(1000)
     assert read_all(log)[-1] == (30, b"new")
+
+
+@pytest.mark.parametrize("offset", [7, 10])
+def test_a_log_that_is_cut_in_a_gap_ends_where_its_last_batch_does(offset: int) -> None:
+    """Else the next start would miss what lay in the gap, which was compacted where the log was fetched from."""
+    disk = FakeDisk()
+    log = open_log(disk)
+    append(log, [b"0", b"1", b"2"])
+    sent = batch([b"10"])
+    patch_in_place(sent, 0, 10, 0)
+    log.append_as_follower(sent, now_ms=NOW)
+    log.truncate_to(offset)
+    assert log.log_end_offset == 3
+    log.close()
+    again = open_log(disk, clean=True, recovery_point=log.recovery_point, leaves_holes=True)
+    assert (again.log_end_offset, again.damage) == (3, ())
 
 
 def test_truncation_below_the_start_begins_anew() -> None:
