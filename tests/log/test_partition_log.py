@@ -556,6 +556,25 @@ def test_regions_of_a_real_file_outlive_the_segment(tmp_path: object) -> None:
     assert os.pread(info.records.fd, info.records.length, info.records.position) == expected
 
 
+def test_the_name_of_a_segment_that_began_during_a_flush_is_made_durable_by_the_next() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    disk.sync_dir("/")
+    append(log, [b"a"])
+    log.flush()
+    append(log, [b"b"])
+    task = log.begin_flush()
+    assert task is not None
+    log.roll(NOW)
+    task.run()
+    task.end()
+    append(log, [b"c"])
+    log.flush()
+    disk.crash(lose_all=True)
+    again = open_log(disk, recovery_point=log.recovery_point)
+    assert [value for _, value in read_all(again)] == [b"a", b"b", b"c"]
+
+
 def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None:
     log = open_log()
     append(log, [b"a"])
