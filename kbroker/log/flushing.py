@@ -104,7 +104,7 @@ class Durability:
         self.names = 0
         """Grows with each change of the names of files."""
         self.flushed_names = -1
-        """What it was when they were made durable last."""
+        """The number when they were made durable last."""
         self.is_named = True
         """The topic's id is durable, and so is that no segment before the first comes back."""
         self.cut = False
