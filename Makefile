@@ -116,7 +116,7 @@ everything: $(VENV)/.dev ## All tests that there are, with a table of what was s
 soak: $(VENV)/.dev ## Clusters, quorums, transactions and logs with many seeds, kills and full disks (SEEDS=200)
 	KBROKER_SIM_SEEDS=$(SEEDS)0 KBROKER_SIM_CLUSTER_SEEDS=$(SEEDS) KBROKER_TRANSACTION_SEEDS=$(SEEDS)00 \
 		$(PY) -m pytest tests/sim tests/transactions/test_delayed_requests.py $(ARGS)
-	KBROKER_LOG_EXAMPLES=$(SEEDS)0 KBROKER_LOG_FLIPS=$(SEEDS)00 KBROKER_KILLS=$(SEEDS) KBROKER_FULL_DISKS=$(SEEDS) \
+	KBROKER_LOG_EXAMPLES=$(SEEDS)000 KBROKER_LOG_FLIPS=$(SEEDS)00 KBROKER_KILLS=$(SEEDS) KBROKER_FULL_DISKS=$(SEEDS) \
 		KBROKER_FOOLISH_ROUNDS=1 $(PY) -m pytest tests/log tests/node/test_kill_9.py tests/node/test_full_disk.py \
 		tests/node/test_foolish_clients.py $(ARGS)
 	KBROKER_EXAMPLES=$(SEEDS)00 $(PY) -m pytest tests -m hypothesis $(ARGS)

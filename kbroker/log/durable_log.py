@@ -100,6 +100,7 @@ class DurableLog(LogReader):
         """The log was found without an id: write down whose it is."""
         self.topic_id = topic_id
         if topic_id is not None and self._on_disk:
+            self.durability.renamed()
             write_partition_metadata(self.disk, self.directory, topic_id)
 
     def close(self) -> None:
@@ -175,7 +176,7 @@ class DurableLog(LogReader):
         if task.epochs is not None:
             self.leader_epochs.dirty = task.epochs != self.leader_epochs.entries
         if task.generation == self.generation:
-            self.durability.flushed(task.offset, task.indexed, self.log_end_offset, self._bases[-1], task.sealed_only)
+            self.durability.flushed(task, self.log_end_offset, self._bases[-1])
 
     # -- damage
 

@@ -50,6 +50,8 @@ class FlushTask:
     epochs: list[tuple[int, int]] | None = None
     """Leader epochs to be written."""
     sync_dirs: list[str] = field(default_factory=list)
+    names_version: int = -1
+    """`Durability.names` when the flush was begun, if it makes them durable."""
 
     def run(self) -> None:
         """Wait for the disk. May run in a thread; ``OSError`` if the disk fails, and then the log is not to
@@ -80,7 +82,16 @@ class FlushTask:
 class Durability:
     """The durable part of one log."""
 
-    __slots__ = ("_lock", "cut", "first_unflushed_ms", "indexed", "names_flushed", "recovery_point")
+    __slots__ = (
+        "_lock",
+        "cut",
+        "first_unflushed_ms",
+        "flushed_names",
+        "indexed",
+        "is_named",
+        "names",
+        "recovery_point",
+    )
 
     def __init__(self, recovery_point: int, indexed: int) -> None:
         self.recovery_point = recovery_point
@@ -90,8 +101,12 @@ class Durability:
         it: after a crash it is read, and they are made anew."""
         self.first_unflushed_ms = -1
         """Time at which the first record was written that is not durable yet, or -1."""
-        self.names_flushed = False
-        """The names of all files are durable."""
+        self.names = 0
+        """Grows with each change of the names of files."""
+        self.flushed_names = -1
+        """The number when they were made durable last."""
+        self.is_named = True
+        """The topic's id is durable, and so is that no segment before the first comes back."""
         self.cut = False
         """The end was cut, or may have been by an earlier process, and that is not durable yet."""
         self._lock: threading.Lock | None = None
@@ -104,6 +119,11 @@ class Durability:
         segment is active that cannot be told yet, so it is one less then.
         """
         return self.recovery_point if self.recovery_point <= self.indexed else self.recovery_point - 1
+
+    def renamed(self) -> None:
+        """The log starts later, or the topic's id was written: the next flush makes that durable, or a clean stop."""
+        self.names += 1
+        self.is_named = False
 
     def needs_flush(self, log_end_offset: int, active_base: int, config: LogConfig, now_ms: int) -> bool:
         """Whether a sealed segment, ``flush.messages`` or ``flush.ms`` ask for a flush."""
@@ -123,7 +143,7 @@ class Durability:
 
     def truncated(self, offset: int) -> bool:
         """The end is about to be cut at ``offset``; answer whether that lowers the recovery point."""
-        self.names_flushed = False
+        self.names += 1
         self.cut = True
         self.indexed = min(self.indexed, offset)
         if self.recovery_point <= offset:
@@ -131,14 +151,14 @@ class Durability:
         self.recovery_point = offset
         return True
 
-    def flushed(self, offset: int, indexed: int, log_end_offset: int, active_base: int, sealed_only: bool) -> None:
-        """Everything below ``offset`` is durable, and the indexes below ``indexed``."""
-        self.indexed = max(self.indexed, min(indexed, log_end_offset))
-        self.recovery_point = max(self.recovery_point, min(offset, log_end_offset))
-        if active_base <= indexed:  # no segment was begun meanwhile, whose name may be as new as its records
-            self.names_flushed = True
-            if not sealed_only:
-                self.cut = False
+    def flushed(self, task: FlushTask, log_end_offset: int, active_base: int) -> None:
+        """Everything below the task's offset is durable, and the indexes below ``indexed``."""
+        self.indexed = max(self.indexed, min(task.indexed, log_end_offset))
+        self.recovery_point = max(self.recovery_point, min(task.offset, log_end_offset))
+        self.flushed_names = max(self.flushed_names, task.names_version)
+        self.is_named = self.is_named or task.names_version == self.names
+        if active_base <= task.offset and not task.sealed_only:
+            self.cut = False
 
     def begin(
         self,
@@ -161,7 +181,8 @@ class Durability:
         active_base = segment_list.bases[-1]
         offset = active_base if sealed_only else log_end_offset
         done = offset <= self.recovery_point and active_base <= self.indexed and not self.cut
-        if done and not (closing and (leader_epochs.dirty or extra or self.indexed < offset)):
+        is_dirty = leader_epochs.dirty or extra or self.indexed < offset or not self.is_named
+        if done and not (closing and is_dirty):
             return None
         if self._lock is None:
             self._lock = threading.Lock()  # not before: most logs of a node with many are idle
@@ -180,7 +201,8 @@ class Durability:
         self._add_segments(task, segment_list, closing=closing)
         if leader_epochs.dirty:
             task.epochs = leader_epochs.entries  # dirty until that has ended: a stop may drop the task
-        if closing or not self.names_flushed:
+        if closing or self.flushed_names < self.names:
+            task.names_version = self.names
             task.names += (os.path.join(task.directory, name) for name in (PARTITION_METADATA, TOPIC_ID_COPY))
             task.sync_dirs.append(task.directory)
             if not closing:  # or whoever closes all logs does that for all
@@ -203,7 +225,7 @@ class Durability:
             if closing:
                 task.names += active.index_paths()
         elif self.cut:
-            task.names.append(active.path)  # there may be no file yet
+            task.names += [active.path, *active.index_paths()]  # there may be no file yet
 
 
 def begin_flushes(

@@ -17,6 +17,7 @@ from kbroker.log.checkpoint_files import (
     write_partition_metadata,
 )
 from kbroker.log.disk import Disk
+from kbroker.log.file_names import LOG_SUFFIX
 from kbroker.log.full_disk import unless_full
 from kbroker.log.leader_epochs import LeaderEpochs
 from kbroker.log.loaded_log import Known, LoadedLog
@@ -101,6 +102,7 @@ def open_log(
     )
     log = PartitionLog(path, topic_partition, topic_id, config, disk, files, producers, loaded, on_disk=True)
     log.durability.cut = not clean_shutdown or bool(loaded.cuts)
+    log.durability.is_named = clean_shutdown
     if loaded.segments[-1].size and disk.is_shared(loaded.segments[-1].path):
         log.roll(now_ms)  # another log has the segment, too: this one does not go on in it
     if loaded.has_holes:
@@ -122,7 +124,8 @@ def _agree_on_topic_id(disk: Disk, path: str, expected: Uuid | None, clean_shutd
             logger.warning("%s; it is made anew", damage or f"{os.path.join(path, PARTITION_METADATA)} is missing")
             write_partition_metadata(disk, path, found, sync=True)
     if found is None and damage is not None:
-        if clean_shutdown:
+        logs = [os.path.join(path, name) for name in disk.list_dir(path) if name.endswith(LOG_SUFFIX)]
+        if clean_shutdown and any(map(disk.size, logs)):
             raise damage
         # It is durable from the first flush on, so probably nothing here ever was flushed.
         logger.warning("%s; it is written anew once the topic is known", damage)

@@ -319,7 +319,7 @@ class PartitionLog(MendedLog):
             new = self._list.pop()
             self._list.discard(self._list.pop())
             self._list.restore(new)
-        self.durability.names_flushed = False
+        self.durability.names += 1
         if self.on_rolled is not None:
             self.on_rolled(self)
 
@@ -358,7 +358,7 @@ class PartitionLog(MendedLog):
         self.leader_epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
         if truncation.start_at(self._list, offset, now_ms):
-            self.durability.names_flushed = False
+            self.durability.names += 1
         self.log_start_offset = self.log_end_offset = offset
         if self.on_rolled is not None:
             self.on_rolled(self)
@@ -432,6 +432,7 @@ class PartitionLog(MendedLog):
         if count == len(self._segments):
             self.roll(now_ms)
         # The new start must be durable in a file's name before the old names go.
+        self.durability.renamed()
         gone = self._list.take_first(count)
         self.maybe_increment_log_start_offset(self._bases[0])
         paths: list[str] = []

@@ -443,6 +443,7 @@ class _Recovery:
                 before.own_file(before.size)
                 before.append([data], [header])
                 before.complete_indexes()
+                self._note(header)
                 self._has_holes = True
         if batch is not None:
             header, data = batch

@@ -89,7 +89,7 @@ REST = [
         "test, the newest Python", ("test-newest", f"ARGS={_left_out_on_second()} -m 'not slow and not everything'"), 8
     ),
     Step("dist, the newest Python", ("dist", "ARGS=--newest"), 4),
-    Step("soak", ("soak", "SEEDS=5"), 19),
+    Step("soak", ("soak", "SEEDS=5"), 22),
     Step("damage, 2000 tries", ("damage", "ARGS=--seed 1001 --tries 2000 --jobs 2 --limit 60"), 45),
 ]
 """The steps of `make everything` besides `FIRST`."""

@@ -34,19 +34,27 @@ def start(disk: FakeDisk) -> LogManager:
     return LogManager.open(["/data"], disk, now_ms=NOW, log_config=lambda tp: HIDDEN, rng=random.Random(1))
 
 
-def clean(manager: LogManager, log: PartitionLog, now_ms: int, map_bytes: int) -> bool:
-    """Compact a log in the steps of ``node/logs/log_cleaner.py``; False if there is nothing to clean."""
-    found = log_to_clean(log, manager.cleaner_offsets.of(TP), last_stable_offset=log.log_end_offset, now_ms=now_ms)
+def clean(
+    manager: LogManager,
+    log: PartitionLog,
+    now_ms: int,
+    map_bytes: int,
+    read_bytes: int = 256,
+    last_stable_offset: int | None = None,
+) -> int:
+    """Compact a log in the steps of ``node/logs/log_cleaner.py``; the offset up to which it is clean, or 0."""
+    stable = log.log_end_offset if last_stable_offset is None else last_stable_offset
+    found = log_to_clean(log, manager.cleaner_offsets.of(TP), last_stable_offset=stable, now_ms=now_ms)
     if found is None:
-        return False
+        return 0
     finish(manager.cleaner_offsets.before_round(log, found.first_dirty_offset))
-    job = make_job(found, now_ms=now_ms, map_bytes=map_bytes, read_bytes=256)
+    job = make_job(found, now_ms=now_ms, map_bytes=map_bytes, read_bytes=read_bytes)
     result = compact(job, manager.disk)
     for segment in result.segments:
         assert log.replace_segments(segment, now_ms)
     log.disk.sync_dir(log.directory)
     manager.cleaner_offsets.after_round(log, result.end_offset)()
-    return True
+    return result.end_offset
 
 
 class Life:
@@ -197,3 +205,21 @@ def test_what_a_transaction_has_replaced_goes_once_its_marker_is_durable() -> No
     again.on_high_watermark_updated(again.log_end_offset)
     assert again.first_unstable_offset is None, "the transaction is still to be decided, and what was before is gone"
     assert (1, b"new") in read_all(again)
+
+
+def test_what_lay_below_the_log_start_when_a_log_was_compacted_does_not_come_back() -> None:
+    """It was not looked at: a value would be there again when the tombstone behind it has gone."""
+    disk = FakeDisk()
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    manager = start(disk)
+    log = manager.create_log(TP, None, CONFIG)
+    for value in (b"old", None, b"of another key"):
+        put(log, [(b"k" if value != b"of another key" else b"other", value)])
+    log.roll(NOW)
+    log.flush()
+    log.maybe_increment_log_start_offset(2)
+    assert clean(manager, log, NOW, 1 << 20)
+    disk.crash(lose_all=True)
+    again = start(disk).get_log(TP)
+    assert again is not None and again.log_start_offset == 2

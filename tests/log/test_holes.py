@@ -20,6 +20,7 @@ from kbroker.log.checkpoint_files import (
     RECOVERY_POINTS,
     read_offsets,
 )
+from kbroker.log.damage import Damage, note
 from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.file_names import SET_ASIDE_SUFFIX
 from kbroker.log.log_config import LogConfig
@@ -385,3 +386,16 @@ def test_a_file_of_offsets_whose_last_number_is_cut_is_not_believed() -> None:
     path = f"/data/{HIGH_WATERMARKS}"
     disk.open(path).truncate(disk.size(path) - 2)  # "20" is "2" now
     assert start(disk).high_watermarks == {}
+
+
+def test_the_leader_epoch_of_what_stands_for_a_lost_end_is_known() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    for epoch in (2, 3):
+        append(log, [b"x"], leader_epoch=epoch)
+        log.roll(NOW)
+    log.close()
+    note(disk, DIRECTORY, [Damage(1, 2, "", 0, 0, "it was noted before the node stopped again", NOW)])
+    disk.write_bytes(f"{DIRECTORY}/{1:020}.log", b"")
+    again = open_log(disk, recovery_point=1, leaves_holes=True)
+    assert (again.log_end_offset, again.leader_epochs.entries) == (2, [(2, 0), (3, 1)])

@@ -16,6 +16,8 @@ from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import Uuid
 from tests.log.log_helpers import NOW, TP, at_every_point, batch, delete_expired, finish, missing, read_all
+from tests.log.test_compaction import end_txn
+from tests.log.test_compaction import put as write
 
 ID = Uuid(bytes(15) + b"\x07")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -58,7 +60,7 @@ def carry_out(manager: LogManager, move: LogMove, log: PartitionLog, *, appends:
     if appends:
         put(log, 2, epoch=9)
     move.take_name(NOW)
-    manager.disk.sync_dir("/two")
+    manager.disk.sync_dir(move.target.path)
     if appends:
         put(log, 2, epoch=9)
     manager.checkpoint()
@@ -355,3 +357,16 @@ def test_the_new_log_knows_the_batches_that_may_be_sent_again() -> None:
         value = b"v%d" % sequence + b"x" * 50
         again = new.append_as_leader(batch([value], producer_id=4, sequence=sequence), 0, now_ms=NOW)
         assert again.duplicate and again.first_offset == sequence
+
+
+def test_batches_are_recognised_after_a_move_though_their_transaction_has_ended() -> None:
+    manager = start(FakeDisk())
+    log = manager.create_log(TP, ID, CONFIG)
+    for sequence in range(2):
+        write(log, [(b"k", b"v")], producer_id=5, sequence=sequence, transactional=True)
+    end_txn(log, 5, commit=True, timestamp=NOW + 1)
+    known = list(log.producers.active_producers[5].batches)
+    move = manager.moves.begin(log, manager.log_dirs[1], now_ms=NOW)
+    assert move is not None
+    new = carry_out(manager, move, log, appends=False)
+    assert new.producers.active_producers[5].batches == known

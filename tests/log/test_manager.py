@@ -840,3 +840,71 @@ def test_indexes_that_are_built_anew_are_durable() -> None:
         disk.crash()
         log = next(iter(start(disk)))
         assert [segment.max_timestamp for segment in log.segments[:2]] == latest, seed
+
+
+def test_two_power_cuts_leave_no_segment_but_the_note_of_what_is_missing() -> None:
+    disk = FakeDisk()
+    manager = start(disk, leaves_holes=False)
+    manager.create_log(C, None, LogConfig()).append_as_leader(batch([b"1"]), 0, now_ms=NOW)
+    manager.checkpoint({C: 1})
+    disk.crash()
+    start(disk, leaves_holes=False)
+    disk.crash(lose_all=True)
+    assert disk.list_dir("/data/c-2") == ["damage.json"]
+    disk.crash(lose_all=True)
+    log = start(disk, leaves_holes=False).create_log(C, None, LogConfig())
+    assert (log.log_end_offset, [each[:2] for each in log.damage]) == (0, [(0, 1)])
+
+
+def test_a_log_whose_records_were_all_deleted_has_the_same_epochs_after_each_stop() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    fill(manager, C, b"1")
+    manager.create_log(C, ID, LogConfig()).maybe_increment_log_start_offset(1)
+    for _ in range(3):
+        manager.close()
+        manager = start(disk)
+        log = manager.create_log(C, ID, LogConfig())
+        assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.entries) == (1, 1, [])
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_records_that_were_deleted_do_not_come_back_when_the_power_fails(is_killed: bool) -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    config = LogConfig(file_delete_delay_ms=0)
+    fill(manager, C, b"1", b"2", config=config)
+    log = manager.create_log(C, ID, config)
+    log.roll(NOW)
+    fill(manager, C, b"3", config=config)
+    log.flush()
+    log.maybe_increment_log_start_offset(2)
+    manager.checkpoint()
+    manager.delete_old_segments(NOW)  # the names of what is left say where the log starts, once they are durable
+    if is_killed:
+        disk.kill()
+        manager = start(disk)
+    manager.checkpoint()
+    disk.crash(lose_all=True)
+    again = start(disk).create_log(C, ID, config)
+    assert (again.log_start_offset, read_all(again)) == (2, [(2, b"3")])
+
+
+def test_indexes_that_a_start_has_made_anew_are_not_believed_before_they_are_durable() -> None:
+    """A part of a time index would make the segment seem old, which retention deletes."""
+    config = LogConfig(index_interval_bytes=0)
+    for seed in range(40):
+        disk = FakeDisk(seed=seed)
+        manager = start(disk, log_config=lambda tp: config)
+        log = manager.create_log(C, ID, config)
+        for milliseconds in (0, 9, 1, 2):
+            log.append_as_leader(batch([b"x"], timestamp=NOW + milliseconds), 0, now_ms=NOW)
+        manager.close()
+        start(disk, log_config=lambda tp: config)
+        disk.kill()
+        log = start(disk, log_config=lambda tp: config).create_log(C, ID, config)
+        log.roll(NOW)
+        log.append_as_leader(batch([b"x"]), 0, now_ms=NOW)
+        disk.crash()
+        again = start(disk, log_config=lambda tp: config).create_log(C, ID, config)
+        assert again.segments[0].max_timestamp == NOW + 9, seed

@@ -15,7 +15,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.segments.transaction_index import AbortedTxn
 from kbroker.log.validation import AppendOrigin
 from kbroker.types import FileRegion, random_uuid
-from kbroker.wire.batch_header import BatchHeader, parse_header, walk_headers
+from kbroker.wire.batch_header import BatchHeader, parse_header, patch_in_place, walk_headers
 from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, assemble, build_batch
@@ -364,6 +364,22 @@ def test_truncation_goes_by_whole_batches_and_across_segments() -> None:
     assert read_all(log)[-1] == (30, b"new")
 
 
+@pytest.mark.parametrize("offset", [7, 10])
+def test_a_log_that_is_cut_in_a_gap_ends_where_its_last_batch_does(offset: int) -> None:
+    """Else the next start would miss what lay in the gap, which was compacted where the log was fetched from."""
+    disk = FakeDisk()
+    log = open_log(disk)
+    append(log, [b"0", b"1", b"2"])
+    sent = batch([b"10"])
+    patch_in_place(sent, 0, 10, 0)
+    log.append_as_follower(sent, now_ms=NOW)
+    log.truncate_to(offset)
+    assert log.log_end_offset == 3
+    log.close()
+    again = open_log(disk, clean=True, recovery_point=log.recovery_point, leaves_holes=True)
+    assert (again.log_end_offset, again.damage) == (3, ())
+
+
 def test_truncation_below_the_start_begins_anew() -> None:
     log = open_log()
     log.truncate_fully_and_start_at(100)
@@ -566,6 +582,25 @@ def test_regions_of_a_real_file_outlive_the_segment(tmp_path: object) -> None:
     assert not os.path.exists(f"{tmp_path}/t-0/{0:020d}.log")
     log.release()
     assert os.pread(info.records.fd, info.records.length, info.records.position) == expected
+
+
+def test_the_name_of_a_segment_that_began_during_a_flush_is_made_durable_by_the_next() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    disk.sync_dir("/")
+    append(log, [b"a"])
+    log.flush()
+    append(log, [b"b"])
+    task = log.begin_flush()
+    assert task is not None
+    log.roll(NOW)
+    task.run()
+    task.end()
+    append(log, [b"c"])
+    log.flush()
+    disk.crash(lose_all=True)
+    again = open_log(disk, recovery_point=log.recovery_point)
+    assert [value for _, value in read_all(again)] == [b"a", b"b", b"c"]
 
 
 def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None:

@@ -596,3 +596,20 @@ def test_a_batch_whose_epoch_goes_back_does_not_spoil_the_file() -> None:
     disk.flip_bit(path, (position + 15) * 8 + 5)
     log = open_log(disk, SMALL, clean=True, recovery_point=80)
     assert log.leader_epochs.entries == epochs
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_what_was_cut_off_is_not_missed_where_the_power_fails_after_a_clean_stop(offset: int) -> None:
+    disk = FakeDisk()
+    log = open_log(disk, LogConfig(index_interval_bytes=0))
+    disk.sync_dir("/")
+    append(log, [b"0", b"1"])
+    log.roll(NOW)
+    for value in (b"2", b"3", b"4"):
+        append(log, [value])
+    log.close()
+    log.truncate_to(offset)
+    log.close()
+    disk.crash(lose_all=True)
+    again = open_log(disk, clean=True, recovery_point=log.recovery_point, leaves_holes=True)
+    assert (again.log_end_offset, again.damage) == (offset, ())

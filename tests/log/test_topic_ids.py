@@ -104,3 +104,28 @@ def test_a_log_of_an_earlier_topic_is_a_stray_whatever_is_beside_it() -> None:
     disk = written()
     write_partition_metadata(disk, "/data/t-0", OTHER)
     assert sorted_out(disk, is_only=False).get_log(TP) is None
+
+
+def test_an_id_that_was_made_anew_is_durable_after_a_clean_stop() -> None:
+    disk = written()
+    disk.remove(PRIMARY)
+    disk.remove(COPY)
+    manager = sorted_out(disk, is_only=True)
+    manager.create_log(TP, ID, LogConfig())
+    disk.sync_dir("/data/t-0")
+    manager.close()
+    disk.crash(lose_all=True)
+    log = start(disk).get_log(TP)
+    assert log is not None and log.topic_id == ID
+
+
+def test_a_log_without_records_is_opened_though_its_id_was_never_durable() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    manager.create_log(TP, ID, LogConfig()).ensure_on_disk()
+    manager.close()
+    for path in (PRIMARY, COPY):  # a full disk, for instance, has let go on no further
+        disk.write_bytes(path, b"")
+    manager = start(disk)
+    assert manager.create_log(TP, ID, LogConfig()).log_end_offset == 0
+    assert read_partition_metadata(disk, "/data/t-0") == ID

@@ -12,7 +12,7 @@ from kbroker.log.checkpoint_files import (
     RECOVERY_POINTS,
 )
 from kbroker.log.dirs.removals import Removals
-from kbroker.log.flushing import FlushTask
+from kbroker.log.flushing import NEVER, FlushTask
 from kbroker.log.log_dir import LogDir
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
@@ -68,18 +68,17 @@ class CheckpointTasks:
             self.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS, LOG_START_OFFSETS, high_watermarks=marks)()
 
     def before_roll(self, log: PartitionLog) -> None:
-        """Have the files speak of a log before it has a second segment. ``OSError``.
+        """Have the files speak of a log before it has a second segment, and claim no more than there is. ``OSError``.
 
         Recovery takes offsets that are missing between segments of a log for lost only if it knows that compaction did
-        not leave that; of a log that the files say nothing of it does not know.
+        not leave that; of a log that the files say nothing of it does not know. And it reads the last segment, so that
+        the next one begins where the files claim that all is durable, while the indexes made anew are not.
         """
         log_dir = self._dir_of.get(log.topic_partition)
-        if log_dir is not None and not self._is_known(log_dir, log.topic_partition):
-            self.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS)()
-
-    def _is_known(self, log_dir: LogDir, topic_partition: TopicPartition) -> bool:
-        written = log_dir.written
-        return CLEANER_OFFSETS in written and topic_partition in written.get(RECOVERY_POINTS, ())
+        if log_dir is not None:
+            claimed = log_dir.written.get(RECOVERY_POINTS, {}).get(log.topic_partition, NEVER)
+            if CLEANER_OFFSETS not in log_dir.written or claimed > log.durability.checkpoint:
+                self.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS)()
 
     def before_truncation(self, log: PartitionLog, offset: int, lowered: bool) -> None:
         """Have the files claim no more than what is left of a log that is about to be cut at ``offset``. ``OSError``.
@@ -110,11 +109,11 @@ class CheckpointTasks:
         if name == RECOVERY_POINTS:
             return {log.topic_partition: log.durability.checkpoint for log in logs}
         assert name == LOG_START_OFFSETS, name
-        # As in Kafka: what the first segment's name says need not be said again.
+        # As in Kafka: what the first segment's name says need not be said again, once that is durable.
         return {
             log.topic_partition: log.log_start_offset
             for log in logs
-            if log.log_start_offset > log.segments[0].base_offset
+            if log.log_start_offset > (log.segments[0].base_offset if log.durability.is_named else 0)
         }
 
 
@@ -166,7 +165,9 @@ class CleanerOffsets:
         log_dir.cleaner_offsets.setdefault(log.topic_partition, first_dirty_offset)
         has_markers = any(entry.coordinator_epoch >= 0 for entry in log.producers.active_producers.values())
         flush = log.begin_flush() if has_markers else None
-        return BeforeRound(flush, self._checkpoints.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS))
+        # What lies below the log start is not looked at, and must not be there again.
+        checkpoint = self._checkpoints.collect(log_dir, CLEANER_OFFSETS, RECOVERY_POINTS, LOG_START_OFFSETS)
+        return BeforeRound(flush, checkpoint)
 
     def after_round(self, log: PartitionLog, offset: int) -> Callable[[], None]:
         """Note that a log is clean up to ``offset``. The result makes that durable, in any thread (``OSError``)."""
