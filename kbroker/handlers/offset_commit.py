@@ -69,7 +69,7 @@ def handle(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitRes
             return _with_refused(OffsetCommitResponse(), refused)
 
     def commit(core: GroupCoordinator, now_ms: int) -> CoordinatorResult[OffsetCommitResponse]:
-        result = core.commit_offsets(request, api_version, now_ms, services.groups.commit_time_ms())
+        result = core.commit_offsets(request, api_version, now_ms, services.groups.commit_time_ms(now_ms))
         if refused:
             result.response = _with_refused(result.response, refused)
         return result

@@ -136,7 +136,9 @@ async def _commit(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOf
     await groups.until_loaded(request.group_id)
     return await groups.run(
         request.group_id,
-        lambda core, now_ms: core.commit_offsets_in_transaction(request, ctx.api_version, groups.commit_time_ms()),
+        lambda core, now_ms: core.commit_offsets_in_transaction(
+            request, ctx.api_version, groups.commit_time_ms(now_ms)
+        ),
         writer=TransactionalWriter(request.producer_id, request.producer_epoch, guard),
     )
 

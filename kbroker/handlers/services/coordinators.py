@@ -104,8 +104,8 @@ class Groups(Coordinator[GroupCoordinator], Protocol):
     def group_config(self, group_id: str) -> GroupConfig:
         """The configs in force for a group."""
 
-    def commit_time_ms(self) -> int:
-        """The time that a commit is stored with: the wall clock's, where that is ahead of `now_ms`."""
+    def commit_time_ms(self, now_ms: int) -> int:
+        """The time that a commit is stored with: the wall clock's, where that is ahead of ``now_ms``."""
 
     async def latest_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | ErrorCode]:
         """The ends of partitions, wherever they are led, or the reasons why they are not known."""

@@ -77,10 +77,10 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         """The node's properties of groups, as they are now."""
         return self._settings()
 
-    def commit_time_ms(self) -> int:
-        """The time that a commit is stored with: the wall clock's, where that is ahead of `now_ms`, which stands still
-        while the machine sleeps. The next start goes by the wall clock, and takes what is older for expired."""
-        return max(self.now_ms(), self._env.wall_clock_ms())
+    def commit_time_ms(self, now_ms: int) -> int:
+        """The time that a commit is stored with: the wall clock's, where that is ahead of ``now_ms``, as that stands
+        still while the machine sleeps. The next start goes by the wall clock, and takes what is older for expired."""
+        return max(now_ms, self._env.wall_clock_ms())
 
     def _new_core(self) -> GroupCoordinator:
         # With the first shard: a node without groups starts without them.

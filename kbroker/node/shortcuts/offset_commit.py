@@ -57,7 +57,9 @@ class OffsetCommitShortcut(Shortcut):
         commit, reply = self._commit, self._reply(correlation_id)
 
         def commit_again(core: GroupCoordinator, now_ms: int) -> CoordinatorResult[Any]:
-            return CoordinatorResult(reply, core.commit_offsets_again(commit, offsets, now_ms, groups.commit_time_ms()))
+            return CoordinatorResult(
+                reply, core.commit_offsets_again(commit, offsets, now_ms, groups.commit_time_ms(now_ms))
+            )
 
         group_id, groups, held = self._group_id, services.groups, self._ctx.connection.hold_replies()
         try:
