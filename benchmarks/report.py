@@ -468,6 +468,11 @@ def _commit(run: Mapping[str, Any], workload: str) -> str:
     return str(run.get("commits", {}).get(workload, run["commit"]))
 
 
+def _several(commits: Mapping[str, str] | None) -> str:
+    several = len(set((commits or {}).values())) > 1
+    return " Rows of another commit are of another run, perhaps on a faster or slower machine." if several else ""
+
+
 def _not_run(results: Results, titles: Mapping[str, str]) -> str:
     names = [name for name in titles if name not in results and not name.endswith("warm-up")]
     return f" Not run: {', '.join(f'`{name}`' for name in names)}." if names else ""
@@ -498,7 +503,7 @@ topic afterwards.
 - the processors were busy before the run: {machine["busy_percent"]:.1f} %
 
 MB are 10^6 bytes of record values. CPU is the broker's own user and system time. Memory is resident memory.
-A ratio is kbroker's figure over Apache Kafka's.{_not_run(results, titles)}
+A ratio is kbroker's figure over Apache Kafka's.{_several(commits)}{_not_run(results, titles)}
 
 ## Figures to reach
 

@@ -71,15 +71,16 @@ class MetadataPlane:
         store: RecordStore | None = None,
         policies: Policies = NO_POLICIES,
         disk: Disk | None = None,
+        snapshot_disk: Disk | None = None,
         directories: Mapping[str, Uuid] = MappingProxyType({}),
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``endpoints``
-        are where its listeners are found by the quorum; ``store`` takes the place of the log's files, and ``disk`` that
-        of ``env``. ``directories``: the ids of the node's log directories, by their paths. ``policies`` are asked while
-        this node is the active controller.
+        are where its listeners are found by the quorum; ``store`` takes the place of the log's files, ``disk`` that of
+        ``env``, and ``snapshot_disk`` that of ``disk`` for snapshots. ``directories``: the ids of the node's log
+        directories, by their paths. ``policies`` are asked while this node is the active controller.
         """
         self.config = config
         self.env = env
@@ -96,7 +97,7 @@ class MetadataPlane:
         files: MetadataLog | None = None
         try:
             identity = MetaProperties(cluster_id, config.node_id, directory_id)
-            files = MetadataLog(config, env, disk or env.disk, identity, store)
+            files = MetadataLog(config, env, disk or env.disk, identity, store, snapshot_disk=snapshot_disk)
             files.promises.note_directories(directories)
             self.images = ImagePublisher(files.replicated)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}

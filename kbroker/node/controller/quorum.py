@@ -55,16 +55,17 @@ class MetadataLog:
         identity: MetaProperties,
         store: RecordStore | None = None,
         *,
+        snapshot_disk: Disk | None = None,
         may_be_damaged: bool = False,
     ) -> None:
-        """Open them; ``store`` takes the place of the record files.
+        """Open them; ``store`` takes the place of the record files, ``snapshot_disk`` that of ``disk`` for snapshots.
 
         :class:`FatalError` for what cannot be read, or if this node is the only voter and something is lost, unless it
         ``may_be_damaged``.
         """
         self.log_dir = config.metadata_log_dir
         self.directory = os.path.join(self.log_dir, METADATA_DIRECTORY)
-        self.snapshots = SnapshotStore(disk, self.directory)
+        self.snapshots = SnapshotStore(snapshot_disk or disk, self.directory)
         self.promises = Promises() if store is not None else PromisesFile(disk, self.log_dir, identity)
         self.quorum_file = QuorumStateFile(disk, self.directory, self.promises)
         self._disk = disk
