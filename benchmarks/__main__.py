@@ -3,7 +3,7 @@
     python -m benchmarks --quick             a few minutes, the figures that have a target
     python -m benchmarks --all               all that there is, five rounds, and docs/benchmarks.md of it: hours
     python -m benchmarks --render FILE...    docs/benchmarks.md of several runs: rounds of one commit add up
-    python -m benchmarks                     everything that one broker serves, two rounds: about an hour
+    python -m benchmarks                     everything that one broker serves, two rounds: 40 minutes
     python -m benchmarks --only 'produce-*'  some of it (--list names them)
     python -m benchmarks --only 'cluster-*'  clusters of three nodes, which only run when asked for
     python -m benchmarks --only 'tls-*' --only acls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ pytest.importorskip("confluent_kafka", reason="the `bench` extra is not installe
 pytest.importorskip("psutil", reason="the `bench` extra is not installed")
 
 from benchmarks import report
-from benchmarks.__main__ import TITLES
+from benchmarks.__main__ import LATEST, TITLES
 from benchmarks.report import Target
 from kbroker.base.costs import COSTS
 
@@ -163,3 +164,9 @@ def test_ratios_are_of_rounds_and_told_with_their_range() -> None:
 
 def test_each_cost_that_capacity_reckons_with_names_a_row() -> None:
     assert [cost.source for cost in COSTS if not any(title in cost.source for title in TITLES.values())] == []
+
+
+def test_the_page_says_of_each_miss_what_is_known() -> None:
+    results = json.loads(LATEST.read_text())["results"]
+    missed = {each.target.workload for each in report.judged(results) if each.verdict == "MISSED"}
+    assert missed - {name for names in report.WHY_MISSED for name in names} == set()
