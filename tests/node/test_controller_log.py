@@ -304,12 +304,14 @@ def test_a_start_removes_what_is_left_of_unfinished_snapshots(tmp_path: Path) ->
     format_dir(tmp_path)
     directory = tmp_path / "__cluster_metadata-0"
     left = [directory / f"00000000000000000040-0000000007.checkpoint{suffix}" for suffix in (".part", ".tmp")]
-    for path in left:
+    foreign = directory / "mine.checkpoint.part"
+    for path in (*left, foreign):
         path.write_bytes(b"the first bytes")
 
     async def main() -> None:
         async with running(tmp_path):
             assert not any(path.exists() for path in left)
+            assert foreign.exists(), "no snapshot has such a name"
 
     run(main)
 

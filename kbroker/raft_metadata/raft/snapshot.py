@@ -203,10 +203,9 @@ class SnapshotStore:
             file.close()
 
     def remove_unfinished(self, *suffixes: str) -> None:
-        """Remove what is left of snapshots that were not fetched, or written, to their ends."""
-        ends = tuple(f".checkpoint{suffix}" for suffix in suffixes)
+        """Remove what is left of snapshots that were not fetched, or written, to their ends; other files stay."""
         for name in self._disk.list_dir(self.directory) if self._disk.is_dir(self.directory) else ():
-            if name.endswith(ends):
+            if any(name.endswith(end) and parse_snapshot_file_name(name.removesuffix(end)) for end in suffixes):
                 self._disk.remove(os.path.join(self.directory, name))
 
     def write_chunk(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
