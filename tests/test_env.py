@@ -295,3 +295,15 @@ async def test_a_listener_at_several_addresses_ends_for_who_waits_there() -> Non
             nursery.start_soon(accept)
             await trio.testing.wait_all_tasks_blocked()
             listener.close()
+
+
+async def test_little_waits_in_the_system_for_a_peer_on_this_machine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as peer:
+        stream = RealStream(server.accept()[0], use_sendfile=True)
+        peers = RealStream(peer, use_sendfile=True)
+        for each in (stream, peers):
+            # Linux tells twice of what it was asked for, and gives no more than net.core.wmem_max.
+            assert each.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 512 * 1024
+        default = socket.socket().getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > default
+        stream.close()

@@ -171,6 +171,10 @@ def can_sendfile() -> bool:
 
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
 
+_LOCAL_SEND_BUFFER = 256 * 1024
+"""Bytes of answers that the system may keep for a peer on this machine, which reads them at once. What it would keep
+otherwise, some MB, leaves the processor's cache before: a consumer is a fifth slower, and takes as much more time."""
+
 
 class RealStream:
     """A TCP connection of this machine."""
@@ -193,6 +197,8 @@ class RealStream:
         self._is_awaited = False
         try:
             self.peer = _address(peer or sock.getpeername())
+            if _address(sock.getsockname())[0] == self.peer[0]:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LOCAL_SEND_BUFFER)
         except OSError:
             self.peer = ("?", 0)
 

@@ -38,9 +38,9 @@ SMALL_BUFFER = 8192
 def pair() -> tuple[TlsStream, ssl.SSLSocket]:
     """The stream before its handshake, and a client whose calls do not wait."""
     ours, theirs = socket.socketpair()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
     theirs.setblocking(False)
     stream = TlsStream(RealStream(ours, use_sendfile=True), SERVER, bytearray(PIECE))
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
     client = CLIENT.wrap_socket(theirs, server_hostname="localhost", do_handshake_on_connect=False)
     return stream, client
 

@@ -139,5 +139,7 @@ class NetworkProperties(Table):
     """Receive buffer of sockets, in bytes; -1 leaves it to the system."""
     socket_request_max_bytes = INT("104857600", HIGH, Range(1))
     """Largest request that is read, in bytes."""
-    socket_send_buffer_bytes = INT("102400", HIGH, no_effect="the operating system chooses")
+    socket_send_buffer_bytes = INT(
+        "102400", HIGH, no_effect="256 KiB for a peer on the same machine, for others the operating system chooses"
+    )
     """Send buffer of sockets, in bytes; -1 leaves it to the system."""
