@@ -232,9 +232,6 @@ def _targets() -> Iterator[Target]:
 TARGETS = tuple(_targets())
 
 WHY_MISSED: Mapping[tuple[str, ...], str] = {
-    ("consume-librdkafka-1000-p6", "consume-java-1000-p6"): (
-        "Beside a JVM that has served for minutes; with one partition both are alike. Not looked into yet."
-    ),
     ("connections-latency",): "A hundredth of a millisecond: as much as two rounds differ.",
     ("cold-reading",): (
         "The readers' threads wait 1.1 ms for one of two processors, the node's loop 0.06 ms. Tried: sending in "
@@ -449,8 +446,8 @@ def joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the runs differ in {what}")
     whole = dict(runs[-1])
     whole["date"] = ", ".join(run["date"] for run in runs)
-    whole["commit"] = ", ".join(dict.fromkeys(run["commit"] for run in runs))
     whole["commits"] = {name: _commit(run, name) for run in runs for name in run["results"]}
+    whole["commit"] = ", ".join(dict.fromkeys(whole["commits"].values()))
     whole["machine"] = {**runs[-1]["machine"], "busy_percent": max(run["machine"]["busy_percent"] for run in runs)}
     whole["failures"] = [
         failure
@@ -493,6 +490,7 @@ def document(report: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     quick = " A quick run: fewer records, one round." if report["quick"] else ""
     if machine["busy_percent"] > QUIET_PERCENT:
         quick += " The machine was NOT quiet before the run: take the figures as provisional."
+    days = ", ".join(dict.fromkeys(time[:10] for time in report["date"].split(", ")))
     failures = "".join(f"\n- {line}" for line in report["failures"])
     return f"""# Benchmarks
 
@@ -508,7 +506,7 @@ The load came from stock clients: {report["client"]} in a C loop, and the Java c
 (`kafka-producer-perf-test`, and a consumer with assigned partitions). Acknowledged records were counted in the
 topic afterwards.
 
-- {report["date"]}, commit `{report["commit"]}`, Python {machine["python"]}
+- {days}, commit `{report["commit"]}`, Python {machine["python"]}
 - {machine["processors"]} processors ({machine["model"]}), {machine["memory_GB"]} GB, {machine["system"]}
 - the processors were busy before the run: {machine["busy_percent"]:.1f} %
 
