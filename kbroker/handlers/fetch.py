@@ -73,18 +73,19 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
         for index in topic.partitions
     ]
     params = _params(request, ctx)
-    meter = None if services.quotas.clients is None else ctx.meter
-    if meter is not None:
-        if params.replica_id >= 0:
-            meter.is_exempt, meter = True, None
-        else:
-            params.max_bytes = meter.cap_fetch(params.max_bytes)
-            params.min_bytes = min(params.min_bytes, params.max_bytes)
     if services.authorizer is not None:
         _authorize(params, ctx)
     elif params.replica_id >= 0:
         ctx.connection.is_of_node = True
-    if params.replica_id >= 0 and params.may_read is None:
+    is_follower = params.replica_id >= 0 and params.may_read is None
+    meter = None if services.quotas.clients is None else ctx.meter
+    if meter is not None:
+        if is_follower:
+            meter.is_exempt, meter = True, None
+        else:
+            params.max_bytes = meter.cap_fetch(params.max_bytes)
+            params.min_bytes = min(params.min_bytes, params.max_bytes)
+    if is_follower:
         _doubt(request, ctx)
     plan = services.fetch_sessions.plan(
         session_id=request.session_id,
@@ -97,6 +98,8 @@ async def fetch_topics(request: FetchRequest, ctx: RequestContext) -> FetchRespo
     )
     if plan.error:
         return FetchResponse(error_code=plan.error)
+    if params.replica_id >= 0 and not is_follower:  # such a session would end those of the true one, and others'
+        plan = plan._replace(may_create=False)
     result = await services.fetch_reader().fetch(params, plan.view, ctx.connection)
     if meter is not None:
         throttle_ms = meter.fetched(_response_size(plan, result, version))

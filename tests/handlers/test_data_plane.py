@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,18 @@ async def test_without_acks_there_is_no_answer_but_an_error_closes(node: Node, c
     assert values(got.records) == [(0, b"x")]
     await client.send(produce_request("nowhere", batch(b"x"), acks=0), 9)
     assert await client.closed()
+
+
+async def test_a_client_fills_no_log_with_what_it_names(
+    node: Node, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kbroker")
+    request = produce_request("nowhere\n", batch(b"x"), acks=0)
+    request.topic_data *= 1000
+    await client.send(request, 9)
+    assert await client.closed()
+    [told] = [line for record in caplog.records if "acks=0" in (line := record.getMessage())]
+    assert len(told) < 700 and told.isprintable()
 
 
 async def test_an_idempotent_batch_is_appended_once_also_after_a_restart(tmp_path: Path) -> None:

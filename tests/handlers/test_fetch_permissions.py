@@ -44,7 +44,8 @@ class Session:
         )
         answer = await self.client.ask(request)
         assert answer.error_code == 0
-        self._id, self._epoch = answer.session_id, self._epoch + 1
+        self._id = answer.session_id
+        self._epoch = self._epoch + 1 if self._id else 0
         return {
             data.partition_index: (data.error_code, len(values(data.records or b"")))
             for topic in answer.responses
@@ -154,3 +155,16 @@ async def test_a_follower_that_may_not_act_for_the_cluster_makes_no_progress(nod
     authorizer.deny("bob", READ)  # which followers do not need
     assert (await session.fetch())[0][0] not in (DENIED, 0)
     assert (await Session(session.client, Uuid(b"x" * 16), 1).fetch())[0][0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_who_may_not_act_as_a_follower_takes_nothing_from_the_true_one(node: Node) -> None:
+    """A follower that opens a session ends its earlier ones: nobody else does."""
+    topic_id = await node.create_topic("t")
+    authorizer = under(node)
+    authorizer.deny("mallory", (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER))
+    follower = {"replica_state": ReplicaState(replica_id=2, replica_epoch=-1)}
+    real, forged = [Session(await connect_as(node, user), topic_id, 1, **follower) for user in ("broker", "mallory")]
+    await real.fetch()
+    assert await forged.fetch() == {0: (DENIED, 0)}
+    assert len(node.broker.services.fetch_sessions) == 1
+    await real.fetch()

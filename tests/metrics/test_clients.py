@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -69,6 +70,14 @@ def test_what_is_counted_from_push_to_push_is_added_up() -> None:
     assert shown(series) == {("sent_total", OF_CLIENT): 7, ("all_total", OF_CLIENT): 4}
 
 
+def test_no_client_keeps_the_page_from_being_read() -> None:
+    """A sum beyond all numbers ended the page; one value with a label twice has Prometheus refuse all of it."""
+    series = ClientSeries()
+    for _ in range(2):
+        series.push(push(Point("sent", "sum", 1.5e308, {"node": "2", "__name__": "up", "topic": "t"}, 0, True)), 0)
+    assert shown(series) == {("sent_total", (*OF_CLIENT, ("topic", "t"))): math.inf}
+
+
 def test_a_client_is_forgotten_when_it_does_not_push_any_more() -> None:
     series = ClientSeries()
     series.push(push(Point("a", "gauge", 1, {}, 0)), 0)
@@ -111,7 +120,7 @@ _POINTS = st.builds(
     Point,
     _TEXT,
     st.sampled_from(["gauge", "sum", "histogram"]),
-    st.floats(allow_nan=False, allow_infinity=False, width=32),
+    st.floats(allow_nan=False, allow_infinity=False),
     st.dictionaries(_TEXT, st.one_of(_TEXT, st.booleans(), st.integers()), max_size=3),
     st.just(0),
     st.booleans(),

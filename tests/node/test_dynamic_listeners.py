@@ -88,6 +88,33 @@ async def test_users_and_mechanisms_are_others_for_connections_from_then_on(tmp_
         await until(is_as_before)
 
 
+async def test_whoever_authenticates_again_does_so_by_what_holds_now(tmp_path: Path) -> None:
+    """KIP-368: no session is renewed by a password or a mechanism that was taken away since it began."""
+    async with running_node(tmp_path, **PROPERTIES, **{"connections.max.reauth.ms": "60000"}) as node:
+        admin = await logged_in(node, b"\0broker\0broker-secret")
+        early, late, changed, gone = [await logged_in(node) for _ in range(4)]
+        assert (await handshake(early)).error_code == 0  # whose token comes when the password is another
+        another = b"\0alice\0alice-another"
+        assert (await alter(admin, **{JAAS: PLAIN_LINE.replace("alice-secret", "alice-another")}))[0] == 0
+
+        async def is_changed() -> bool:
+            return await login(node, another) == 0
+
+        await until(is_changed)
+        for client in (late, changed):
+            assert (await handshake(client)).error_code == 0
+        failed = ErrorCode.SASL_AUTHENTICATION_FAILED
+        for client, token, code in ((early, ALICE, failed), (late, ALICE, failed), (changed, another, 0)):
+            assert (await authenticate(client, token)).error_code == code
+        assert await alter(admin, **{f"{LISTENER}.sasl.enabled.mechanisms": "SCRAM-SHA-256"}) == (0, "")
+
+        async def is_gone() -> bool:
+            return list((await handshake(await node.connect())).mechanisms) == ["SCRAM-SHA-256"]
+
+        await until(is_gone)
+        assert (await handshake(gone)).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
 async def test_what_was_set_before_holds_from_the_start_on(tmp_path: Path) -> None:
     async with running_node(tmp_path, **PROPERTIES) as node:
         admin = await logged_in(node)

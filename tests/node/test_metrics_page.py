@@ -112,6 +112,7 @@ def test_what_else_is_asked_over_http(broker: RunningBroker) -> None:
     assert ask(port, "/metrics", "HEAD") == (200, "")
     assert ask(port, "/metrics?dialect=german")[0] == 400
     assert ask(port, "/nothing")[0] == 404
+    assert ask(port, "//[")[0] == 400
     assert ask(port, "/metrics", "POST")[0] == 405
 
 

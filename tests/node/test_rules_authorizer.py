@@ -203,6 +203,16 @@ def test_ever_new_names_do_not_fill_the_memory() -> None:
     assert may_read(authorizer, "x" * 256) and len(kept) == 1
 
 
+def test_an_answer_is_not_kept_with_a_long_client_id() -> None:
+    """A client may name itself anew with each request, in 32 KiB."""
+    rule = Asked()
+    authorizer = own(rule)
+    for client_id, asked in (("x" * 255, 1), ("x" * 256, 3)):
+        for _ in range(2):
+            authorizer.decide(Action(ALICE, "10.0.0.1", READ, ResourceType.TOPIC, "t", client_id=client_id))
+        assert len(rule.actions) == asked
+
+
 def test_any_resource_may_be_there_unless_the_rule_says_otherwise() -> None:
     def of(rule: Any) -> bool:
         return own(rule, acls=[]).authorize_by_resource_type(ALICE, "10.0.0.1", READ, ResourceType.TOPIC)

@@ -132,7 +132,11 @@ class MetricsServer(HttpServer):
         await super().serve()
 
     async def _answer(self, exchange: Exchange, target: str) -> None:
-        url = urlsplit(target)
+        try:
+            url = urlsplit(target)
+        except ValueError:
+            await exchange.answer(400, "this is no address\n")
+            return
         if url.path == "/metrics":
             query = parse_qs(url.query)
             wanted = query.get("dialect", [Dialect.STRIMZI])[-1]

@@ -98,7 +98,7 @@ class OwnAuthorizer:
             if type(answer) is bool:
                 answer = Decision.ALLOWED if answer else Decision.DENIED
             if isinstance(answer, Decision):
-                if len(action.name) <= MAX_KEPT_NAME:
+                if len(action.name) <= MAX_KEPT_NAME and len(action.client_id) <= MAX_KEPT_NAME:
                     self._kept.put(question, answer, changes)
                 return answer
             self._complaints.nonsense(f"a value of type {type(answer).__name__}", _DENIED)

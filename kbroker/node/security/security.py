@@ -212,6 +212,8 @@ class NodeSecurity:
         if old is not None:
             old.stop()
         if sasl is not None:
+            if old is not None:
+                sasl.offered = old.offered
             self._sasl[name] = sasl
             if self._nursery is not None:
                 self._nursery.start_soon(sasl.run)

@@ -22,6 +22,7 @@ from kbroker.node.serving.reply_queue import MAX_DELAYED_REPLIES, ReplyQueue
 from kbroker.node.serving.request_wait import ConnectionLost, RequestWait
 from kbroker.runtime.round import FAIR_REQUESTS, Round, Turn, Turns
 from kbroker.security.principal import ANONYMOUS, KafkaPrincipal, as_authenticated
+from kbroker.security.shown import shown
 from kbroker.wire.errors import WireError
 from kbroker.wire.framing import FrameReader
 
@@ -43,6 +44,9 @@ FAIR_BYTES = 2 << 20
 
 FREE_BUFFER = 64 * 1024
 """Bytes that a connection may buffer whatever the others hold."""
+
+MAX_TEXT = 500
+"""Characters of a log line that a client has a part in."""
 
 LARGE_READ = 64 * 1024
 """A read of this many bytes shows that more is on its way: try again before giving way."""
@@ -168,7 +172,7 @@ class Connection:
             self._refusals.add(self.services.env.now(), self.peer.rpartition(":")[0], "protocol", text)
             self._write_last()
         elif isinstance(error, CloseConnection):
-            logger.info("closing connection from %s: %s", self.peer, error)
+            logger.info("closing connection from %s: %s", self.peer, shown(str(error), MAX_TEXT))
             self._write_last()
         elif isinstance(error, ConnectionLost):
             if str(error):

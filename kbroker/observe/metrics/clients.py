@@ -25,6 +25,8 @@ LEAST_SECONDS: Final = 60.0
 
 _RESERVED: Final = ("kafka_", "kbroker_", "process_")
 """Beginnings of the node's own names, which no client may use."""
+_OWN_LABELS: Final = ("client_id", "client_instance_id", "node")
+"""Those that the node and the page give; with one of them twice a page is none."""
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 _Labels = tuple[tuple[str, str], ...]
@@ -196,8 +198,8 @@ def _labels(point: Point) -> _Labels | None:
         if len(label) > LONGEST_TEXT or len(text) > LONGEST_TEXT:
             return None
         written = _written(label)
-        if written in ("client_id", "client_instance_id"):
-            continue  # as the node knows it
+        if written in _OWN_LABELS or written.startswith("__"):
+            continue  # as the node knows it; and "__name__" is the name
         found[written] = text
     return tuple(sorted(found.items()))
 

@@ -41,7 +41,7 @@ def line(name: str, labels: Mapping[str, str] | Iterable[tuple[str, str]], value
     """A value with its labels."""
     pairs = labels.items() if isinstance(labels, Mapping) else labels
     written = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in pairs)
-    number = str(int(value)) if value == int(value) else repr(float(value))
+    number = str(int(value)) if float(value).is_integer() else repr(float(value))  # clients can make it infinite
     return f"{name}{{{written}}} {number}\n" if written else f"{name} {number}\n"
 
 

@@ -32,11 +32,17 @@ class SaslConversation:
     def __init__(
         self, mechanisms: Mapping[str, OfferedMechanism], now: Callable[[], float], wall_clock_ms: Callable[[], int]
     ) -> None:
-        """``now`` gives seconds of a clock that is never set; ``wall_clock_ms`` milliseconds since 1970."""
+        """``mechanisms`` may change: a client logs in, for the first time or again, by those that hold then.
+
+        ``now`` gives seconds of a clock that is never set; ``wall_clock_ms`` milliseconds since 1970.
+        """
         self._mechanisms = mechanisms
         self._now = now
         self._wall_clock_ms = wall_clock_ms
+        self._chosen = ""
+        """The mechanism of a handshake that no token has followed yet."""
         self._server: SaslServer | None = None
+        self._max_reauth_ms = 0
         self._refusal = ""
         self._is_waiting = False
         self._began_at: float | None = None
@@ -70,13 +76,12 @@ class SaslConversation:
     @property
     def is_in_exchange(self) -> bool:
         """Whether a handshake has begun an authentication that has not ended."""
-        return (self._server is not None or bool(self._refusal)) and self.failure is None
+        return (self._server is not None or bool(self._chosen or self._refusal)) and self.failure is None
 
     def handshake(self, mechanism: str) -> SaslHandshakeResponse:
         """Choose a mechanism. ``failure`` is set, and the response to be sent, if the listener does not have it."""
         names = list(self._mechanisms)
-        offered = self._mechanisms.get(mechanism)
-        if offered is None:
+        if mechanism not in self._mechanisms:
             self._fail("Unsupported SASL mechanism")
             return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=names)
         if self.mechanism:
@@ -87,10 +92,16 @@ class SaslConversation:
                 f" of mechanism '{self.mechanism}'"
             )
         else:
-            self._refusal = ""
-            of_host = offered.make_server_of
-            self._server = offered.make_server() if of_host is None else of_host(self.client_host)
+            self._chosen, self._server, self._refusal = mechanism, None, ""
         return SaslHandshakeResponse(mechanisms=names)
+
+    def _begin(self) -> SaslServer:
+        """The server's side of the chosen mechanism, as the listener has it now. ``SaslError`` if there is none."""
+        offered, self._chosen = self._mechanisms.get(self._chosen), ""
+        if offered is None:
+            raise SaslError("there was no handshake")
+        self._max_reauth_ms, of_host = offered.max_reauth_ms, offered.make_server_of
+        return offered.make_server() if of_host is None else of_host(self.client_host)
 
     async def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
         """The answer to a token; with ``failure`` set it tells the client no more than Kafka does."""
@@ -117,7 +128,7 @@ class SaslConversation:
             if self._refusal:
                 raise SaslAuthenticationError(self._refusal)
             if server is None:
-                raise SaslError("there was no handshake")
+                server = self._server = self._begin()
             self._check_turn()
             answer = server.respond(token)
             if not isinstance(answer, bytes):
@@ -164,8 +175,8 @@ class SaslConversation:
             )
         now = self._now()
         limits: list[float] = []
-        if (max_reauth_ms := self._mechanisms[server.mechanism].max_reauth_ms) > 0:
-            limits.append(max_reauth_ms / 1000)
+        if self._max_reauth_ms > 0:
+            limits.append(self._max_reauth_ms / 1000)
         if server.expires_at_ms is not None:
             limits.append(max(0.0, (server.expires_at_ms - self._wall_clock_ms()) / 1000))
         self.expires_at = now + min(limits) if limits else None
@@ -177,6 +188,6 @@ class SaslConversation:
     def _fail(self, reason: str) -> None:
         if self.failure is None:
             self.failure = reason
-        self._server = None
+        self._chosen, self._server = "", None
         if self.is_authenticated:
             self.on_change()

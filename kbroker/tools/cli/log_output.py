@@ -11,6 +11,18 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
 
 
+class _OneLine(logging.Formatter):
+    """Keeps each record's text on one line: what a client calls itself begins no line of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        if text.isprintable():
+            return text
+        from kbroker.tools.cli.output import printable  # most nodes never need it
+
+        return printable(text)
+
+
 def set_up_logging(level: str) -> None:
     """Records to standard error, one line each: time, level, where, text."""
     handler = logging.StreamHandler(sys.stderr)
@@ -45,4 +57,4 @@ def name_logs(arguments: argparse.Namespace, config: BrokerConfig) -> None:
 
 
 def _formatter(node: str = "") -> logging.Formatter:
-    return logging.Formatter(f"%(asctime)s.%(msecs)03d %(levelname)s {node}%(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
+    return _OneLine(f"%(asctime)s.%(msecs)03d %(levelname)s {node}%(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")

@@ -115,6 +115,11 @@ ALICE, BOB = "CN=Alice,OU=Sales,O=Ex", "CN=bob"
         ("RULE:^(CN)=(bob)$/$2-$1-$3-$0/", BOB, "bob-CN-$3-CN=bob"),
         ("RULE:CN=b(o)b|CN=(\\w+),.*/[$1$2]/", BOB, "[o]"),
         ("RULE:(?i)cn=BOB/ok/", BOB, "ok"),
+        # In Java (?i), \w and \d are for ASCII: nobody becomes an administrator by a letter that looks like one.
+        ("RULE:(?i)CN=admins/super/,DEFAULT", "CN=ADM\u0130NS", "CN=ADM\u0130NS"),
+        ("RULE:(?i)CN=admins/super/,DEFAULT", "CN=admin\u017f", "CN=admin\u017f"),
+        ("RULE:CN=node-\\d+/broker/,DEFAULT", "CN=node-\u0661", "CN=node-\u0661"),
+        ("RULE:CN=(\\w+)/$1/,DEFAULT", "CN=Zo\u00eb", "CN=Zo\u00eb"),
         ("RULE:CN=\\Qb\\Eob/q/", BOB, "q"),
         ("RULE:CN=bob//,DEFAULT", BOB, ""),
         ("RULE:^CN=([^,]*+).*$/$1/", ALICE, "Alice"),

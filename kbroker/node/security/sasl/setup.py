@@ -126,6 +126,9 @@ class ListenerSasl:
         self.mechanisms = {
             name: MECHANISMS[name](MechanismProperties(config, listener_name, name)) for name in dict.fromkeys(names)
         }
+        self.offered: dict[str, OfferedMechanism] = {}
+        """The mechanisms as clients find them, those that authenticate again among them: whoever takes the place of
+        this takes it over, so that nobody goes on by credentials that are gone."""
 
     async def run(self) -> None:
         """The tasks of the mechanisms, until ``stop``."""
@@ -144,8 +147,10 @@ class ListenerSasl:
         config = self._config
         values = config.security(self._listener_name)
         kind = CONTROLLER if is_controller else BROKER
+        self.offered.clear()
+        self.offered.update((name, mechanism.offered(services)) for name, mechanism in self.mechanisms.items())
         return SaslAdmission(
-            {name: mechanism.offered(services) for name, mechanism in self.mechanisms.items()},
+            self.offered,
             services=services,
             table=registrations(kind, unstable=config.unstable_api_versions_enable),
             listener_name=self._listener_name,
