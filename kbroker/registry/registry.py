@@ -238,11 +238,13 @@ class Registry:
             if value["id"] > _MAX_ID:
                 raise Problem(42205, "All ids are taken")
         else:
-            taken = state.with_id(candidate.id)
-            if taken is not None and self._identity(state, taken) != candidate.identity:
+            same = state.with_id(candidate.id)
+            if same is not None and self._identity(state, same) != candidate.identity:
                 raise Problem(42205, f"Overwrite new schema with id {candidate.id} is not permitted.")
             if value["version"] in state.subjects.get(subject, ()):
                 raise Problem(42205, f"Version {value['version']} of subject {subject} is another schema.")
+        if same is not None:  # an id has one text: who reads the topic takes another one for another schema
+            value["schema"] = same.text
         return Version.of(value)
 
     def _candidate(self, state: State, subject: str, document: Any, normalize: bool) -> Candidate:

@@ -66,6 +66,19 @@ def test_a_schema_is_registered_once(ask: Asked, subject: str) -> None:
     assert ask("GET", "/contexts") == ["."] and ask("GET", "/") == {}
 
 
+def test_a_schema_in_another_layout_has_its_id_in_other_subjects(ask: Asked, subject: str) -> None:
+    """And the text of that id: a topic in which an id has two texts has two schemas, one of which is set aside."""
+    first = ask.register(subject, record(subject, x={"type": "int"}))
+    imported = schema_body(record(subject, x="int")) | {"id": first}
+    ask("PUT", f"/mode/{subject}-3", {"mode": "IMPORT"})
+    assert ask.register(f"{subject}-2", record(subject, x="int")) == first
+    assert ask("POST", f"/subjects/{subject}-3/versions", imported)["id"] == first
+    for other in (f"{subject}-2", f"{subject}-3"):
+        assert ask("GET", f"/subjects/{other}/versions") == [1]
+        assert ask("POST", f"/subjects/{other}", schema_body(record(subject, x="int")))["id"] == first
+    assert ask.error("POST", f"/subjects/{subject}-2/versions", schema_body(record(subject, x="string")))[0] == 409
+
+
 def test_a_schema_is_looked_up(ask: Asked, subject: str) -> None:
     order = record(subject, a="int")
     assert ask.error("POST", f"/subjects/{subject}", schema_body(order))[1] == 40401
