@@ -96,7 +96,7 @@ class _Comparison:
             if not any(self._fits(branch, writer) for branch in reader):
                 yield Misfit("MISSING_UNION_BRANCH", path, f"no branch reads {_shown(writer)}")
         elif kind_of(reader) in _NAMED and kind_of(writer) in _NAMED:
-            yield from self._once(reader, writer, path)
+            yield from self._named(reader, writer, path)
         else:
             yield from self._unnamed(reader, writer, path)
 
@@ -104,12 +104,17 @@ class _Comparison:
         return next(self.of(reader, writer, ""), None) is None
 
     def _once(self, reader: Any, writer: Any, path: str) -> Iterator[Misfit]:
+        """All that is wrong with a pair is told where it is met first, and one thing wherever it is met again.
+
+        Told everywhere, it would be multiplied at each level of types that use others in several places.
+        """
         pair = (reader["name"], writer["name"])
+        is_first = pair not in self._met
+        self._met.add(pair)
         if pair in self._failed:
-            yield from self._failed[pair]
-        elif pair not in self._met:
-            self._met.add(pair)
-            found = list(self._named(reader, writer, path))
+            yield from self._failed[pair][: None if is_first else 1]
+        elif is_first:
+            found = list(self._content(reader, writer, path))
             if found:
                 self._failed[pair] = found
             yield from found
@@ -132,12 +137,18 @@ class _Comparison:
             yield Misfit("TYPE_MISMATCH", path, f"{_shown(reader)} does not read {_shown(writer)}")
         elif not _names_match(reader, writer):
             yield Misfit("NAME_MISMATCH", path, f"{_shown(reader)} is not named as {_shown(writer)}")
-        elif kind == "fixed":
+        else:  # only such pairs are kept: two unions may have millions of others
+            yield from self._once(reader, writer, path)
+
+    def _content(self, reader: Any, writer: Any, path: str) -> Iterator[Misfit]:
+        kind = kind_of(reader)
+        if kind == "fixed":
             if reader["size"] != writer["size"]:
                 yield Misfit("FIXED_SIZE_MISMATCH", path, f"{reader['size']} bytes do not read {writer['size']}")
             yield from _decimals(reader, writer, path)
         elif kind == "enum":
-            missing = [each for each in writer["symbols"] if each not in reader["symbols"]]
+            known = set(reader["symbols"])
+            missing = [each for each in writer["symbols"] if each not in known]
             if missing and "default" not in reader:
                 text = f"{_shown(reader)} has no default and lacks {', '.join(missing)}"
                 yield Misfit("MISSING_ENUM_SYMBOLS", path, text)
