@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NoReturn
+from urllib.parse import urljoin
 
 from kbroker.client.schemas.registry import AVRO, JSON, PROTOBUF
 from kbroker.client.schemas.wire_format import UndecodableRecord
@@ -92,12 +93,19 @@ def _avro(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
     fastavro = _package("Avro", "fastavro")
     names: dict[str, Any] = {}
     for _, reference in references:
-        fastavro.parse_schema(_json(reference), names)
+        _parsed_by(fastavro, _json(reference), names)
     document = _json(text)
-    parsed = AvroSchema(_without_marks(fastavro.parse_schema(document, names)), names)
-    for problem in _avro_problems(parsed, parsed.schema):
+    parsed = AvroSchema(_without_marks(_parsed_by(fastavro, document, names)), names)
+    for problem in _avro_problems(parsed, parsed.schema, set()):
         raise InvalidSchema(problem)
     return Parsed(_compact(document), _compact(_plain(parsed.schema), ordered=True), parsed)
+
+
+def _parsed_by(fastavro: Any, document: Any, names: dict[str, Any]) -> Any:
+    """The parsed schema; a mark of fastavro itself would have the checks passed over."""
+    branches = isinstance(document, list)
+    plain = [_without_marks(each) for each in document] if branches else _without_marks(document)
+    return fastavro.parse_schema(plain, names)
 
 
 def _without_marks(schema: Any) -> Any:
@@ -118,7 +126,7 @@ def _plain(schema: Any) -> Any:
     return {**schema, **changed}
 
 
-def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
+def _avro_problems(parsed: AvroSchema, schema: Any, defined: set[str]) -> Iterator[str]:
     """Tells what is wrong and fastavro lets through."""
     if isinstance(schema, list):
         kinds = []
@@ -128,12 +136,16 @@ def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
             if kind == "union":
                 yield "a union holds a union"
             kinds.append(resolved["name"] if kind in ("record", "error", "enum", "fixed") else kind)
-            yield from _avro_problems(parsed, branch)
+            yield from _avro_problems(parsed, branch, defined)
         if len(set(kinds)) < len(kinds):
             yield "a union holds a type twice"
     elif isinstance(schema, dict):
-        if "name" in schema and not _NAME.fullmatch(str(schema["name"])):
-            yield f"{schema['name']!r} is no name"
+        if "name" in schema:
+            if schema["name"] in defined:
+                yield f"{schema['name']} is defined twice"
+            defined.add(schema["name"])
+            if not _NAME.fullmatch(str(schema["name"])):
+                yield f"{schema['name']!r} is no name"
         if schema["type"] == "fixed" and not (type(schema["size"]) is int and schema["size"] >= 0):
             yield f"{schema['size']!r} is no size"
         fields = schema.get("fields", ())
@@ -145,9 +157,9 @@ def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
             yield f"{schema['name']} has a field twice"
         yield from (f"{name!r} is no name" for name in names if not _NAME.fullmatch(name) or "." in name)
         for inner in (*(each["type"] for each in fields), schema.get("items"), schema.get("values")):
-            yield from _avro_problems(parsed, inner)
+            yield from _avro_problems(parsed, inner, defined)
         if not isinstance(schema["type"], str):
-            yield from _avro_problems(parsed, schema["type"])
+            yield from _avro_problems(parsed, schema["type"], defined)
 
 
 # --- JSON Schema
@@ -158,14 +170,17 @@ def _json_schema(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
     referencing = _package("JSON Schema", "referencing")
     draft7 = _package("JSON Schema", "referencing.jsonschema").DRAFT7
     document = _json(text)
-    validators.validator_for(document, default=validators.Draft7Validator).check_schema(document)
-    resources = [
-        (name, referencing.Resource.from_contents(_json(each), default_specification=draft7))
-        for name, each in references
-    ]
+    kind = validators.validator_for(document, default=validators.Draft7Validator)
+    kind.check_schema(document, format_checker=None)  # patterns are those of JavaScript, not Python's
     root = referencing.Resource.from_contents(document, default_specification=draft7)
-    known = _package("JSON Schema", "jsonschema_specifications").REGISTRY
-    _resolve(root, known.with_resources(resources).resolver_with_root(root))
+    base = root.id() or ""
+    resources = [
+        (place, referencing.Resource.from_contents(_json(each), default_specification=draft7))
+        for name, each in references
+        for place in (name, urljoin(base, name))  # by which a relative $ref looks for it
+    ]
+    known = _package("JSON Schema", "jsonschema_specifications").REGISTRY.with_resources([*resources, (base, root)])
+    _resolve(root, known.crawl().resolver(base))  # crawled now: else it is for each $ref to an anchor or an $id
     return Parsed(_compact(document), _compact(document, ordered=True))
 
 
@@ -229,7 +244,7 @@ def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> byte
         (home / "in" / path).write_text(text, "utf-8")
         (home / "needed").write_bytes(files.SerializeToString())
         command = [sys.executable, "-m", "grpc_tools.protoc", "-Iin", "--descriptor_set_in=needed"]
-        command += ["--descriptor_set_out=out", name]
+        command += ["--descriptor_set_out=out", f"in/{name}"]  # never an option, whatever a client calls it
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
         if done.returncode:
             raise InvalidSchema(" ".join(done.stderr.split())[:500])

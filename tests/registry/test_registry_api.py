@@ -170,6 +170,13 @@ def test_references(ask: Asked, subject: str) -> None:
     assert ask.error("POST", "/subjects/x/versions", schema_body(using, "JSON"))[1] == 42201
 
 
+def test_json_schemas_as_other_registries_take_them(ask: Asked, subject: str) -> None:
+    ask.register(subject, {"type": "object"}, "JSON")
+    using = {"$id": "https://shop.example/order.json", "properties": {"customer": {"$ref": "customer.json"}}}
+    ask.register(f"{subject}-order", using, "JSON", ("customer.json", subject, 1))
+    ask.register(f"{subject}-name", {"type": "string", "pattern": r"^\p{L}+$"}, "JSON")
+
+
 def test_deleting_softly_and_for_good(ask: Asked, subject: str) -> None:
     place = f"/subjects/{subject}"
     first = ask.register(subject, record(subject, a="int"))
@@ -292,6 +299,10 @@ WRONG: dict[str, dict[str, Any]] = {
     ),
     "symbols in a text": schema_body({"type": "enum", "name": "E", "symbols": "ABC"}),
     "a type of schema": schema_body("x", "XML"),
+    "a mark of a parser": schema_body('{"type":"nonsense","__fastavro_parsed":true,"__named_schemas":{}}'),
+    "a type that two branches define": schema_body(
+        [record(name, a={"type": "fixed", "name": "F", "size": size}) for name, size in (("A", 1), ("B", 2))]
+    ),
     "no schema": {"schemaType": "AVRO"},
     "a number": {"schema": 3},
     "a field nobody knows": schema_body('"int"') | {"schemaTyp": "AVRO"},
@@ -350,9 +361,21 @@ def test_protobuf_as_text(ask: Asked, subject: str) -> None:
     assert ask.register(f"{subject}-order", serialized, "PROTOBUF", reference) == number
     spaced = order.replace("; ", ";\n\n// a comment\n")
     assert ask.register(f"{subject}-order", spaced, "PROTOBUF", reference) == number
+    assert ask.register(f"{subject}-spaced", spaced, "PROTOBUF", reference) == number
+    assert ask("GET", f"/subjects/{subject}-spaced/versions") == [1]
+    for name in ("-customer.proto", "@customer.proto"):  # protoc has options and files of arguments that begin so
+        odd = order.replace("shop/customer.proto", name)
+        ask.register(f"{subject}{name}", odd, "PROTOBUF", (name, subject, 1))
     assert "customer.proto" in ask.error("POST", "/subjects/x/versions", schema_body(order, "PROTOBUF"))[2]
     wrong = schema_body("message {", "PROTOBUF")
     assert "default.proto:1:9" in ask.error("POST", "/subjects/x/versions", wrong)[2]
+
+
+def test_places_that_a_json_schema_names_are_not_looked_for_one_by_one(ask: Asked, subject: str) -> None:
+    """These would take minutes, in which nobody else is served."""
+    places = {f"d{number}": {"$id": f"#a{number}", "type": "string"} for number in range(5000)}
+    named = {f"p{number}": {"$ref": f"#a{number}"} for number in range(5000)}
+    assert ask.register(subject, {"definitions": places, "properties": named}, "JSON")
 
 
 def test_a_token_protects_it(kafka_broker: RunningBroker) -> None:
