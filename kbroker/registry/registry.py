@@ -371,7 +371,7 @@ class Registry:
                 raise Problem(40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
             chosen = versions if permanent else live
             for each in chosen:
-                _check_references(state, each)
+                _check_references(state, each, permanent=permanent, within=subject)
             numbers = [each.version for each in chosen]
             if permanent:
                 gone = [state.record("SCHEMA", subject, None, each) for each in numbers]
@@ -394,7 +394,7 @@ class Registry:
                 raise Problem(40407, f"{named} was not deleted first before being permanently deleted")
             if not permanent and found.is_deleted:
                 raise Problem(40406, f"{named} was soft deleted. Set permanent=true to delete permanently")
-            _check_references(state, found)
+            _check_references(state, found, permanent=permanent)
             value = None if permanent else found.change(deleted=True)
             first = [state.highest_record()] if permanent else []
             return [*first, state.record("SCHEMA", subject, value, found.version)], found.version
@@ -524,8 +524,10 @@ def _may_register(state: State, subject: str, candidate: Candidate) -> None:
         raise Problem(42205, f"Subject {subject} is not in read-write mode: a schema needs an id in import mode")
 
 
-def _check_references(state: State, version: Version) -> None:
-    if next(state.referring(version.subject, version.version), None) is not None:
+def _check_references(state: State, version: Version, *, permanent: bool, within: str | None = None) -> None:
+    """``within``: a subject whose own versions may refer to it. What is deleted softly needs it for its records."""
+    referring = state.referring(version.subject, version.version, deleted=permanent)
+    if any(each.subject != within for each in referring):
         place = f"{{subject={version.subject},version={version.version}}}"
         raise Problem(42206, f"One or more references exist to the schema {place}.")
 

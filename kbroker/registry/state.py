@@ -201,13 +201,14 @@ class State:
         overall = self.modes.get(None, READWRITE)
         return overall if overall == "READONLY_OVERRIDE" else self.modes.get(subject, overall)
 
-    def referring(self, subject: str, version: int) -> Iterator[Version]:
-        """Returns the versions, those deleted softly left out, that refer to one."""
+    def referring(self, subject: str, version: int, *, deleted: bool = False) -> Iterator[Version]:
+        """Returns the versions that refer to one; with ``deleted`` those that are deleted softly as well."""
         return (
             each
             for versions in self.subjects.values()
             for each in versions.values()
-            if not each.is_deleted and any((to.subject, to.version) == (subject, version) for to in each.references)
+            if (deleted or not each.is_deleted)
+            and any((to.subject, to.version) == (subject, version) for to in each.references)
         )
 
     def texts_of(self, references: Iterable[Reference]) -> list[tuple[str, str]]:

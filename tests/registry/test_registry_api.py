@@ -177,6 +177,28 @@ def test_json_schemas_as_other_registries_take_them(ask: Asked, subject: str) ->
     ask.register(f"{subject}-name", {"type": "string", "pattern": r"^\p{L}+$"}, "JSON")
 
 
+def test_what_a_deleted_schema_refers_to_is_not_deleted_for_good(ask: Asked, subject: str) -> None:
+    """Records of the deleted one are read by it."""
+    ask.register(subject, CUSTOMER)
+    order = ask.register(f"{subject}-order", ORDER, None, ("shop.Customer", subject, 1))
+    for each in (f"{subject}-order", subject):
+        assert ask("DELETE", f"/subjects/{each}") == [1]
+    for target in (f"/subjects/{subject}?permanent=true", f"/subjects/{subject}/versions/1?permanent=true"):
+        assert ask.error("DELETE", target)[:2] == (422, 42206)
+    assert ask("GET", f"/schemas/ids/{order}")
+    for each in (f"{subject}-order", subject):
+        assert ask("DELETE", f"/subjects/{each}?permanent=true") == [1]
+
+
+def test_a_subject_whose_versions_refer_to_one_another_is_deleted(ask: Asked, subject: str) -> None:
+    ask("PUT", f"/config/{subject}", {"compatibility": "NONE"})
+    ask.register(subject, CUSTOMER)
+    ask.register(subject, ORDER, None, ("shop.Customer", subject, 1))
+    assert ask.error("DELETE", f"/subjects/{subject}/versions/1")[:2] == (422, 42206)
+    assert ask("DELETE", f"/subjects/{subject}") == [1, 2]
+    assert ask("DELETE", f"/subjects/{subject}?permanent=true") == [1, 2]
+
+
 def test_deleting_softly_and_for_good(ask: Asked, subject: str) -> None:
     place = f"/subjects/{subject}"
     first = ask.register(subject, record(subject, a="int"))
