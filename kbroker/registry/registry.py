@@ -203,8 +203,7 @@ class Registry:
 
     def register(self, subject: str, document: Any, *, normalize: bool) -> dict[str, Any]:
         """Register a schema as a subject's next version, unless it has it; the id, and what else is known of it."""
-        if subject.startswith(CONTEXT_SIGN) or not subject or not subject.isprintable():
-            raise Problem(42208, f"The specified subject '{subject}' is not a valid subject.")
+        _check_subject(subject)
 
         def decide(state: State) -> tuple[list[Change], dict[str, Any]]:
             candidate = self._candidate(state, subject, document, normalize)
@@ -254,6 +253,8 @@ class Registry:
         if unknown := [each for each in document if each not in known]:
             raise Problem(42201, f"Invalid schema: nothing is done here with {unknown[0]!r}")
         kind, number, version = document.get("schemaType") or AVRO, document.get("id"), document.get("version")
+        if not isinstance(kind, str):
+            raise Problem(42201, "Invalid schema: schemaType is to be a text")
         for each in (number, version):
             if each is not None and not (type(each) is int and -1 <= each <= _MAX_ID):
                 raise Problem(42201, f"Invalid schema: {each!r} is neither an id nor a version")
@@ -417,6 +418,7 @@ class Registry:
 
     def set_config(self, subject: str | None, document: Any) -> dict[str, Any]:
         """Set the level of a subject, or (None) of all others."""
+        _check_subject(subject)
         given = dict(document) if isinstance(document, dict) else {}
         level = given.pop("compatibility", None) or given.pop("compatibilityLevel", None)
         normalize = given.pop("normalize", None)
@@ -455,6 +457,7 @@ class Registry:
 
     def set_mode(self, subject: str | None, document: Any, *, force: bool = False) -> dict[str, Any]:
         """Set the mode of a subject, or (None) of all others."""
+        _check_subject(subject)
         mode = document.get("mode") if isinstance(document, dict) else None
         if mode not in MODES:
             raise Problem(42204, f"Invalid mode. Valid values are {', '.join(MODES[:-1])}, and {MODES[-1]}")
@@ -484,6 +487,11 @@ class Registry:
         return self._store.change(decide)
 
 
+def _check_subject(subject: str | None) -> None:
+    if subject is not None and (subject.startswith(CONTEXT_SIGN) or not subject or not subject.isprintable()):
+        raise Problem(42208, f"The specified subject '{subject}' is not a valid subject.")
+
+
 def _no_subject(subject: str) -> Problem:
     return Problem(40401, f"Subject '{subject}' not found.")
 
@@ -499,7 +507,7 @@ def _version(state: State, subject: str, version: str, *, deleted: bool = False)
     """A version by its number, or the last that is not deleted."""
     versions = state.versions(subject, deleted=deleted)
     is_latest = version in _LATEST
-    if not is_latest and not (version.isascii() and version.isdigit() and 0 < int(version[:11]) <= _MAX_ID):
+    if not is_latest and not (version.isascii() and version.isdigit() and len(version) < 11 and 0 < int(version) <= _MAX_ID):
         text = f"The specified version '{version}' is not a valid version id."
         raise Problem(42202, f'{text} Allowed values are between [1, 2^31-1] and the string "latest"')
     if not versions:

@@ -241,6 +241,7 @@ def test_levels(ask: Asked, subject: str) -> None:
     wrongs: list[Any] = [{"compatibility": "WIDE"}, {}, {"compatibility": "FULL", "alias": "x"}, {"normalize": 3}, []]
     for wrong in wrongs:
         assert ask.error("PUT", f"/config/{subject}", wrong)[:2] == (422, 42203)
+    assert ask.error("PUT", "/config/:.context:a", {"compatibility": "FULL"})[:2] == (422, 42208)
     assert ask("PUT", "/config", {"compatibility": "FULL"}) and ask("GET", "/config")["compatibilityLevel"] == "FULL"
     ask("DELETE", "/config")
     assert ask("GET", "/config") == {"compatibilityLevel": "BACKWARD"}
@@ -251,6 +252,7 @@ def test_modes(ask: Asked, subject: str) -> None:
     assert ask("GET", "/mode") == {"mode": "READWRITE"}
     assert ask.error("GET", f"/mode/{subject}")[:2] == (404, 40409)
     assert ask("GET", f"/mode/{subject}?defaultToGlobal=true") == {"mode": "READWRITE"}
+    assert ask.error("PUT", "/mode/:.context:a", {"mode": "READONLY"})[:2] == (422, 42208)
     assert ask.error("PUT", f"/mode/{subject}", {"mode": "ODD"})[:2] == (422, 42204)
     assert ask.error("POST", place, schema_body('"int"') | {"id": 90_001})[:2] == (422, 42205)
     ask.register(subject, '"int"')
@@ -321,6 +323,7 @@ WRONG: dict[str, dict[str, Any]] = {
     ),
     "symbols in a text": schema_body({"type": "enum", "name": "E", "symbols": "ABC"}),
     "a type of schema": schema_body("x", "XML"),
+    "a type of schema that is no text": schema_body('"int"') | {"schemaType": ["AVRO"]},
     "a mark of a parser": schema_body('{"type":"nonsense","__fastavro_parsed":true,"__named_schemas":{}}'),
     "a type that two branches define": schema_body(
         [record(name, a={"type": "fixed", "name": "F", "size": size}) for name, size in (("A", 1), ("B", 2))]
@@ -349,6 +352,7 @@ def test_schemas_that_are_none(ask: Asked, subject: str, wrong: str) -> None:
     [
         ("GET", "/subjects/none/versions/x", 422, 42202),
         ("GET", "/subjects/none/versions/0", 422, 42202),
+        ("GET", f"/subjects/none/versions/00000000001{'9' * 5000}", 422, 42202),
         ("GET", f"/subjects/none/versions/{'9' * 5000}", 422, 42202),
         ("GET", "/subjects/none/versions/1", 404, 40401),
         ("GET", "/schemas/ids/999999", 404, 40403),
@@ -391,6 +395,20 @@ def test_protobuf_as_text(ask: Asked, subject: str) -> None:
     assert "customer.proto" in ask.error("POST", "/subjects/x/versions", schema_body(order, "PROTOBUF"))[2]
     wrong = schema_body("message {", "PROTOBUF")
     assert "default.proto:1:9" in ask.error("POST", "/subjects/x/versions", wrong)[2]
+
+
+def test_schemas_that_are_too_much(ask: Asked, subject: str) -> None:
+    place = f"/subjects/{subject}/versions"
+    large = schema_body(record(subject) | {"doc": "x" * 1_200_000})
+    assert ask.error("POST", place, large)[:2] == (422, 42209)
+
+    def nested(inner: Any) -> Any:
+        for number in range(240):
+            inner = record(f"{subject}_{number}", a=inner)
+        return inner
+
+    ask.register(subject, nested("int"))
+    assert ask.error("POST", place, schema_body(nested("string")))[:2] == (422, 42201)
 
 
 def test_places_that_a_json_schema_names_are_not_looked_for_one_by_one(ask: Asked, subject: str) -> None:
