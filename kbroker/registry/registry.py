@@ -66,7 +66,8 @@ class Identity(NamedTuple):
     @classmethod
     def of(cls, kind: str, canonical: str, references: Sequence[Reference], extras: Mapping[str, Any]) -> Identity:
         """Returns the identity of a schema with its references and what clients keep with it."""
-        return cls(repr((kind, canonical, sorted(references), sorted(extras.items()))))
+        kept = sorted((name, each) for name, each in extras.items() if each)
+        return cls(repr((kind, canonical, sorted(references), kept)))
 
     @property
     def guid(self) -> str:
@@ -192,7 +193,7 @@ class Registry:
             versions = state.versions(subject, deleted=deleted)
             if not versions:
                 raise _no_subject(subject)
-            found = self._same(state, versions, self._candidate(state, subject, document, normalize))
+            _, found = self._registered(state, subject, self._candidate(state, subject, document, normalize), versions)
             if found is None:
                 raise Problem(40403, "Schema not found")
             return self._told_version(state, found, format)
@@ -207,7 +208,7 @@ class Registry:
 
         def decide(state: State) -> tuple[list[Change], dict[str, Any]]:
             candidate = self._candidate(state, subject, document, normalize)
-            version = self._same(state, state.versions(subject), candidate)
+            candidate, version = self._registered(state, subject, candidate, state.versions(subject))
             if version is not None and candidate.id in (None, version.id):
                 return [], self._told_version(state, version, "")
             _may_register(state, subject, candidate)
@@ -229,7 +230,8 @@ class Registry:
             value["schemaType"] = candidate.kind
         if candidate.references:
             value["references"] = [each.document() for each in candidate.references]
-        value |= {**candidate.extras, "schema": candidate.parsed.text, "deleted": False}
+        value |= {name: each for name, each in candidate.extras.items() if each}
+        value |= {"schema": candidate.parsed.text, "deleted": False}
         if candidate.id is None:
             newest = (next(iter(state.by_id[each].values())) for each in sorted(state.by_id, reverse=True))
             same = self._same(state, newest, candidate)
@@ -268,7 +270,7 @@ class Registry:
             raise Problem(42201, f"Invalid schema of type {kind}, details: {error}") from None
         if (normalize or state.normalizes(subject)) and kind != PROTOBUF:
             parsed = parsed._replace(text=parsed.canonical)
-        extras = {name: document[name] for name in ("metadata", "ruleSet") if document.get(name)}
+        extras = {name: document[name] for name in ("metadata", "ruleSet") if document.get(name) is not None}
         if not all(isinstance(each, dict) for each in extras.values()):
             raise Problem(42201, "Invalid schema: metadata and ruleSet are objects of JSON")
         given = [each if each is not None and each > 0 else None for each in (number, version)]
@@ -296,6 +298,21 @@ class Registry:
     ) -> Version | None:
         identity = candidate.identity
         return next((each for each in versions if self._identity(state, each) == identity), None)
+
+    def _registered(
+        self, state: State, subject: str, candidate: Candidate, versions: Sequence[Version]
+    ) -> tuple[Candidate, Version | None]:
+        """Returns the version that a schema is, and the schema with what clients keep with it.
+
+        Where nothing is said of that, it is what the latest version has: a serializer sends a schema alone, and is not
+        to take rules, of encryption say, away by that.
+        """
+        found = self._same(state, versions, candidate)
+        latest = state.versions(subject)[-1:]
+        if found is None and latest and candidate.id is None:
+            candidate = candidate._replace(extras={**latest[0].extras, **candidate.extras})
+            found = self._same(state, versions, candidate)
+        return candidate, found
 
     # --- compatibility
 

@@ -295,6 +295,18 @@ def test_what_clients_keep_with_a_schema(ask: Asked, subject: str) -> None:
     assert {name: found[name] for name in kept} == kept
 
 
+def test_what_clients_keep_holds_on_in_the_next_version(ask: Asked, subject: str) -> None:
+    """A serializer that registers by itself sends a schema alone: rules, of encryption say, are not lost by that."""
+    place, kept = f"/subjects/{subject}/versions", {"ruleSet": {"domainRules": [{"name": "r", "kind": "TRANSFORM"}]}}
+    plain, wider = schema_body(record(subject, a="int")), schema_body(record(subject, a="int", b=("int", 0)))
+    ask("POST", place, plain | kept)
+    assert ask("POST", place, plain)["version"] == 1 and ask("POST", f"/subjects/{subject}", plain)["version"] == 1
+    assert ask("POST", place, wider)["version"] == 2
+    assert ask("GET", f"{place}/2")["ruleSet"] == kept["ruleSet"]
+    assert ask("POST", place, wider | {"ruleSet": {}})["version"] == 3
+    assert "ruleSet" not in ask("GET", f"{place}/3")
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "no JSON": schema_body("{"),
     "no type": schema_body('{"type": "recor"}'),
