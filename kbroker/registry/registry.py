@@ -30,8 +30,10 @@ T = TypeVar("T")
 _MAX_ID: Final = 2**31 - 1
 _LATEST: Final = ("latest", "-1")
 _READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
-_KEPT: Final = 5000
-"""Schemas that are not parsed again."""
+_KEPT: Final = 500
+"""Schemas that are not parsed again: parsed they take ten times the memory of their texts."""
+_IDENTITIES: Final = 100_000
+"""Texts that are known to be the same schema as another, or not: a new schema is compared with all."""
 
 
 class Problem(Exception):
@@ -59,20 +61,19 @@ class Candidate(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The text that is equal for equal schemas, however each is laid out."""
+    """A digest of what is equal for equal schemas, however each is laid out."""
 
-    text: str
+    digest: bytes
+    guid: str
+    """The number that is the same in all registries."""
 
     @classmethod
     def of(cls, kind: str, canonical: str, references: Sequence[Reference], extras: Mapping[str, Any]) -> Identity:
         """Returns the identity of a schema with its references and what clients keep with it."""
         kept = sorted((name, each) for name, each in extras.items() if each)
-        return cls(repr((kind, canonical, sorted(references), kept)))
-
-    @property
-    def guid(self) -> str:
-        """Returns the number that is the same in all registries."""
-        return str(uuid.UUID(bytes=hashlib.md5(self.text.encode(), usedforsecurity=False).digest()))
+        text = repr((kind, canonical, sorted(references), kept)).encode()
+        guid = uuid.UUID(bytes=hashlib.md5(text, usedforsecurity=False).digest())
+        return cls(hashlib.sha256(text).digest(), str(guid))
 
 
 class Registry:
@@ -81,6 +82,7 @@ class Registry:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._parsed: BoundedCache[tuple[Any, ...], Parsed] = BoundedCache(_KEPT)
+        self._identities: BoundedCache[tuple[Any, ...], Identity] = BoundedCache(_IDENTITIES)
 
     # --- schemas by id
 
@@ -287,17 +289,21 @@ class Registry:
         return self._parsed.get(key) or self._parsed.put(key, parse(kind, text, needed))
 
     def _identity(self, state: State, version: Version) -> Identity:
+        key = (version.kind, version.text, version.references, repr(version.extras))
+        if (kept := self._identities.get(key)) is not None:
+            return kept
         try:
             canonical = self._parse(state, version.kind, version.text, version.references).canonical
         except InvalidSchema:  # another registry has taken it: it is the same as its own text alone
-            canonical = version.text
-        return Identity.of(version.kind, canonical, version.references, version.extras)
+            return Identity.of(version.kind, version.text, version.references, version.extras)
+        return self._identities.put(key, Identity.of(version.kind, canonical, version.references, version.extras))
 
     def _same(
         self, state: State, versions: Iterator[Version] | Sequence[Version], candidate: Candidate
     ) -> Version | None:
         identity = candidate.identity
-        return next((each for each in versions if self._identity(state, each) == identity), None)
+        alike = (each for each in versions if each.kind == candidate.kind)
+        return next((each for each in alike if self._identity(state, each) == identity), None)
 
     def _registered(
         self, state: State, subject: str, candidate: Candidate, versions: Sequence[Version]
