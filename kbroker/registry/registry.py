@@ -100,7 +100,7 @@ class Registry:
         def find(state: State) -> dict[str, Any]:
             for versions in state.by_id.values():
                 version = next(iter(versions.values()))
-                if self._identity(state, version).guid == guid.lower():
+                if guid.lower() in (self._identity(state, version).guid, _guid_elsewhere(version)):
                     return self._told(state, version, format)
             raise Problem(40403, f"Schema {guid} not found")
 
@@ -510,6 +510,16 @@ class Registry:
         return self._store.change(decide)
 
 
+def _guid_elsewhere(version: Version) -> str:
+    """Returns the number that Confluent's registry gives a schema, if clients keep nothing with it: records have it."""
+    digest = hashlib.md5(version.text.encode("utf-8", "replace"), usedforsecurity=False)
+    for each in version.references:
+        digest.update(
+            f"{each.name}{each.subject}".encode("utf-8", "replace") + (each.version & 2**32 - 1).to_bytes(4, "big")
+        )
+    return str(uuid.UUID(bytes=digest.digest()))
+
+
 def _check_subject(subject: str | None) -> None:
     if subject is not None and (subject.startswith(CONTEXT_SIGN) or not subject or not subject.isprintable()):
         raise Problem(42208, f"The specified subject '{subject}' is not a valid subject.")
@@ -530,7 +540,9 @@ def _version(state: State, subject: str, version: str, *, deleted: bool = False)
     """A version by its number, or the last that is not deleted."""
     versions = state.versions(subject, deleted=deleted)
     is_latest = version in _LATEST
-    if not is_latest and not (version.isascii() and version.isdigit() and len(version) < 11 and 0 < int(version) <= _MAX_ID):
+    if not is_latest and not (
+        version.isascii() and version.isdigit() and len(version) < 11 and 0 < int(version) <= _MAX_ID
+    ):
         text = f"The specified version '{version}' is not a valid version id."
         raise Problem(42202, f'{text} Allowed values are between [1, 2^31-1] and the string "latest"')
     if not versions:
