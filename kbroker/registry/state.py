@@ -171,9 +171,10 @@ class State:
     def highest_record(self) -> Change:
         """Returns the record that keeps the highest id when its schema's are compacted away: to others it is nothing.
 
-        Records in other topics may have that id still, and no other schema is to get it.
+        Records in other topics may have that id still, and no other schema is to get it. Confluent's registry writes a
+        record without a value, under the key of its own NOOP, when it starts: this key is another one by its bytes.
         """
-        return b'{"keytype":"NOOP","magic":0}', _bytes({"highestId": self.highest_id})
+        return b'{"magic":0,"keytype":"NOOP"}', _bytes({"highestId": self.highest_id})
 
     # --- what is there
 

@@ -133,6 +133,21 @@ def test_the_id_of_a_schema_that_was_deleted_for_good_is_not_given_again() -> No
         assert register(registry_of(broker.bootstrap_servers), "c") == 3
 
 
+def test_nor_is_it_where_confluents_registry_has_been_started_meanwhile() -> None:
+    """It writes a NOOP without a value then, which compaction takes for the end of the record with its key."""
+    with running_broker() as broker:
+        registry = registry_of(broker.bootstrap_servers)
+        assert [register(registry, "a"), register(registry, "b")] == [1, 2]
+        for permanent in (False, True):
+            registry.delete_subject("subject-b", permanent=permanent)
+        with broker.client() as client:
+            producer = Producer(client, TOPIC, [0], on_refused=print)
+            producer.send(Record(0, 1, b'{"keytype":"NOOP","magic":0}', None, ()), 0, 0)
+            producer.flush()
+        broker.faults.compact(TOPIC)
+        assert register(registry_of(broker.bootstrap_servers), "c") == 3
+
+
 def test_what_other_registries_have_written(caplog: pytest.LogCaptureFixture) -> None:
     """Their records stay, also those that cannot be read, and are written anew with all that was in them."""
 
