@@ -78,6 +78,7 @@ class _Comparison:
         self._writer = writer
         self._failed: dict[tuple[str, str], list[Misfit]] = {}
         self._met: set[tuple[str, str]] = set()
+        self._unions: dict[int, dict[str, list[Any]]] = {}
         self._known = 0
 
     def goes_on(self) -> bool:
@@ -93,12 +94,24 @@ class _Comparison:
             for branch in writer:
                 yield from self.of(reader, branch, path)
         elif isinstance(reader, list):
-            if not any(self._fits(branch, writer) for branch in reader):
+            if not any(self._fits(branch, writer) for branch in self._branches(reader, writer)):
                 yield Misfit("MISSING_UNION_BRANCH", path, f"no branch reads {_shown(writer)}")
         elif kind_of(reader) in _NAMED and kind_of(writer) in _NAMED:
             yield from self._named(reader, writer, path)
         else:
             yield from self._unnamed(reader, writer, path)
+
+    def _branches(self, union: list[Any], writer: Any) -> list[Any]:
+        """Returns the branches of a reader that may read a type. Of thousands, few have its name, or other names."""
+        if id(union) not in self._unions:
+            by_name: dict[str, list[Any]] = {}
+            for branch in map(self._reader.resolved, union):
+                is_named = kind_of(branch) in _NAMED and not branch.get("aliases")
+                by_name.setdefault(_last_name(branch) if is_named else "", []).append(branch)
+            self._unions[id(union)] = by_name
+        found = self._unions[id(union)]
+        named = found.get(_last_name(writer), []) if kind_of(writer) in _NAMED else []
+        return [*named, *found.get("", [])]
 
     def _fits(self, reader: Any, writer: Any) -> bool:
         return next(self.of(reader, writer, ""), None) is None
@@ -167,9 +180,13 @@ class _Comparison:
                 yield Misfit("READER_FIELD_MISSING_DEFAULT_VALUE", place, text)
 
 
+def _last_name(schema: Any) -> str:
+    return str(schema["name"].rpartition(".")[2])
+
+
 def _names_match(reader: Any, writer: Any) -> bool:
-    namespace, _, name = reader["name"].rpartition(".")
-    if name == writer["name"].rpartition(".")[2]:
+    namespace = reader["name"].rpartition(".")[0]
+    if _last_name(reader) == _last_name(writer):
         return True
     aliases = (each if "." in each or not namespace else f"{namespace}.{each}" for each in reader.get("aliases", ()))
     return writer["name"] in aliases
