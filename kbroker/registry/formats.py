@@ -28,6 +28,9 @@ KINDS: Final = (AVRO, JSON, PROTOBUF)
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _COMPILE_SECONDS: Final = 60.0
+_MOST_MIXED: Final = 1000
+_SETS: Final = frozenset({"enum", "required", "type", "dependencies", "dependentRequired"})
+"""Keywords of JSON Schema whose lists have no value twice."""
 
 
 class InvalidSchema(Exception):
@@ -170,6 +173,7 @@ def _json_schema(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
     referencing = _package("JSON Schema", "referencing")
     draft7 = _package("JSON Schema", "referencing.jsonschema").DRAFT7
     document = _json(text)
+    _check_lists(document)
     kind = validators.validator_for(document, default=validators.Draft7Validator)
     kind.check_schema(document, format_checker=None)  # patterns are those of JavaScript, not Python's
     root = referencing.Resource.from_contents(document, default_specification=draft7)
@@ -182,6 +186,21 @@ def _json_schema(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
     known = _package("JSON Schema", "jsonschema_specifications").REGISTRY.with_resources([*resources, (base, root)])
     _resolve(root, known.crawl().resolver(base))  # crawled now: else it is for each $ref to an anchor or an $id
     return Parsed(_compact(document), _compact(document, ordered=True))
+
+
+def _check_lists(value: Any, keyword: str = "", above: str = "") -> None:
+    """Refuse what jsonschema would compare each with each: it sorts a list to see whether a value is there twice."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_lists(inner, name, keyword)
+    elif isinstance(value, list):
+        kinds = {float if type(each) is int else type(each) for each in value}
+        if len(value) > _MOST_MIXED and {keyword, above} & _SETS and kinds not in ({str}, {float}):
+            raise InvalidSchema(
+                f"{keyword} has more than {_MOST_MIXED} values that are neither all texts nor all numbers"
+            )
+        for inner in value:
+            _check_lists(inner)
 
 
 def _resolve(resource: Any, resolver: Any) -> None:

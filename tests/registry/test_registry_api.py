@@ -322,6 +322,13 @@ WRONG: dict[str, dict[str, Any]] = {
     "a type twice in a union": schema_body('["int",{"type":"int"}]'),
     "nested without end": schema_body('{"type":' * 3000 + '"int"' + "}" * 3000),
     "no JSON Schema": schema_body({"type": "objec"}, "JSON"),
+    "values that are compared each with each": schema_body(
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "enum": [each for n in range(40_000) for each in (n, str(n))],
+        },
+        "JSON",
+    ),
     "a reference into nothing": schema_body({"$ref": "#/definitions/x"}, "JSON"),
     "no Protobuf": schema_body(base64.b64encode(b"what?").decode(), "PROTOBUF"),
     "a number that no JSON has": schema_body(
