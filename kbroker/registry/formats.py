@@ -27,6 +27,7 @@ from kbroker.value_types import NamedTuple
 KINDS: Final = (AVRO, JSON, PROTOBUF)
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+_IMPORT: Final = re.compile(r"""import\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 _COMPILE_SECONDS: Final = 60.0
 _MOST_MIXED: Final = 1000
 _SETS: Final = frozenset({"enum", "required", "type", "dependencies", "dependentRequired"})
@@ -248,6 +249,8 @@ def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> byte
     """A file compiled by protoc, in a process of its own: what is wrong with it is on standard error."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
+    from kbroker.client.schemas.protobuf import OPTIONS_ALONE, known_file
+
     _package("A Protobuf schema as text", "grpc_tools.protoc")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
@@ -257,6 +260,10 @@ def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> byte
         file = FileDescriptorProto.FromString(base64.b64decode(descriptor))
         file.name = place
         files.file.append(file)
+    places = {file.name for file in files.file}
+    for imported in sorted(set(_IMPORT.findall(text)) - places):
+        file = _options_file() if imported == OPTIONS_ALONE else known_file(imported)
+        files.file.extend(() if file is None or imported.startswith("google/protobuf/") else (file,))
     with tempfile.TemporaryDirectory(prefix="kbroker-protobuf-") as directory:
         home = Path(directory)
         (home / "in" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -266,9 +273,34 @@ def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> byte
         command += ["--descriptor_set_out=out", f"in/{name}"]  # never an option, whatever a client calls it
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
         if done.returncode:
-            raise InvalidSchema(" ".join(done.stderr.split())[:500])
+            raise InvalidSchema(" ".join(done.stderr.split()).replace(f"in/{name}", name)[:500])
         compiled: bytes = FileDescriptorSet.FromString((home / "out").read_bytes()).file[-1].SerializeToString()
         return compiled
+
+
+def _options_file() -> Any:
+    """The file of options by which Confluent's serializers tell more of a field."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    text, message, optional, repeated = 9, 11, 1, 3
+    file = FileDescriptorProto(name="confluent/meta.proto", package="confluent", syntax="proto3")
+    file.dependency.append("google/protobuf/descriptor.proto")
+    rule, meta = file.message_type.add(name="Rule"), file.message_type.add(name="Meta")
+    entry = meta.nested_type.add(name="ParamsEntry")
+    entry.options.map_entry = True
+    texts = [(rule, "name doc expr sql"), (entry, "key value"), (meta, "doc")]
+    for kind, names in texts:
+        for number, name in enumerate(names.split(), 1):
+            kind.field.add(name=name, number=number, type=text, label=optional)
+    params, rules = {"type_name": ".confluent.Meta.ParamsEntry"}, {"type_name": ".confluent.Rule"}
+    meta.field.add(name="params", number=2, type=message, label=repeated, **params)
+    meta.field.add(name="tags", number=3, type=text, label=repeated)
+    meta.field.add(name="rules", number=4, type=message, label=repeated, **rules)
+    for of in ("File", "Message", "Field", "Enum", "EnumValue"):
+        name = f"{'enum_value' if of == 'EnumValue' else of.lower()}_meta"
+        place = {"type_name": ".confluent.Meta", "extendee": f".google.protobuf.{of}Options"}
+        file.extension.add(name=name, number=1088, type=message, label=optional, **place)
+    return file
 
 
 _PARSERS: Final = {AVRO: _avro, JSON: _json_schema, PROTOBUF: _protobuf}

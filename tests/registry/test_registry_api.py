@@ -416,6 +416,20 @@ def test_protobuf_as_text(ask: Asked, subject: str) -> None:
     assert "default.proto:1:9" in ask.error("POST", "/subjects/x/versions", wrong)[2]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")
+def test_files_that_all_clients_of_protobuf_have(ask: Asked, subject: str) -> None:
+    """Confluent's serializers do not name these among the references; Connect's decimals are of the second."""
+    text = (
+        'syntax = "proto3"; package shop; import "confluent/meta.proto"; import "confluent/type/decimal.proto";'
+        ' message Order { option (confluent.message_meta) = { doc: "an order" tags: "PII" };'
+        ' confluent.type.Decimal price = 1 [(confluent.field_meta) = { params: [{ key: "p", value: "8" }] }]; }'
+    )
+    number = ask.register(subject, text, "PROTOBUF")
+    serialized = ask("GET", f"/schemas/ids/{number}?format=serialized")["schema"]
+    assert b"confluent/type/decimal.proto" in base64.b64decode(serialized)
+    assert ask.register(subject, serialized, "PROTOBUF") == number
+
+
 def test_schemas_that_are_too_much(ask: Asked, subject: str) -> None:
     place = f"/subjects/{subject}/versions"
     large = schema_body(record(subject) | {"doc": "x" * 1_200_000})
