@@ -78,6 +78,7 @@ class _Comparison:
         self._writer = writer
         self._failed: dict[tuple[str, str], list[Misfit]] = {}
         self._met: set[tuple[str, str]] = set()
+        self._unions: dict[int, dict[str, list[Any]]] = {}
         self._known = 0
 
     def goes_on(self) -> bool:
@@ -93,23 +94,40 @@ class _Comparison:
             for branch in writer:
                 yield from self.of(reader, branch, path)
         elif isinstance(reader, list):
-            if not any(self._fits(branch, writer) for branch in reader):
+            if not any(self._fits(branch, writer) for branch in self._branches(reader, writer)):
                 yield Misfit("MISSING_UNION_BRANCH", path, f"no branch reads {_shown(writer)}")
         elif kind_of(reader) in _NAMED and kind_of(writer) in _NAMED:
-            yield from self._once(reader, writer, path)
+            yield from self._named(reader, writer, path)
         else:
             yield from self._unnamed(reader, writer, path)
+
+    def _branches(self, union: list[Any], writer: Any) -> list[Any]:
+        """Returns the branches of a reader that may read a type. Of thousands, few have its name, or other names."""
+        if id(union) not in self._unions:
+            by_name: dict[str, list[Any]] = {}
+            for branch in map(self._reader.resolved, union):
+                is_named = kind_of(branch) in _NAMED and not branch.get("aliases")
+                by_name.setdefault(_last_name(branch) if is_named else "", []).append(branch)
+            self._unions[id(union)] = by_name
+        found = self._unions[id(union)]
+        named = found.get(_last_name(writer), []) if kind_of(writer) in _NAMED else []
+        return [*named, *found.get("", [])]
 
     def _fits(self, reader: Any, writer: Any) -> bool:
         return next(self.of(reader, writer, ""), None) is None
 
     def _once(self, reader: Any, writer: Any, path: str) -> Iterator[Misfit]:
+        """All that is wrong with a pair is told where it is met first, and one thing wherever it is met again.
+
+        Told everywhere, it would be multiplied at each level of types that use others in several places.
+        """
         pair = (reader["name"], writer["name"])
+        is_first = pair not in self._met
+        self._met.add(pair)
         if pair in self._failed:
-            yield from self._failed[pair]
-        elif pair not in self._met:
-            self._met.add(pair)
-            found = list(self._named(reader, writer, path))
+            yield from self._failed[pair][: None if is_first else 1]
+        elif is_first:
+            found = list(self._content(reader, writer, path))
             if found:
                 self._failed[pair] = found
             yield from found
@@ -132,12 +150,18 @@ class _Comparison:
             yield Misfit("TYPE_MISMATCH", path, f"{_shown(reader)} does not read {_shown(writer)}")
         elif not _names_match(reader, writer):
             yield Misfit("NAME_MISMATCH", path, f"{_shown(reader)} is not named as {_shown(writer)}")
-        elif kind == "fixed":
+        else:  # only such pairs are kept: two unions may have millions of others
+            yield from self._once(reader, writer, path)
+
+    def _content(self, reader: Any, writer: Any, path: str) -> Iterator[Misfit]:
+        kind = kind_of(reader)
+        if kind == "fixed":
             if reader["size"] != writer["size"]:
                 yield Misfit("FIXED_SIZE_MISMATCH", path, f"{reader['size']} bytes do not read {writer['size']}")
             yield from _decimals(reader, writer, path)
         elif kind == "enum":
-            missing = [each for each in writer["symbols"] if each not in reader["symbols"]]
+            known = set(reader["symbols"])
+            missing = [each for each in writer["symbols"] if each not in known]
             if missing and "default" not in reader:
                 text = f"{_shown(reader)} has no default and lacks {', '.join(missing)}"
                 yield Misfit("MISSING_ENUM_SYMBOLS", path, text)
@@ -156,9 +180,13 @@ class _Comparison:
                 yield Misfit("READER_FIELD_MISSING_DEFAULT_VALUE", place, text)
 
 
+def _last_name(schema: Any) -> str:
+    return str(schema["name"].rpartition(".")[2])
+
+
 def _names_match(reader: Any, writer: Any) -> bool:
-    namespace, _, name = reader["name"].rpartition(".")
-    if name == writer["name"].rpartition(".")[2]:
+    namespace = reader["name"].rpartition(".")[0]
+    if _last_name(reader) == _last_name(writer):
         return True
     aliases = (each if "." in each or not namespace else f"{namespace}.{each}" for each in reader.get("aliases", ()))
     return writer["name"] in aliases

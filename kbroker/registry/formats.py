@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NoReturn
+from urllib.parse import urljoin
 
 from kbroker.client.schemas.registry import AVRO, JSON, PROTOBUF
 from kbroker.client.schemas.wire_format import UndecodableRecord
@@ -26,7 +27,11 @@ from kbroker.value_types import NamedTuple
 KINDS: Final = (AVRO, JSON, PROTOBUF)
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+_IMPORT: Final = re.compile(r"""import\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
 _COMPILE_SECONDS: Final = 60.0
+_MOST_MIXED: Final = 1000
+_SETS: Final = frozenset({"enum", "required", "type", "dependencies", "dependentRequired"})
+"""Keywords of JSON Schema whose lists have no value twice."""
 
 
 class InvalidSchema(Exception):
@@ -92,12 +97,19 @@ def _avro(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
     fastavro = _package("Avro", "fastavro")
     names: dict[str, Any] = {}
     for _, reference in references:
-        fastavro.parse_schema(_json(reference), names)
+        _parsed_by(fastavro, _json(reference), names)
     document = _json(text)
-    parsed = AvroSchema(_without_marks(fastavro.parse_schema(document, names)), names)
-    for problem in _avro_problems(parsed, parsed.schema):
+    parsed = AvroSchema(_without_marks(_parsed_by(fastavro, document, names)), names)
+    for problem in _avro_problems(parsed, parsed.schema, set()):
         raise InvalidSchema(problem)
     return Parsed(_compact(document), _compact(_plain(parsed.schema), ordered=True), parsed)
+
+
+def _parsed_by(fastavro: Any, document: Any, names: dict[str, Any]) -> Any:
+    """The parsed schema; a mark of fastavro itself would have the checks passed over."""
+    branches = isinstance(document, list)
+    plain = [_without_marks(each) for each in document] if branches else _without_marks(document)
+    return fastavro.parse_schema(plain, names)
 
 
 def _without_marks(schema: Any) -> Any:
@@ -118,7 +130,7 @@ def _plain(schema: Any) -> Any:
     return {**schema, **changed}
 
 
-def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
+def _avro_problems(parsed: AvroSchema, schema: Any, defined: set[str]) -> Iterator[str]:
     """Tells what is wrong and fastavro lets through."""
     if isinstance(schema, list):
         kinds = []
@@ -128,12 +140,16 @@ def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
             if kind == "union":
                 yield "a union holds a union"
             kinds.append(resolved["name"] if kind in ("record", "error", "enum", "fixed") else kind)
-            yield from _avro_problems(parsed, branch)
+            yield from _avro_problems(parsed, branch, defined)
         if len(set(kinds)) < len(kinds):
             yield "a union holds a type twice"
     elif isinstance(schema, dict):
-        if "name" in schema and not _NAME.fullmatch(str(schema["name"])):
-            yield f"{schema['name']!r} is no name"
+        if "name" in schema:
+            if schema["name"] in defined:
+                yield f"{schema['name']} is defined twice"
+            defined.add(schema["name"])
+            if not _NAME.fullmatch(str(schema["name"])):
+                yield f"{schema['name']!r} is no name"
         if schema["type"] == "fixed" and not (type(schema["size"]) is int and schema["size"] >= 0):
             yield f"{schema['size']!r} is no size"
         fields = schema.get("fields", ())
@@ -145,9 +161,9 @@ def _avro_problems(parsed: AvroSchema, schema: Any) -> Iterator[str]:
             yield f"{schema['name']} has a field twice"
         yield from (f"{name!r} is no name" for name in names if not _NAME.fullmatch(name) or "." in name)
         for inner in (*(each["type"] for each in fields), schema.get("items"), schema.get("values")):
-            yield from _avro_problems(parsed, inner)
+            yield from _avro_problems(parsed, inner, defined)
         if not isinstance(schema["type"], str):
-            yield from _avro_problems(parsed, schema["type"])
+            yield from _avro_problems(parsed, schema["type"], defined)
 
 
 # --- JSON Schema
@@ -158,15 +174,34 @@ def _json_schema(text: str, references: Sequence[tuple[str, str]]) -> Parsed:
     referencing = _package("JSON Schema", "referencing")
     draft7 = _package("JSON Schema", "referencing.jsonschema").DRAFT7
     document = _json(text)
-    validators.validator_for(document, default=validators.Draft7Validator).check_schema(document)
-    resources = [
-        (name, referencing.Resource.from_contents(_json(each), default_specification=draft7))
-        for name, each in references
-    ]
+    _check_lists(document)
+    kind = validators.validator_for(document, default=validators.Draft7Validator)
+    kind.check_schema(document, format_checker=None)  # patterns are those of JavaScript, not Python's
     root = referencing.Resource.from_contents(document, default_specification=draft7)
-    known = _package("JSON Schema", "jsonschema_specifications").REGISTRY
-    _resolve(root, known.with_resources(resources).resolver_with_root(root))
+    base = root.id() or ""
+    resources = [
+        (place, referencing.Resource.from_contents(_json(each), default_specification=draft7))
+        for name, each in references
+        for place in (name, urljoin(base, name))  # by which a relative $ref looks for it
+    ]
+    known = _package("JSON Schema", "jsonschema_specifications").REGISTRY.with_resources([*resources, (base, root)])
+    _resolve(root, known.crawl().resolver(base))  # crawled now: else it is for each $ref to an anchor or an $id
     return Parsed(_compact(document), _compact(document, ordered=True))
+
+
+def _check_lists(value: Any, keyword: str = "", above: str = "") -> None:
+    """Refuse what jsonschema would compare each with each: it sorts a list to see whether a value is there twice."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_lists(inner, name, keyword)
+    elif isinstance(value, list):
+        kinds = {float if type(each) is int else type(each) for each in value}
+        if len(value) > _MOST_MIXED and {keyword, above} & _SETS and kinds not in ({str}, {float}):
+            raise InvalidSchema(
+                f"{keyword} has more than {_MOST_MIXED} values that are neither all texts nor all numbers"
+            )
+        for inner in value:
+            _check_lists(inner)
 
 
 def _resolve(resource: Any, resolver: Any) -> None:
@@ -214,6 +249,8 @@ def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> byte
     """A file compiled by protoc, in a process of its own: what is wrong with it is on standard error."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
+    from kbroker.client.schemas.protobuf import OPTIONS_ALONE, known_file
+
     _package("A Protobuf schema as text", "grpc_tools.protoc")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
@@ -223,18 +260,47 @@ def _compiled(name: str, text: str, needed: tuple[tuple[str, str], ...]) -> byte
         file = FileDescriptorProto.FromString(base64.b64decode(descriptor))
         file.name = place
         files.file.append(file)
+    places = {file.name for file in files.file}
+    for imported in sorted(set(_IMPORT.findall(text)) - places):
+        file = _options_file() if imported == OPTIONS_ALONE else known_file(imported)
+        files.file.extend(() if file is None or imported.startswith("google/protobuf/") else (file,))
     with tempfile.TemporaryDirectory(prefix="kbroker-protobuf-") as directory:
         home = Path(directory)
         (home / "in" / path).parent.mkdir(parents=True, exist_ok=True)
         (home / "in" / path).write_text(text, "utf-8")
         (home / "needed").write_bytes(files.SerializeToString())
         command = [sys.executable, "-m", "grpc_tools.protoc", "-Iin", "--descriptor_set_in=needed"]
-        command += ["--descriptor_set_out=out", name]
+        command += ["--descriptor_set_out=out", f"in/{name}"]  # never an option, whatever a client calls it
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
         if done.returncode:
-            raise InvalidSchema(" ".join(done.stderr.split())[:500])
+            raise InvalidSchema(" ".join(done.stderr.split()).replace(f"in/{name}", name)[:500])
         compiled: bytes = FileDescriptorSet.FromString((home / "out").read_bytes()).file[-1].SerializeToString()
         return compiled
+
+
+def _options_file() -> Any:
+    """The file of options by which Confluent's serializers tell more of a field."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    text, message, optional, repeated = 9, 11, 1, 3
+    file = FileDescriptorProto(name="confluent/meta.proto", package="confluent", syntax="proto3")
+    file.dependency.append("google/protobuf/descriptor.proto")
+    rule, meta = file.message_type.add(name="Rule"), file.message_type.add(name="Meta")
+    entry = meta.nested_type.add(name="ParamsEntry")
+    entry.options.map_entry = True
+    texts = [(rule, "name doc expr sql"), (entry, "key value"), (meta, "doc")]
+    for kind, names in texts:
+        for number, name in enumerate(names.split(), 1):
+            kind.field.add(name=name, number=number, type=text, label=optional)
+    params, rules = {"type_name": ".confluent.Meta.ParamsEntry"}, {"type_name": ".confluent.Rule"}
+    meta.field.add(name="params", number=2, type=message, label=repeated, **params)
+    meta.field.add(name="tags", number=3, type=text, label=repeated)
+    meta.field.add(name="rules", number=4, type=message, label=repeated, **rules)
+    for of in ("File", "Message", "Field", "Enum", "EnumValue"):
+        name = f"{'enum_value' if of == 'EnumValue' else of.lower()}_meta"
+        place = {"type_name": ".confluent.Meta", "extendee": f".google.protobuf.{of}Options"}
+        file.extension.add(name=name, number=1088, type=message, label=optional, **place)
+    return file
 
 
 _PARSERS: Final = {AVRO: _avro, JSON: _json_schema, PROTOBUF: _protobuf}

@@ -30,8 +30,10 @@ T = TypeVar("T")
 _MAX_ID: Final = 2**31 - 1
 _LATEST: Final = ("latest", "-1")
 _READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
-_KEPT: Final = 5000
-"""Schemas that are not parsed again."""
+_KEPT: Final = 500
+"""Schemas that are not parsed again: parsed they take ten times the memory of their texts."""
+_IDENTITIES: Final = 100_000
+"""Texts that are known to be the same schema as another, or not: a new schema is compared with all."""
 
 
 class Problem(Exception):
@@ -59,19 +61,19 @@ class Candidate(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The text that is equal for equal schemas, however each is laid out."""
+    """A digest of what is equal for equal schemas, however each is laid out."""
 
-    text: str
+    digest: bytes
+    guid: str
+    """The number that is the same in all registries."""
 
     @classmethod
     def of(cls, kind: str, canonical: str, references: Sequence[Reference], extras: Mapping[str, Any]) -> Identity:
         """Returns the identity of a schema with its references and what clients keep with it."""
-        return cls(repr((kind, canonical, sorted(references), sorted(extras.items()))))
-
-    @property
-    def guid(self) -> str:
-        """Returns the number that is the same in all registries."""
-        return str(uuid.UUID(bytes=hashlib.md5(self.text.encode(), usedforsecurity=False).digest()))
+        kept = sorted((name, each) for name, each in extras.items() if each)
+        text = repr((kind, canonical, sorted(references), kept)).encode()
+        guid = uuid.UUID(bytes=hashlib.md5(text, usedforsecurity=False).digest())
+        return cls(hashlib.sha256(text).digest(), str(guid))
 
 
 class Registry:
@@ -80,6 +82,7 @@ class Registry:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._parsed: BoundedCache[tuple[Any, ...], Parsed] = BoundedCache(_KEPT)
+        self._identities: BoundedCache[tuple[Any, ...], Identity] = BoundedCache(_IDENTITIES)
 
     # --- schemas by id
 
@@ -97,7 +100,7 @@ class Registry:
         def find(state: State) -> dict[str, Any]:
             for versions in state.by_id.values():
                 version = next(iter(versions.values()))
-                if self._identity(state, version).guid == guid.lower():
+                if guid.lower() in (self._identity(state, version).guid, _guid_elsewhere(version)):
                     return self._told(state, version, format)
             raise Problem(40403, f"Schema {guid} not found")
 
@@ -192,7 +195,7 @@ class Registry:
             versions = state.versions(subject, deleted=deleted)
             if not versions:
                 raise _no_subject(subject)
-            found = self._same(state, versions, self._candidate(state, subject, document, normalize))
+            _, found = self._registered(state, subject, self._candidate(state, subject, document, normalize), versions)
             if found is None:
                 raise Problem(40403, "Schema not found")
             return self._told_version(state, found, format)
@@ -203,12 +206,11 @@ class Registry:
 
     def register(self, subject: str, document: Any, *, normalize: bool) -> dict[str, Any]:
         """Register a schema as a subject's next version, unless it has it; the id, and what else is known of it."""
-        if subject.startswith(CONTEXT_SIGN) or not subject or not subject.isprintable():
-            raise Problem(42208, f"The specified subject '{subject}' is not a valid subject.")
+        _check_subject(subject)
 
         def decide(state: State) -> tuple[list[Change], dict[str, Any]]:
             candidate = self._candidate(state, subject, document, normalize)
-            version = self._same(state, state.versions(subject), candidate)
+            candidate, version = self._registered(state, subject, candidate, state.versions(subject))
             if version is not None and candidate.id in (None, version.id):
                 return [], self._told_version(state, version, "")
             _may_register(state, subject, candidate)
@@ -230,7 +232,8 @@ class Registry:
             value["schemaType"] = candidate.kind
         if candidate.references:
             value["references"] = [each.document() for each in candidate.references]
-        value |= {**candidate.extras, "schema": candidate.parsed.text, "deleted": False}
+        value |= {name: each for name, each in candidate.extras.items() if each}
+        value |= {"schema": candidate.parsed.text, "deleted": False}
         if candidate.id is None:
             newest = (next(iter(state.by_id[each].values())) for each in sorted(state.by_id, reverse=True))
             same = self._same(state, newest, candidate)
@@ -238,11 +241,13 @@ class Registry:
             if value["id"] > _MAX_ID:
                 raise Problem(42205, "All ids are taken")
         else:
-            taken = state.with_id(candidate.id)
-            if taken is not None and self._identity(state, taken) != candidate.identity:
+            same = state.with_id(candidate.id)
+            if same is not None and self._identity(state, same) != candidate.identity:
                 raise Problem(42205, f"Overwrite new schema with id {candidate.id} is not permitted.")
             if value["version"] in state.subjects.get(subject, ()):
                 raise Problem(42205, f"Version {value['version']} of subject {subject} is another schema.")
+        if same is not None:  # an id has one text: who reads the topic takes another one for another schema
+            value["schema"] = same.text
         return Version.of(value)
 
     def _candidate(self, state: State, subject: str, document: Any, normalize: bool) -> Candidate:
@@ -252,6 +257,8 @@ class Registry:
         if unknown := [each for each in document if each not in known]:
             raise Problem(42201, f"Invalid schema: nothing is done here with {unknown[0]!r}")
         kind, number, version = document.get("schemaType") or AVRO, document.get("id"), document.get("version")
+        if not isinstance(kind, str):
+            raise Problem(42201, "Invalid schema: schemaType is to be a text")
         for each in (number, version):
             if each is not None and not (type(each) is int and -1 <= each <= _MAX_ID):
                 raise Problem(42201, f"Invalid schema: {each!r} is neither an id nor a version")
@@ -265,7 +272,7 @@ class Registry:
             raise Problem(42201, f"Invalid schema of type {kind}, details: {error}") from None
         if (normalize or state.normalizes(subject)) and kind != PROTOBUF:
             parsed = parsed._replace(text=parsed.canonical)
-        extras = {name: document[name] for name in ("metadata", "ruleSet") if document.get(name)}
+        extras = {name: document[name] for name in ("metadata", "ruleSet") if document.get(name) is not None}
         if not all(isinstance(each, dict) for each in extras.values()):
             raise Problem(42201, "Invalid schema: metadata and ruleSet are objects of JSON")
         given = [each if each is not None and each > 0 else None for each in (number, version)]
@@ -282,17 +289,36 @@ class Registry:
         return self._parsed.get(key) or self._parsed.put(key, parse(kind, text, needed))
 
     def _identity(self, state: State, version: Version) -> Identity:
+        key = (version.kind, version.text, version.references, repr(version.extras))
+        if (kept := self._identities.get(key)) is not None:
+            return kept
         try:
             canonical = self._parse(state, version.kind, version.text, version.references).canonical
         except InvalidSchema:  # another registry has taken it: it is the same as its own text alone
-            canonical = version.text
-        return Identity.of(version.kind, canonical, version.references, version.extras)
+            return Identity.of(version.kind, version.text, version.references, version.extras)
+        return self._identities.put(key, Identity.of(version.kind, canonical, version.references, version.extras))
 
     def _same(
         self, state: State, versions: Iterator[Version] | Sequence[Version], candidate: Candidate
     ) -> Version | None:
         identity = candidate.identity
-        return next((each for each in versions if self._identity(state, each) == identity), None)
+        alike = (each for each in versions if each.kind == candidate.kind)
+        return next((each for each in alike if self._identity(state, each) == identity), None)
+
+    def _registered(
+        self, state: State, subject: str, candidate: Candidate, versions: Sequence[Version]
+    ) -> tuple[Candidate, Version | None]:
+        """Returns the version that a schema is, and the schema with what clients keep with it.
+
+        Where nothing is said of that, it is what the latest version has: a serializer sends a schema alone, and is not
+        to take rules, of encryption say, away by that.
+        """
+        found = self._same(state, versions, candidate)
+        latest = state.versions(subject)[-1:]
+        if found is None and latest and candidate.id is None:
+            candidate = candidate._replace(extras={**latest[0].extras, **candidate.extras})
+            found = self._same(state, versions, candidate)
+        return candidate, found
 
     # --- compatibility
 
@@ -369,7 +395,7 @@ class Registry:
                 raise Problem(40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
             chosen = versions if permanent else live
             for each in chosen:
-                _check_references(state, each)
+                _check_references(state, each, permanent=permanent, within=subject)
             numbers = [each.version for each in chosen]
             if permanent:
                 gone = [state.record("SCHEMA", subject, None, each) for each in numbers]
@@ -392,7 +418,7 @@ class Registry:
                 raise Problem(40407, f"{named} was not deleted first before being permanently deleted")
             if not permanent and found.is_deleted:
                 raise Problem(40406, f"{named} was soft deleted. Set permanent=true to delete permanently")
-            _check_references(state, found)
+            _check_references(state, found, permanent=permanent)
             value = None if permanent else found.change(deleted=True)
             first = [state.highest_record()] if permanent else []
             return [*first, state.record("SCHEMA", subject, value, found.version)], found.version
@@ -415,6 +441,7 @@ class Registry:
 
     def set_config(self, subject: str | None, document: Any) -> dict[str, Any]:
         """Set the level of a subject, or (None) of all others."""
+        _check_subject(subject)
         given = dict(document) if isinstance(document, dict) else {}
         level = given.pop("compatibility", None) or given.pop("compatibilityLevel", None)
         normalize = given.pop("normalize", None)
@@ -453,6 +480,7 @@ class Registry:
 
     def set_mode(self, subject: str | None, document: Any, *, force: bool = False) -> dict[str, Any]:
         """Set the mode of a subject, or (None) of all others."""
+        _check_subject(subject)
         mode = document.get("mode") if isinstance(document, dict) else None
         if mode not in MODES:
             raise Problem(42204, f"Invalid mode. Valid values are {', '.join(MODES[:-1])}, and {MODES[-1]}")
@@ -482,6 +510,21 @@ class Registry:
         return self._store.change(decide)
 
 
+def _guid_elsewhere(version: Version) -> str:
+    """Returns the number that Confluent's registry gives a schema, if clients keep nothing with it: records have it."""
+    digest = hashlib.md5(version.text.encode("utf-8", "replace"), usedforsecurity=False)
+    for each in version.references:
+        digest.update(
+            f"{each.name}{each.subject}".encode("utf-8", "replace") + (each.version & 2**32 - 1).to_bytes(4, "big")
+        )
+    return str(uuid.UUID(bytes=digest.digest()))
+
+
+def _check_subject(subject: str | None) -> None:
+    if subject is not None and (subject.startswith(CONTEXT_SIGN) or not subject or not subject.isprintable()):
+        raise Problem(42208, f"The specified subject '{subject}' is not a valid subject.")
+
+
 def _no_subject(subject: str) -> Problem:
     return Problem(40401, f"Subject '{subject}' not found.")
 
@@ -497,7 +540,9 @@ def _version(state: State, subject: str, version: str, *, deleted: bool = False)
     """A version by its number, or the last that is not deleted."""
     versions = state.versions(subject, deleted=deleted)
     is_latest = version in _LATEST
-    if not is_latest and not (version.isascii() and version.isdigit() and 0 < int(version[:11]) <= _MAX_ID):
+    if not is_latest and not (
+        version.isascii() and version.isdigit() and len(version) < 11 and 0 < int(version) <= _MAX_ID
+    ):
         text = f"The specified version '{version}' is not a valid version id."
         raise Problem(42202, f'{text} Allowed values are between [1, 2^31-1] and the string "latest"')
     if not versions:
@@ -522,8 +567,10 @@ def _may_register(state: State, subject: str, candidate: Candidate) -> None:
         raise Problem(42205, f"Subject {subject} is not in read-write mode: a schema needs an id in import mode")
 
 
-def _check_references(state: State, version: Version) -> None:
-    if next(state.referring(version.subject, version.version), None) is not None:
+def _check_references(state: State, version: Version, *, permanent: bool, within: str | None = None) -> None:
+    """``within``: a subject whose own versions may refer to it. What is deleted softly needs it for its records."""
+    referring = state.referring(version.subject, version.version, deleted=permanent)
+    if any(each.subject != within for each in referring):
         place = f"{{subject={version.subject},version={version.version}}}"
         raise Problem(42206, f"One or more references exist to the schema {place}.")
 

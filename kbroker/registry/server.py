@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import trio
 
 from kbroker.client.cluster import Client
-from kbroker.client.errors import ClientError, RequestTimedOut
+from kbroker.client.errors import ClientError, RequestTimedOut, ResponseError
+from kbroker.errors import ErrorCode
 from kbroker.node.peers.http_server import Exchange, HttpServer, HttpThread, Manners, may_ask
 from kbroker.registry.formats import KINDS, InvalidSchema
 from kbroker.registry.registry import Problem, Registry
@@ -104,6 +105,10 @@ def _shaped(error: Exception) -> Problem:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, InvalidSchema):
         return Problem(42201, text)
+    if isinstance(error, RecursionError):
+        return Problem(42201, "Invalid schema: it is nested too deep")
+    if isinstance(error, ResponseError) and error.code == ErrorCode.MESSAGE_TOO_LARGE:
+        return Problem(42209, f"Write failed because schema is too large: {text}")
     if isinstance(error, ClientError):
         return Problem(
             50002 if isinstance(error, RequestTimedOut) else 50001, f"Error in the backend data store: {text}"

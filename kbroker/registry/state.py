@@ -171,9 +171,10 @@ class State:
     def highest_record(self) -> Change:
         """Returns the record that keeps the highest id when its schema's are compacted away: to others it is nothing.
 
-        Records in other topics may have that id still, and no other schema is to get it.
+        Records in other topics may have that id still, and no other schema is to get it. Confluent's registry writes a
+        record without a value, under the key of its own NOOP, when it starts: this key is another one by its bytes.
         """
-        return b'{"keytype":"NOOP","magic":0}', _bytes({"highestId": self.highest_id})
+        return b'{"magic":0,"keytype":"NOOP"}', _bytes({"highestId": self.highest_id})
 
     # --- what is there
 
@@ -201,13 +202,14 @@ class State:
         overall = self.modes.get(None, READWRITE)
         return overall if overall == "READONLY_OVERRIDE" else self.modes.get(subject, overall)
 
-    def referring(self, subject: str, version: int) -> Iterator[Version]:
-        """Returns the versions, those deleted softly left out, that refer to one."""
+    def referring(self, subject: str, version: int, *, deleted: bool = False) -> Iterator[Version]:
+        """Returns the versions that refer to one; with ``deleted`` those that are deleted softly as well."""
         return (
             each
             for versions in self.subjects.values()
             for each in versions.values()
-            if not each.is_deleted and any((to.subject, to.version) == (subject, version) for to in each.references)
+            if (deleted or not each.is_deleted)
+            and any((to.subject, to.version) == (subject, version) for to in each.references)
         )
 
     def texts_of(self, references: Iterable[Reference]) -> list[tuple[str, str]]:

@@ -19,12 +19,13 @@ from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.errors import ClientError, RequestTimedOut, ResponseError, known
 from kbroker.client.leaders import ask_leaders
 from kbroker.client.reader import Chunk, Reader
-from kbroker.client.topics import EARLIEST, LATEST, NewTopic, create_topics, list_offsets
+from kbroker.client.topics import EARLIEST, LATEST, NewTopic, create_topics, list_offsets, missing_topics
 from kbroker.client.transactions import describe_producers
 from kbroker.errors import ErrorCode
 from kbroker.registry.state import Change, State, Unreadable
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import BatchHeader
+from kbroker.wire.messages.metadata import MetadataResponseTopic
 from kbroker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -69,9 +70,12 @@ class Store:
         self._state = State()
         self._topic_id: object = None
         self._start = self._position = 0
+        self._epoch = -1
+        """The leader's, when the topic was read."""
         self._last = (0, -1)
         """Epoch and sequence number of the last record that a registry of this kind has written."""
         self._news: list[tuple[int, Change]] = []
+        self._aside: list[int] = []
 
     def close(self) -> None:
         """Close the connections."""
@@ -107,8 +111,8 @@ class Store:
     def _read(self) -> None:
         """Take all records up to the end; of a topic that was made anew, from its beginning."""
         try:
-            [topic] = self._client.refresh([TOPIC])
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            topic = self._topic()
+            if topic is None:
                 self._forget()
                 return
             if topic.error_code and not ResponseError(topic.error_code).retriable:
@@ -118,15 +122,30 @@ class Store:
                 self._check(len(topic.partitions))
                 self._topic_id = topic.topic_id
             start = known(list_offsets(self._client, {_PARTITION: EARLIEST}))[_PARTITION].offset
-            end = known(list_offsets(self._client, {_PARTITION: LATEST}, read_committed=True))[_PARTITION].offset
-            # Records have been deleted, which compaction never does so.
-            if start != self._start or end < self._position:
+            last = known(list_offsets(self._client, {_PARTITION: LATEST}, read_committed=True))[_PARTITION]
+            # Records have been deleted, which compaction never does so; or there is another leader: one that lacks the
+            # last records, after a power cut, may have others at their offsets by now.
+            if start != self._start or last.offset < self._position or last.leader_epoch != self._epoch:
                 self._forget()
-                self._topic_id, self._start, self._position = topic.topic_id, start, start
-            self._read_to(end)
+                self._topic_id, self._epoch = topic.topic_id, last.leader_epoch
+                self._start = self._position = start
+            self._read_to(last.offset)
         except ClientError:
             self._client.close()
             raise
+
+    def _topic(self) -> MetadataResponseTopic | None:
+        """The topic, unless two brokers say that there is none: one that has just started may not know of it."""
+        deadline = self._client.deadline()
+        while True:
+            [topic] = self._client.refresh([TOPIC])
+            if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return topic
+            if missing_topics(self._client, [TOPIC]):
+                return None
+            if time.monotonic() >= deadline:
+                raise ResponseError(topic.error_code, f"topic {TOPIC}")
+            self._client.back_off()
 
     def _check(self, partitions: int) -> None:
         if partitions > 1:
@@ -142,7 +161,7 @@ class Store:
             )
 
     def _read_to(self, end: int) -> None:
-        self._news = []
+        self._news, self._aside = [], []
         if self._position >= end:
             return
         reader = Reader(self._client, TOPIC, {0: self._position}, ends={0: end}, wants=self._note)
@@ -163,6 +182,7 @@ class Store:
         try:
             self._state.apply(record.key, record.value)
         except (Unreadable, TypeError, ValueError) as error:
+            self._aside.append(record.offset)
             logger.warning("%s: the record at offset %d is set aside: %s", TOPIC, record.offset, error)
 
     # --- writing
@@ -184,7 +204,12 @@ class Store:
         self._read()
         found = dict(self._news)
         if offset is not None and offset >= end:
-            return all(found.get(offset + index) == change for index, change in enumerate(changes))
+            places = range(offset, offset + len(changes))
+            if all(found.get(place) == change for place, change in zip(places, changes, strict=True)):
+                if aside := [each for each in self._aside if each in places]:
+                    raise ClientError(f"what was written to {TOPIC} contradicts what is there: offset {aside[0]}")
+                return True
+            return False
         if not found:
             self._begin_anew()
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -133,3 +134,28 @@ def test_types_of_references_are_known_by_their_names() -> None:
     wider["shop.Customer"] = record(field("a"), field("b"), name="shop.Customer")
     assert misfits(old, AvroSchema(old.schema, wider)) == []
     assert [each.kind for each in misfits(AvroSchema(old.schema, wider), old)] == ["READER_FIELD_MISSING_DEFAULT_VALUE"]
+
+
+def test_what_is_wrong_with_a_type_is_told_once_and_not_wherever_it_is_used() -> None:
+    """Types that use others in four places, ten levels of them, would have a million reasons."""
+
+    def tree(inner: str) -> Any:
+        kind = record(field("x", inner), name="R0")
+        for level in range(1, 10):
+            kind = record(field("a", kind), *(field(each, f"R{level - 1}") for each in "bcd"), name=f"R{level}")
+        return kind
+
+    found = [str(each) for each in misfits(parsed(tree("int")), parsed(tree("string")))]
+    assert len(found) == 28 and all(each.endswith("x/type: int does not read string") for each in found)
+
+
+def test_unions_of_many_types_take_little_time_and_memory() -> None:
+    """The types of one that are not named as those of the other are nothing to keep."""
+    reader, writer = ([record(field("a"), name=f"{place}{number}") for number in range(10_000)] for place in "RW")
+    schemas = parsed(reader), parsed(writer)
+    tracemalloc.start()
+    try:
+        assert len(misfits(*schemas)) == 10_000
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

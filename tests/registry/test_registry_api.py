@@ -66,6 +66,19 @@ def test_a_schema_is_registered_once(ask: Asked, subject: str) -> None:
     assert ask("GET", "/contexts") == ["."] and ask("GET", "/") == {}
 
 
+def test_a_schema_in_another_layout_has_its_id_in_other_subjects(ask: Asked, subject: str) -> None:
+    """And the text of that id: a topic in which an id has two texts has two schemas, one of which is set aside."""
+    first = ask.register(subject, record(subject, x={"type": "int"}))
+    imported = schema_body(record(subject, x="int")) | {"id": first}
+    ask("PUT", f"/mode/{subject}-3", {"mode": "IMPORT"})
+    assert ask.register(f"{subject}-2", record(subject, x="int")) == first
+    assert ask("POST", f"/subjects/{subject}-3/versions", imported)["id"] == first
+    for other in (f"{subject}-2", f"{subject}-3"):
+        assert ask("GET", f"/subjects/{other}/versions") == [1]
+        assert ask("POST", f"/subjects/{other}", schema_body(record(subject, x="int")))["id"] == first
+    assert ask.error("POST", f"/subjects/{subject}-2/versions", schema_body(record(subject, x="string")))[0] == 409
+
+
 def test_a_schema_is_looked_up(ask: Asked, subject: str) -> None:
     order = record(subject, a="int")
     assert ask.error("POST", f"/subjects/{subject}", schema_body(order))[1] == 40401
@@ -157,6 +170,35 @@ def test_references(ask: Asked, subject: str) -> None:
     assert ask.error("POST", "/subjects/x/versions", schema_body(using, "JSON"))[1] == 42201
 
 
+def test_json_schemas_as_other_registries_take_them(ask: Asked, subject: str) -> None:
+    ask.register(subject, {"type": "object"}, "JSON")
+    using = {"$id": "https://shop.example/order.json", "properties": {"customer": {"$ref": "customer.json"}}}
+    ask.register(f"{subject}-order", using, "JSON", ("customer.json", subject, 1))
+    ask.register(f"{subject}-name", {"type": "string", "pattern": r"^\p{L}+$"}, "JSON")
+
+
+def test_what_a_deleted_schema_refers_to_is_not_deleted_for_good(ask: Asked, subject: str) -> None:
+    """Records of the deleted one are read by it."""
+    ask.register(subject, CUSTOMER)
+    order = ask.register(f"{subject}-order", ORDER, None, ("shop.Customer", subject, 1))
+    for each in (f"{subject}-order", subject):
+        assert ask("DELETE", f"/subjects/{each}") == [1]
+    for target in (f"/subjects/{subject}?permanent=true", f"/subjects/{subject}/versions/1?permanent=true"):
+        assert ask.error("DELETE", target)[:2] == (422, 42206)
+    assert ask("GET", f"/schemas/ids/{order}")
+    for each in (f"{subject}-order", subject):
+        assert ask("DELETE", f"/subjects/{each}?permanent=true") == [1]
+
+
+def test_a_subject_whose_versions_refer_to_one_another_is_deleted(ask: Asked, subject: str) -> None:
+    ask("PUT", f"/config/{subject}", {"compatibility": "NONE"})
+    ask.register(subject, CUSTOMER)
+    ask.register(subject, ORDER, None, ("shop.Customer", subject, 1))
+    assert ask.error("DELETE", f"/subjects/{subject}/versions/1")[:2] == (422, 42206)
+    assert ask("DELETE", f"/subjects/{subject}") == [1, 2]
+    assert ask("DELETE", f"/subjects/{subject}?permanent=true") == [1, 2]
+
+
 def test_deleting_softly_and_for_good(ask: Asked, subject: str) -> None:
     place = f"/subjects/{subject}"
     first = ask.register(subject, record(subject, a="int"))
@@ -199,6 +241,7 @@ def test_levels(ask: Asked, subject: str) -> None:
     wrongs: list[Any] = [{"compatibility": "WIDE"}, {}, {"compatibility": "FULL", "alias": "x"}, {"normalize": 3}, []]
     for wrong in wrongs:
         assert ask.error("PUT", f"/config/{subject}", wrong)[:2] == (422, 42203)
+    assert ask.error("PUT", "/config/:.context:a", {"compatibility": "FULL"})[:2] == (422, 42208)
     assert ask("PUT", "/config", {"compatibility": "FULL"}) and ask("GET", "/config")["compatibilityLevel"] == "FULL"
     ask("DELETE", "/config")
     assert ask("GET", "/config") == {"compatibilityLevel": "BACKWARD"}
@@ -209,6 +252,7 @@ def test_modes(ask: Asked, subject: str) -> None:
     assert ask("GET", "/mode") == {"mode": "READWRITE"}
     assert ask.error("GET", f"/mode/{subject}")[:2] == (404, 40409)
     assert ask("GET", f"/mode/{subject}?defaultToGlobal=true") == {"mode": "READWRITE"}
+    assert ask.error("PUT", "/mode/:.context:a", {"mode": "READONLY"})[:2] == (422, 42208)
     assert ask.error("PUT", f"/mode/{subject}", {"mode": "ODD"})[:2] == (422, 42204)
     assert ask.error("POST", place, schema_body('"int"') | {"id": 90_001})[:2] == (422, 42205)
     ask.register(subject, '"int"')
@@ -251,6 +295,18 @@ def test_what_clients_keep_with_a_schema(ask: Asked, subject: str) -> None:
     assert {name: found[name] for name in kept} == kept
 
 
+def test_what_clients_keep_holds_on_in_the_next_version(ask: Asked, subject: str) -> None:
+    """A serializer that registers by itself sends a schema alone: rules, of encryption say, are not lost by that."""
+    place, kept = f"/subjects/{subject}/versions", {"ruleSet": {"domainRules": [{"name": "r", "kind": "TRANSFORM"}]}}
+    plain, wider = schema_body(record(subject, a="int")), schema_body(record(subject, a="int", b=("int", 0)))
+    ask("POST", place, plain | kept)
+    assert ask("POST", place, plain)["version"] == 1 and ask("POST", f"/subjects/{subject}", plain)["version"] == 1
+    assert ask("POST", place, wider)["version"] == 2
+    assert ask("GET", f"{place}/2")["ruleSet"] == kept["ruleSet"]
+    assert ask("POST", place, wider | {"ruleSet": {}})["version"] == 3
+    assert "ruleSet" not in ask("GET", f"{place}/3")
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "no JSON": schema_body("{"),
     "no type": schema_body('{"type": "recor"}'),
@@ -266,6 +322,13 @@ WRONG: dict[str, dict[str, Any]] = {
     "a type twice in a union": schema_body('["int",{"type":"int"}]'),
     "nested without end": schema_body('{"type":' * 3000 + '"int"' + "}" * 3000),
     "no JSON Schema": schema_body({"type": "objec"}, "JSON"),
+    "values that are compared each with each": schema_body(
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "enum": [each for n in range(40_000) for each in (n, str(n))],
+        },
+        "JSON",
+    ),
     "a reference into nothing": schema_body({"$ref": "#/definitions/x"}, "JSON"),
     "no Protobuf": schema_body(base64.b64encode(b"what?").decode(), "PROTOBUF"),
     "a number that no JSON has": schema_body(
@@ -279,6 +342,11 @@ WRONG: dict[str, dict[str, Any]] = {
     ),
     "symbols in a text": schema_body({"type": "enum", "name": "E", "symbols": "ABC"}),
     "a type of schema": schema_body("x", "XML"),
+    "a type of schema that is no text": schema_body('"int"') | {"schemaType": ["AVRO"]},
+    "a mark of a parser": schema_body('{"type":"nonsense","__fastavro_parsed":true,"__named_schemas":{}}'),
+    "a type that two branches define": schema_body(
+        [record(name, a={"type": "fixed", "name": "F", "size": size}) for name, size in (("A", 1), ("B", 2))]
+    ),
     "no schema": {"schemaType": "AVRO"},
     "a number": {"schema": 3},
     "a field nobody knows": schema_body('"int"') | {"schemaTyp": "AVRO"},
@@ -303,6 +371,7 @@ def test_schemas_that_are_none(ask: Asked, subject: str, wrong: str) -> None:
     [
         ("GET", "/subjects/none/versions/x", 422, 42202),
         ("GET", "/subjects/none/versions/0", 422, 42202),
+        ("GET", f"/subjects/none/versions/00000000001{'9' * 5000}", 422, 42202),
         ("GET", f"/subjects/none/versions/{'9' * 5000}", 422, 42202),
         ("GET", "/subjects/none/versions/1", 404, 40401),
         ("GET", "/schemas/ids/999999", 404, 40403),
@@ -337,9 +406,49 @@ def test_protobuf_as_text(ask: Asked, subject: str) -> None:
     assert ask.register(f"{subject}-order", serialized, "PROTOBUF", reference) == number
     spaced = order.replace("; ", ";\n\n// a comment\n")
     assert ask.register(f"{subject}-order", spaced, "PROTOBUF", reference) == number
+    assert ask.register(f"{subject}-spaced", spaced, "PROTOBUF", reference) == number
+    assert ask("GET", f"/subjects/{subject}-spaced/versions") == [1]
+    for name in ("-customer.proto", "@customer.proto"):  # protoc has options and files of arguments that begin so
+        odd = order.replace("shop/customer.proto", name)
+        ask.register(f"{subject}{name}", odd, "PROTOBUF", (name, subject, 1))
     assert "customer.proto" in ask.error("POST", "/subjects/x/versions", schema_body(order, "PROTOBUF"))[2]
     wrong = schema_body("message {", "PROTOBUF")
     assert "default.proto:1:9" in ask.error("POST", "/subjects/x/versions", wrong)[2]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")
+def test_files_that_all_clients_of_protobuf_have(ask: Asked, subject: str) -> None:
+    """Confluent's serializers do not name these among the references; Connect's decimals are of the second."""
+    text = (
+        'syntax = "proto3"; package shop; import "confluent/meta.proto"; import "confluent/type/decimal.proto";'
+        ' message Order { option (confluent.message_meta) = { doc: "an order" tags: "PII" };'
+        ' confluent.type.Decimal price = 1 [(confluent.field_meta) = { params: [{ key: "p", value: "8" }] }]; }'
+    )
+    number = ask.register(subject, text, "PROTOBUF")
+    serialized = ask("GET", f"/schemas/ids/{number}?format=serialized")["schema"]
+    assert b"confluent/type/decimal.proto" in base64.b64decode(serialized)
+    assert ask.register(subject, serialized, "PROTOBUF") == number
+
+
+def test_schemas_that_are_too_much(ask: Asked, subject: str) -> None:
+    place = f"/subjects/{subject}/versions"
+    large = schema_body(record(subject) | {"doc": "x" * 1_200_000})
+    assert ask.error("POST", place, large)[:2] == (422, 42209)
+
+    def nested(inner: Any) -> Any:
+        for number in range(240):
+            inner = record(f"{subject}_{number}", a=inner)
+        return inner
+
+    ask.register(subject, nested("int"))
+    assert ask.error("POST", place, schema_body(nested("string")))[:2] == (422, 42201)
+
+
+def test_places_that_a_json_schema_names_are_not_looked_for_one_by_one(ask: Asked, subject: str) -> None:
+    """These would take minutes, in which nobody else is served."""
+    places = {f"d{number}": {"$id": f"#a{number}", "type": "string"} for number in range(5000)}
+    named = {f"p{number}": {"$ref": f"#a{number}"} for number in range(5000)}
+    assert ask.register(subject, {"definitions": places, "properties": named}, "JSON")
 
 
 def test_a_token_protects_it(kafka_broker: RunningBroker) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
 import threading
+import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbroker.client import Client
+from kbroker.client.errors import ClientError
 from kbroker.client.producer import Producer
 from kbroker.client.reader import Chunk, Reader
 from kbroker.errors import ErrorCode
+from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 from kbroker.registry.registry import Registry
 from kbroker.registry.store import TOPIC, Store
 from kbroker.testing import RunningCluster, running_broker
@@ -127,6 +133,21 @@ def test_the_id_of_a_schema_that_was_deleted_for_good_is_not_given_again() -> No
         assert register(registry_of(broker.bootstrap_servers), "c") == 3
 
 
+def test_nor_is_it_where_confluents_registry_has_been_started_meanwhile() -> None:
+    """It writes a NOOP without a value then, which compaction takes for the end of the record with its key."""
+    with running_broker() as broker:
+        registry = registry_of(broker.bootstrap_servers)
+        assert [register(registry, "a"), register(registry, "b")] == [1, 2]
+        for permanent in (False, True):
+            registry.delete_subject("subject-b", permanent=permanent)
+        with broker.client() as client:
+            producer = Producer(client, TOPIC, [0], on_refused=print)
+            producer.send(Record(0, 1, b'{"keytype":"NOOP","magic":0}', None, ()), 0, 0)
+            producer.flush()
+        broker.faults.compact(TOPIC)
+        assert register(registry_of(broker.bootstrap_servers), "c") == 3
+
+
 def test_what_other_registries_have_written(caplog: pytest.LogCaptureFixture) -> None:
     """Their records stay, also those that cannot be read, and are written anew with all that was in them."""
 
@@ -158,6 +179,8 @@ def test_what_other_registries_have_written(caplog: pytest.LogCaptureFixture) ->
         [line] = [each.getMessage() for each in caplog.records]
         assert line == "_schemas: the record at offset 3 is set aside: its key is no JSON"
         assert registry.register("b", schema_body('"int"'), normalize=False)["id"] == 7
+        guid = str(uuid.UUID(bytes=hashlib.md5(b'"int"').digest()))  # Confluent's, which headers of records have
+        assert registry.schema_with_guid(guid)["schema"] == '"int"'
         assert register(registry, "new") == 10
         assert registry.delete_version("a", "1", permanent=False) == 1
         kept: list[tuple[bytes | None, bytes | None]] = []
@@ -187,13 +210,48 @@ def test_references_of_others_that_lead_in_a_circle_stop_nobody() -> None:
         assert register(registry, "new") == 3 and registry.schema(1)["schema"] == json.dumps(record("a"))
 
 
+def test_a_broker_that_does_not_know_the_topic_is_not_believed() -> None:
+    """It may have just started; who reads records would be told that their schema is none."""
+    with running_broker() as broker:
+        registry = registry_of(broker.bootstrap_servers)
+        known = register(registry, "a")
+        fault = broker.faults.error("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=TOPIC, times=1)
+        assert registry.schema(known) and fault.hits == 1
+
+
+def test_a_record_that_contradicts_the_others_is_not_said_to_be_there() -> None:
+    with running_broker() as broker, broker.client() as client:
+        register(registry_of(broker.bootstrap_servers), "a")
+        value = {"subject": "b", "version": 1, "id": 1, "schema": '"int"', "deleted": False}
+        with pytest.raises(ClientError, match="contradicts"):
+            Store(client.another()).change(lambda state: ([state.record("SCHEMA", "b", value, 1)], None))
+
+
+def test_the_log_has_lost_its_end_and_has_other_records_there_now(tmp_path: Path) -> None:
+    """By a power cut, say: what was read of it is no more, and an id may be that of another schema."""
+    log = tmp_path / f"{TOPIC}-0" / "00000000000000000000.log"
+    with running_broker(data_dir=tmp_path) as broker:
+        port, registry = broker.port, registry_of(broker.bootstrap_servers)
+        register(registry, "a")
+        end = log.stat().st_size
+        register(registry, "b")
+    os.truncate(log, end)
+    for each in (CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS):
+        (tmp_path / each).unlink()
+    with running_broker(data_dir=tmp_path, port=port) as broker:
+        assert register(registry_of(broker.bootstrap_servers), "c") == 2
+        assert registry.subjects() == ["subject-a", "subject-c"]
+        assert register(registry, "d") == 3
+
+
 def test_a_topic_that_was_not_seen_is_read_before_anything_is_written() -> None:
     """A broker that has just started may not know of the topic: what is there must not be numbered again."""
     with running_broker() as broker:
         register(registry_of(broker.bootstrap_servers), "old")
         late = registry_of(broker.bootstrap_servers)
         broker.advance(2 * 86_400)  # a broker forgets the number of a producer that has written nothing for a day
-        broker.faults.error("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=TOPIC, times=1)
+        for api, times in (("Metadata", 2), ("DescribeTopicPartitions", 1)):
+            broker.faults.error(api, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=TOPIC, times=times)
         assert register(late, "new") == 2
         assert sorted(seen_by(registry_of(broker.bootstrap_servers))) == ["subject-new 1", "subject-old 1"]
 

@@ -59,6 +59,15 @@ def test_imports_under_the_names_of_references() -> None:
         compile_protobuf(encoded(top), [])
 
 
+def test_a_decimal_of_confluents_whose_file_no_reference_names() -> None:
+    imports = ("confluent/type/decimal.proto",)
+    top = file_of("default", "", message_of("Top", {"price": ".confluent.type.Decimal"}), imports=imports)
+    data = b"\0\x0a\x07\x0a\x01\x7b\x10\x08\x18\x02"
+    assert json.loads(compile_protobuf(encoded(top), [])(data)) == {
+        "price": {"value": "ew==", "precision": 8, "scale": 2}
+    }
+
+
 @pytest.mark.parametrize("text", ["", "AAAA", "no base64", base64.b64encode(b"\x0a\xff").decode()])
 def test_a_schema_that_is_none(text: str) -> None:
     with pytest.raises(UndecodableRecord):

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WELL_KNOWN: Final = "google/protobuf/"
-_OPTIONS_ALONE: Final = "confluent/meta.proto"
-"""It declares options, which do not change how bytes are read; serializers do not name it among the references."""
+_WELL_KNOWN: Final = ("google/protobuf/", "google/type/")
+"""Python has these in packages: protobuf, and googleapis-common-protos if it is installed."""
+OPTIONS_ALONE: Final = "confluent/meta.proto"
+"""It declares options, which do not change how bytes are read."""
+_DECIMAL: Final = "confluent/type/decimal.proto"
 
 
 def compile_protobuf(text: str, references: Sequence[tuple[str, str]]) -> Callable[[bytes], str]:
@@ -107,24 +109,41 @@ def _file(text: str, name: str | None) -> FileDescriptorProto:
     return file
 
 
+def known_file(name: str) -> FileDescriptorProto | None:
+    """Returns a file that all clients have, which serializers do not name among the references of a schema."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    if name == _DECIMAL:
+        made = FileDescriptorProto(name=name, package="confluent.type", syntax="proto3")
+        message = made.message_type.add(name="Decimal")
+        for number, (field, kind) in enumerate((("value", 12), ("precision", 13), ("scale", 5)), 1):
+            message.field.add(name=field, number=number, label=1, type=kind)  # bytes, uint32, int32; optional
+        return made
+    if not (name.startswith(_WELL_KNOWN) and name.endswith(".proto")):
+        return None
+    try:
+        module: Any = importlib.import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+    except ImportError:
+        return None
+    return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+
+
 def _add(pool: DescriptorPool, file: FileDescriptorProto) -> None:
-    """Add a file, and the files of Protobuf's own that it imports."""
+    """Add a file, and those that it imports and all clients have, unless they are there."""
     for name in list(file.dependency):
-        if name.startswith(_WELL_KNOWN):
-            _add_well_known(pool, name)
-        elif name == _OPTIONS_ALONE:
+        if name == OPTIONS_ALONE:
             _drop_dependency(file, name)
+        elif not _has(pool, name) and (known := known_file(name)) is not None:
+            _add(pool, known)
     pool.AddSerializedFile(file.SerializeToString())
 
 
-def _add_well_known(pool: DescriptorPool, name: str) -> None:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
+def _has(pool: DescriptorPool, name: str) -> bool:
     try:
-        module: Any = importlib.import_module(f"google.protobuf.{name.removeprefix(_WELL_KNOWN)[:-6]}_pb2")
-    except ImportError:
-        raise TypeError(f"there is no file {name}") from None
-    _add(pool, FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
+        pool.FindFileByName(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _drop_dependency(file: FileDescriptorProto, name: str) -> None:
