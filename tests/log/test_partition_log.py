@@ -20,7 +20,18 @@ from kbroker.wire.compression import CompressionType, compress
 from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, assemble, build_batch
 from tests.log.large_batches import large_batch
-from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, looked_up, open_log, read_all, remove_expired
+from tests.log.log_helpers import (
+    DIRECTORY,
+    NOW,
+    TP,
+    append,
+    batch,
+    finish,
+    looked_up,
+    open_log,
+    read_all,
+    remove_expired,
+)
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 
@@ -601,6 +612,28 @@ def test_the_name_of_a_segment_that_began_during_a_flush_is_made_durable_by_the_
     disk.crash(lose_all=True)
     again = open_log(disk, recovery_point=log.recovery_point)
     assert [value for _, value in read_all(again)] == [b"a", b"b", b"c"]
+
+
+def test_a_cut_that_overtakes_a_flush_is_no_failure_and_its_leader_epochs_stay() -> None:
+    """Both write the same file."""
+    disk = FakeDisk()
+    log = open_log(disk)
+    for epoch in (1, 2):
+        append(log, [b"%d" % epoch], leader_epoch=epoch)
+    flush = log.begin_flush()
+    assert flush is not None
+
+    def cut(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".tmp"):
+            disk.on_operation = None
+            log.truncate_to(1)
+
+    disk.on_operation = cut
+    finish(flush)
+    assert disk.on_operation is None
+    log.close()
+    log = open_log(disk, clean=True, recovery_point=1)
+    assert (log.leader_epochs.entries, read_all(log)) == ([(1, 0)], [(0, b"1")])
 
 
 def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None:
