@@ -67,8 +67,8 @@ class FlushTask:
                 except FileNotFoundError:
                     continue  # the segment was deleted meanwhile
             try:
-                if self.epochs is not None and self.is_current():
-                    LeaderEpochs(self.epochs).write(disk, self.directory, sync=True)
+                if self.epochs is not None:
+                    LeaderEpochs(self.epochs).write(disk, self.directory, sync=True, is_wanted=self.is_current)
                 for directory in self.sync_dirs:
                     disk.sync_dir(directory)
             except FileNotFoundError:
