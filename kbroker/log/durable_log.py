@@ -160,12 +160,13 @@ class DurableLog(LogReader):
         """Prepare a flush up to the log end, or of the sealed segments; ``None`` if all is durable."""
         if not self._on_disk:
             return None
+        generation = self.generation
         return self.durability.begin(
             self._list,
             self.leader_epochs,
             self.log_end_offset,
             topic_partition=self.topic_partition,
-            generation=self.generation,
+            is_current=lambda: self.generation == generation,
             on_durable=self._on_durable,
             sealed_only=sealed_only,
             extra=extra,
@@ -173,9 +174,9 @@ class DurableLog(LogReader):
         )
 
     def _on_durable(self, task: FlushTask) -> None:
-        if task.epochs is not None:
-            self.leader_epochs.dirty = task.epochs != self.leader_epochs.entries
-        if task.generation == self.generation:
+        if task.is_current():
+            if task.epochs is not None:
+                self.leader_epochs.dirty = task.epochs != self.leader_epochs.entries
             self.durability.flushed(task, self.log_end_offset, self._bases[-1])
 
     # -- damage

@@ -33,8 +33,9 @@ class FlushTask:
     disk: Disk
     directory: str
     """The log's directory when the flush was begun."""
-    generation: int
-    """The log's generation then. In a later one a part of what was made durable is not the log any more."""
+    is_current: Callable[[], bool]
+    """Whether the log is in the generation in which the flush was begun; any thread may ask. In a later one a part of
+    what is made durable is not the log any more, and another log may have the directory."""
     offset: int
     """Everything below is durable once :meth:`run` has returned."""
     indexed: int
@@ -67,11 +68,11 @@ class FlushTask:
                     continue  # the segment was deleted meanwhile
             try:
                 if self.epochs is not None:
-                    LeaderEpochs(self.epochs).write(disk, self.directory, sync=True)
+                    LeaderEpochs(self.epochs).write(disk, self.directory, sync=True, is_wanted=self.is_current)
                 for directory in self.sync_dirs:
                     disk.sync_dir(directory)
             except FileNotFoundError:
-                if disk.exists(self.directory):
+                if self.is_current() and disk.exists(self.directory):
                     raise
 
     def end(self) -> None:
@@ -167,7 +168,7 @@ class Durability:
         log_end_offset: int,
         *,
         topic_partition: TopicPartition,
-        generation: int,
+        is_current: Callable[[], bool],
         on_durable: Callable[[FlushTask], None],
         sealed_only: bool,
         extra: Sequence[str],
@@ -190,7 +191,7 @@ class Durability:
             topic_partition,
             segment_list.disk,
             segment_list.directory,
-            generation,
+            is_current,
             offset,
             indexed=offset if closing else active_base,
             sealed_only=sealed_only,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+
+_WRITING = tuple(threading.RLock() for _ in range(64))
+"""Each for some directories: a flush and a cut may write the file of one at once, under the same temporary name."""
 
 
 class LeaderEpochs:
@@ -132,10 +136,12 @@ class LeaderEpochs:
             self.latest = UNDEFINED_EPOCH
             self.dirty = True
 
-    def write(self, disk: Disk, directory: str, *, sync: bool) -> None:
-        """Write the checkpoint file of a partition's directory."""
+    def write(self, disk: Disk, directory: str, *, sync: bool, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Write the checkpoint file of a partition's directory, if that is still wanted when nobody else writes it."""
         lines = [f"{epoch} {offset}" for epoch, offset in self.entries]
-        write_checkpoint(disk, os.path.join(directory, FILE_NAME), lines, sync=sync)
+        with _WRITING[hash(directory) % len(_WRITING)]:
+            if is_wanted():
+                write_checkpoint(disk, os.path.join(directory, FILE_NAME), lines, sync=sync)
         self.dirty = False
 
     @classmethod

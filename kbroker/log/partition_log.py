@@ -382,7 +382,6 @@ class PartitionLog(MendedLog):
             self.leader_epochs.truncate_from_end(offset)
             if self._on_disk:
                 self.leader_epochs.write(self.disk, self.directory, sync=True)
-            self.leader_epochs.dirty = True  # a flush that was begun before may write the old ones yet
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Records below ``offset`` may not be read any more; answer whether that moved anything.

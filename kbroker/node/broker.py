@@ -196,8 +196,7 @@ class Broker:
             services=lambda: self.services,
             endpoints=self._listeners.endpoints(config.advertised_controller_listeners),
             policies=NO_POLICIES if self._rules is None else self._rules.policies,
-            disk=metadata_dir.room.disk(keep=0),
-            snapshot_disk=metadata_dir.room.disk(),  # the last of the reserve is for the log, also meanwhile
+            room=metadata_dir.room,
             directories={each.path: each.directory_id for each in log_manager.log_dirs if each.directory_id},
         )
 

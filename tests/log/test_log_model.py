@@ -418,13 +418,16 @@ class Story:
         self.is_another(old, self.high_watermark)
 
     def move(self) -> None:
-        """Move the log to the other log dir."""
-        if not self.log.is_on_disk or self.log.is_damaged:  # whose lost end nobody could copy
-            return
+        """Move the log to the other log dir, or there and back."""
+        for _ in range(self.rng.choice((1, 2))):
+            if self.log.is_on_disk and not self.log.is_damaged:  # whose lost end nobody could copy
+                self.move_once()
+
+    def move_once(self) -> None:
         target = next(each for each in self.manager.log_dirs if each is not self.manager.log_dir_of(TP))
         move, sent = self.manager.moves.begin(self.log, target, now_ms=self.now), self.sent
         assert move is not None
-        self.durable_start, self.generation, self.tasks = 0, self.generation + 1, []
+        self.durable_start, self.generation = 0, self.generation + 1
         try:
             carry_out(self.manager, move, self.log, appends=False)
         except (OSError, SourceFailed, MoveInterrupted):

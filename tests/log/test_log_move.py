@@ -96,6 +96,29 @@ def test_the_new_log_is_the_old_one() -> None:
     assert back.log_end_offset == new.log_end_offset
 
 
+def test_a_flush_that_outlives_two_moves_leaves_the_leader_epochs_of_the_new_log_alone() -> None:
+    """Its directory is there again, with another log: old epochs there would contradict the batches."""
+    disk = FakeDisk()
+    manager = start(disk)
+    log, move = begin(manager, written=3)
+    late = log.begin_flush()
+    assert late is not None
+    log = carry_out(manager, move, log, appends=False)
+    put(log, 3, epoch=1)
+    back = manager.moves.begin(log, manager.log_dirs[0], now_ms=NOW)
+    assert back is not None
+    log = carry_out(manager, back, log, appends=False)
+    put(log, 1, epoch=1)
+    log.flush()
+    finish(late)
+    manager.close()
+    again = start(disk).get_log(TP)
+    assert again is not None
+    assert again.leader_epochs.entries == [(0, 0), (1, 3)]
+    assert not again.damage
+    assert read_all(again) == expected(log)
+
+
 def test_a_move_ends_though_all_that_it_lacks_is_deleted_meanwhile() -> None:
     disk = FakeDisk()
     manager = start(disk)

@@ -17,7 +17,7 @@ from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import parse_log_dir_name
 from kbroker.log.manager import LogManager
 from kbroker.types import TopicPartition, Uuid, random_uuid
-from tests.log.log_helpers import NOW, batch, delete_expired, read_all
+from tests.log.log_helpers import NOW, batch, delete_expired, finish, read_all
 from tests.patience import LONG
 
 RNG = random.Random(3)
@@ -388,6 +388,24 @@ def test_a_log_that_is_made_anew_is_not_judged_by_the_last_one_of_its_name() -> 
     assert read_all(log) == [(0, b"new")]
     assert (log.recovery_point, other.recovery_point) == (0, 2)
     assert read_all(other) == [(2, b"3")]
+
+
+def test_a_flush_that_outlives_its_topic_leaves_the_next_one_of_the_name_alone() -> None:
+    disk = FakeDisk()
+    manager = start(disk)
+    log = manager.create_log(C, ID, LogConfig())
+    log.append_as_leader(batch([b"old"]), 0, now_ms=NOW)
+    late = log.begin_flush()
+    assert late is not None
+    manager.delete_log(C)
+    other = random_uuid(RNG)
+    log = manager.create_log(C, other, LogConfig())
+    log.append_as_leader(batch([b"new"]), 1, now_ms=NOW)
+    log.flush()
+    finish(late)
+    manager.close()
+    log = start(disk).create_log(C, other, LogConfig())
+    assert (log.leader_epochs.entries, read_all(log), log.damage) == ([(1, 0)], [(0, b"new")], ())
 
 
 def test_what_was_renamed_for_removal_goes_after_a_restart() -> None:

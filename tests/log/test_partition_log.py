@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from kbroker.wire.control_batch import build_end_txn_marker
 from kbroker.wire.record_batch import Record, assemble, build_batch
 from tests.log.large_batches import large_batch
 from tests.log.log_helpers import DIRECTORY, NOW, TP, append, batch, looked_up, open_log, read_all, remove_expired
+from tests.patience import SHORT
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200)
 
@@ -601,6 +603,36 @@ def test_the_name_of_a_segment_that_began_during_a_flush_is_made_durable_by_the_
     disk.crash(lose_all=True)
     again = open_log(disk, recovery_point=log.recovery_point)
     assert [value for _, value in read_all(again)] == [b"a", b"b", b"c"]
+
+
+def test_a_cut_waits_for_a_flush_that_is_writing_the_leader_epochs() -> None:
+    """Both write the same file, under one temporary name."""
+    disk = FakeDisk()
+    log = open_log(disk)
+    for epoch in (1, 2):
+        append(log, [b"%d" % epoch], leader_epoch=epoch)
+    flush = log.begin_flush()
+    assert flush is not None
+    flusher, is_writing, is_cutting = threading.Thread(target=flush.run), threading.Event(), threading.Event()
+
+    def operate(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".tmp"):
+            if threading.current_thread() is flusher:
+                is_writing.set()
+                is_cutting.wait(0.1)  # in vain
+            else:
+                is_cutting.set()
+                flusher.join()
+
+    disk.on_operation = operate
+    flusher.start()
+    assert is_writing.wait(SHORT)
+    log.truncate_to(1)
+    flusher.join()
+    flush.end()
+    log.close()
+    log = open_log(disk, clean=True, recovery_point=1)
+    assert (log.leader_epochs.entries, read_all(log)) == ([(1, 0)], [(0, b"1")])
 
 
 def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None:

@@ -1,119 +1,34 @@
-"""The power fails at every operation while transactions are written: what is known of them fits what is in the log."""
+"""Transaction indexes that are damaged, missing or interrupted: they fit what is in the log."""
 
 from __future__ import annotations
 
 import contextlib
-import random
 
 import pytest
 
 from kbroker.log.fake_disk import FakeDisk, PowerCut
 from kbroker.log.file_names import ABORTED_SUFFIX
 from kbroker.log.log_config import LogConfig
-from kbroker.log.manager import LogManager
 from kbroker.log.partition_log import PartitionLog
 from kbroker.wire.batch_header import walk_headers
-from kbroker.wire.control_batch import parse_end_txn_marker
-from kbroker.wire.record_batch import iter_records
-from tests.log.log_helpers import DIRECTORY, NOW, TP, at_every_point, open_log, remove_expired
+from tests.log.log_helpers import DIRECTORY, NOW, at_every_point, open_log, remove_expired
 from tests.log.test_compaction import end_txn, put
 
-CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
 
-
-def start(disk: FakeDisk) -> LogManager:
-    return LogManager.open(["/data"], disk, now_ms=NOW, log_config=lambda tp: CONFIG, rng=random.Random(1))
-
-
-def story(disk: FakeDisk, promised: dict[str, int]) -> None:
-    """Three producers, their transactions interleaved, over two lives of a node."""
-    rng = random.Random(3)
-    sequences = [0, 0, 0]
-    for round_ in range(2):
-        manager = start(disk)
-        log = manager.create_log(TP, None, CONFIG)
-        log.on_high_watermark_updated(log.log_end_offset)
-        for number in range(30):
-            producer = rng.randrange(3)
-            if log.producers.has_ongoing_transaction(producer, 0) and rng.random() < 0.5:
-                end_txn(log, producer, commit=rng.random() < 0.5)
-            else:
-                pairs: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v" * rng.randrange(80))] * 2
-                put(log, pairs, producer_id=producer, sequence=sequences[producer], transactional=True)
-                sequences[producer] += 2
-            if number % 7 == 6:
-                log.flush()
-                manager.checkpoint({TP: log.log_end_offset})
-                promised["durable"] = log.recovery_point
-        if round_ == 0:
-            manager.close()
-            promised["durable"] = log.log_end_offset
-
-
-def content(log: PartitionLog) -> tuple[list[tuple[int, int, int]], dict[int, int], dict[int, int]]:
-    """From the batches alone: aborted transactions, open ones, and each producer's last sequence number."""
-    aborted: list[tuple[int, int, int]] = []
+def aborted(log: PartitionLog) -> list[tuple[int, int, int]]:
+    """From the batches alone: producer, first and last offset of each aborted transaction."""
+    found: list[tuple[int, int, int]] = []
     open_since: dict[int, int] = {}
-    last_sequences: dict[int, int] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = log.read_bytes(offset, 500)
-        for position, header in walk_headers(data):
-            marker = parse_end_txn_marker(data, position) if header.is_control else None
-            if marker is not None:
-                first = open_since.pop(header.producer_id, None)
-                if first is not None and not marker.commit:
-                    aborted.append((header.producer_id, first, header.base_offset))
-            elif header.producer_id >= 0:  # the one that stands for a lost end has none
-                assert list(iter_records(data, position))
+        for _, header in walk_headers(data):
+            if not header.is_control:
                 open_since.setdefault(header.producer_id, header.base_offset)
-                last_sequences[header.producer_id] = header.last_sequence
+            elif (first := open_since.pop(header.producer_id, None)) is not None:
+                found.append((header.producer_id, first, header.base_offset))
             offset = header.next_offset
-    return aborted, open_since, last_sequences
-
-
-def verify(promised: int, disk: FakeDisk, case: object) -> None:
-    manager = start(disk)
-    log = manager.get_log(TP)
-    if log is None:
-        assert promised == 0, case
-        return
-    log.on_high_watermark_updated(log.log_end_offset)
-    assert log.log_end_offset >= promised, case
-    aborted, open_since, last_sequences = content(log)
-    assert log.first_unstable_offset == min(open_since.values(), default=None), case
-    known = [txn for segment in log.segments for txn in segment.txn_index]
-    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in known] == aborted, case
-    producers = log.producers.active_producers
-    known_sequences = {key: entry.last_sequence for key, entry in producers.items() if entry.batches}
-    assert known_sequences == last_sequences, case
-    assert {
-        key: entry.current_txn_first_offset
-        for key, entry in producers.items()
-        if entry.current_txn_first_offset is not None
-    } == open_since, case
-    if log.log_end_offset:
-        info = log.read(log.log_start_offset, 1 << 20)
-        told = log.aborted_transactions(log.log_start_offset, info)
-        segment_end = log.segments[1].base_offset if len(log.segments) > 1 else log.log_end_offset
-        assert {txn.first_offset for txn in told} == {first for _, first, last in aborted if first < segment_end}, case
-    manager.close()
-
-
-@pytest.mark.slow
-def test_every_point() -> None:
-    disk, promised = FakeDisk(), {"durable": 0}
-
-    def fail(stopped: FakeDisk, point: int) -> None:
-        for end in ("kill", "crash", "lose all"):
-            again = stopped.snapshot()
-            if end == "kill":
-                again.kill()
-            else:
-                again.crash(lose_all=end == "lose all")
-            verify(promised["durable"], again, (point, end))
-
-    at_every_point(disk, lambda: story(disk, promised), fail)
+    return found
 
 
 def damaged(disk: FakeDisk, left: int | None) -> list[int]:
@@ -139,6 +54,29 @@ def damaged(disk: FakeDisk, left: int | None) -> list[int]:
 
 def entries(log: PartitionLog) -> list[int]:
     return [len(segment.txn_index) for segment in log.segments]
+
+
+def indexed(log: PartitionLog) -> list[tuple[int, int, int]]:
+    return [
+        (txn.producer_id, txn.first_offset, txn.last_offset) for segment in log.segments for txn in segment.txn_index
+    ]
+
+
+def test_a_transaction_index_says_nothing_of_what_was_lost_with_the_end_of_its_segment() -> None:
+    disk = FakeDisk()
+    log = open_log(disk)
+    sizes = []
+    for sequence in range(3):
+        put(log, [(b"k", b"v")], producer_id=5, sequence=sequence, transactional=True)
+        end_txn(log, 5, commit=False)
+        sizes.append(log.size)
+    log.close()
+    disk.open(log.active_segment.path).truncate(sizes[0] + 1)
+    log = open_log(disk)
+    assert indexed(log) == aborted(log) == [(5, 0, 1)]
+    put(log, [(b"k", b"v")], producer_id=5, sequence=1, transactional=True)
+    end_txn(log, 5, commit=False)
+    assert indexed(log) == aborted(log) == [(5, 0, 1), (5, 2, 3)]
 
 
 @pytest.mark.parametrize("left", [-1, 0, None])
@@ -200,8 +138,7 @@ def test_segments_whose_deletion_is_interrupted_keep_what_they_know_of_transacti
     def check(stopped: FakeDisk, point: int) -> None:
         stopped.kill()
         again = open_log(stopped, config, recovery_point=log.log_end_offset)
-        known = [txn for segment in again.segments for txn in segment.txn_index]
-        assert set(content(again)[0]) <= {(txn.producer_id, txn.first_offset, txn.last_offset) for txn in known}, point
+        assert set(aborted(again)) <= set(indexed(again)), point
         left.add(len(again.segments))
 
     at_every_point(disk, delete, check)

@@ -376,3 +376,29 @@ def test_the_disk_of_one_node_of_three_is_full(tmp_path: Path) -> None:
         cluster.await_in_sync()
         for partition in everything:
             assert read(cluster.bootstrap_servers, partition) == load.acknowledged[partition]
+
+
+@pytest.mark.slow
+@pytest.mark.everything
+def test_the_disk_of_one_node_of_three_has_no_room_for_the_metadata(tmp_path: Path) -> None:
+    """It stays, and goes on from the snapshot that it was to fetch when there is room."""
+    data = tmp_path / "nodes"
+    data.mkdir()
+    settings = {"metadata.log.max.record.bytes.between.snapshots": "60000"}
+    with mounted(data / "node-3") as small, running_cluster(3, settings, data_dir=data) as cluster:
+        node = cluster.node(3)
+        node.kill()
+        asking = admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        for count in range(5):
+            for future in asking.create_topics([admin.NewTopic(f"t{count}", 700, 2)]).values():
+                future.result()
+        ballast = take_all_but(small, 0)
+        node.start(wait=False)
+        eventually(lambda: "no room for the metadata of leader" in node.log or not node.is_running)
+        assert node.is_running
+        ballast.unlink()
+        eventually(lambda: "goes on from the leader's snapshot" in node.log)
+        node.await_ready()
+        for future in asking.create_topics([admin.NewTopic("everywhere", 1, 3)]).values():
+            future.result()
+        cluster.await_in_sync()

@@ -72,8 +72,8 @@ ENV: Any = SimpleNamespace(now=trio.current_time, wall_clock_ms=lambda: 1_700_00
 def test_a_record_is_written_every_interval() -> None:
     async def main() -> None:
         log, images = _Log(), _Images()
-        followed = False
-        idle: Any = IdleRecords(log, images, ENV, 500, lambda: followed)  # type: ignore[arg-type]
+        followed = full = False
+        idle: Any = IdleRecords(log, images, ENV, 500, lambda: followed, lambda: full)  # type: ignore[arg-type]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(idle.run)
             await trio.sleep(100)
@@ -88,12 +88,18 @@ def test_a_record_is_written_every_interval() -> None:
             log.begin()
             await trio.sleep(0.6)
             assert len(log.written) == 4
+            full = True
+            await trio.sleep(5)
+            assert len(log.written) == 4, "they are not to take the last room of a full disk"
+            full = False
+            await trio.sleep(0.6)
+            assert len(log.written) == 5
             log.refuses = True  # it leads no more, which it is told when it writes
             await trio.sleep(5)
             log.refuses = False
             log.begin()
             await trio.sleep(0.6)
-            assert len(log.written) == 5
+            assert len(log.written) == 6
             nursery.cancel_scope.cancel()
 
     on_a_clock_that_jumps(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kbroker.raft_metadata.raft import messages
 from kbroker.raft_metadata.raft.messages import FetchResult, FetchSnapshotResult, OutboundRequest, Reply
 from kbroker.raft_metadata.raft.rpcs import rpc_of
 from kbroker.raft_metadata.raft.voters import ReplicaKey, VoterEndpoint
+from kbroker.runtime.env import RealEnv
 from kbroker.security.principal import ANONYMOUS
 from kbroker.types import METADATA_TOPIC, OffsetAndEpoch, random_uuid
 from kbroker.wire.batch_header import walk_headers
@@ -30,8 +32,9 @@ from kbroker.wire.messages.topics import CreatableTopic, CreateTopicsRequest, De
 from kbroker.wire.messages.transactions import InitProducerIdRequest
 from kbroker.wire.messages.vote import PartitionData as VotePartition
 from kbroker.wire.messages.vote import TopicData, VoteRequest
-from tests.node.node_harness import CLUSTER_ID
+from tests.node.node_harness import CLUSTER_ID, PATIENT
 from tests.node.quorum_harness import quorum, three_nodes
+from tests.node.test_log_dirs import FaultyDisk
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -185,6 +188,48 @@ async def test_a_node_fetches_no_more_at_a_time_than_its_properties_say(
     assert len(answers) > 3
     for records in answers:
         assert len(records) <= 400 or len(list(walk_headers(records))) == 1, len(records)
+
+
+class SmallDisk(FaultyDisk):
+    """Counts what it refuses."""
+
+    refused = 0
+
+    def check(self, operation: str, path: str) -> None:
+        try:
+            super().check(operation, path)
+        except OSError:
+            self.refused += 1
+            raise
+
+
+@pytest.mark.parametrize("of_snapshot", [False, True])
+async def test_a_follower_whose_disk_is_full_stays_and_goes_on_when_there_is_room(
+    tmp_path: Path, of_snapshot: bool
+) -> None:
+    async with quorum(tmp_path) as cluster:
+        for node_id in (1, 2, 3):
+            cluster.envs[node_id] = RealEnv(seed=node_id, budgets=PATIENT)
+            cluster.envs[node_id].disk = SmallDisk()
+        await cluster.start(1, 2, 3)
+        away = await cluster.await_leader() % 3 + 1
+        disk: Any = cluster.envs[away].disk
+        if of_snapshot:
+            await cluster.stop(away)
+        leader = await cluster.await_leader()
+        for name in ("in-the-snapshot", "between") if of_snapshot else ():
+            await cluster.node(leader).create_topic(name)
+            await cluster.topics_everywhere([name])
+            for node in cluster.nodes.values():
+                await node.metadata.snapshots.write()
+        disk.broken[("write", ".checkpoint.part" if of_snapshot else "__cluster_metadata-0/0")] = errno.ENOSPC
+        async with trio.open_nursery() as nursery:
+            if of_snapshot:
+                nursery.start_soon(cluster.start, away)
+            nursery.start_soon(cluster.node(leader).create_topic, "last")
+            await cluster.until(lambda: disk.refused > 8)  # more than the pieces of a reserve
+            disk.broken = {}
+        await cluster.topics_everywhere(["last"])
 
 
 async def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:

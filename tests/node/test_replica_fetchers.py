@@ -134,7 +134,7 @@ async def test_a_leader_has_to_answer_in_time(autojump_clock: MockClock, known: 
 
 
 def with_one_out_of_range(
-    fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000, writer: Any = None
+    fetchers: ReplicaFetchers, ask: Any, backoff_ms: int = 1000, writer: Any = None, log_dirs: Any = None
 ) -> LeaderFetcher:
     """A fetcher that follows nothing but what OFFSET_OUT_OF_RANGE has set aside; ``ask`` stands for its leader."""
     owner: Any = SimpleNamespace(
@@ -148,11 +148,13 @@ def with_one_out_of_range(
             replica_fetch_min_bytes=1,
             replica_fetch_wait_max_ms=500,
         ),
-        table=SimpleNamespace(node_id=1, behind={}),
+        table=SimpleNamespace(node_id=1, behind={}, partitions={}),
+        log_dirs=log_dirs,
         start_soon=None,
         throttles=SimpleNamespace(follower=SimpleNamespace(is_active=False)),
-        **dict.fromkeys(("progress", "log_dirs", "checkpoints")),
+        **dict.fromkeys(("progress", "checkpoints")),
         suspect=fetchers.suspect,
+        clear=fetchers.clear,
         ended=lambda fetcher: None,
         broker_epoch=lambda: 1,
     )

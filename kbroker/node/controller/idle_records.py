@@ -31,13 +31,16 @@ class IdleRecords:
         env: Env,
         interval_ms: int,
         is_followed: Callable[[], bool],
+        is_full: Callable[[], bool],
     ) -> None:
-        """``interval_ms`` is ``metadata.max.idle.interval.ms``; ``is_followed``: whether other nodes have the log."""
+        """``interval_ms`` is ``metadata.max.idle.interval.ms``; ``is_followed``: whether other nodes have the log;
+        ``is_full``: whether the log's disk is, of which the last room is for what happens."""
         self._log = controller_log
         self._images = images
         self._env = env
         self._interval = interval_ms / 1000
         self._is_followed = is_followed
+        self._is_full = is_full
         self._alarm = Alarm()
         controller_log.on_active(self._alarm.ring)
 
@@ -50,7 +53,7 @@ class IdleRecords:
                 continue
             await self._images.wait_for(lambda image: self._is_followed() or not log.is_active)
             await self._alarm.sleep_until(self._env.now() + self._interval)
-            if log.is_active:
+            if log.is_active and not self._is_full():
                 try:
                     await log.submit(lambda view: ControllerResult(None, [NoOpRecord()]))
                 except ApiError:

@@ -17,7 +17,7 @@ import trio
 from kbroker.config import BrokerConfig
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.log.checkpoint_files import MetaProperties
-from kbroker.log.disk import Disk
+from kbroker.log.full_disk import Room
 from kbroker.node.controller.broker_sessions import SessionKeeper
 from kbroker.node.controller.controller_client import ControllerClient
 from kbroker.node.controller.controller_log import ControllerLog
@@ -70,17 +70,16 @@ class MetadataPlane:
         endpoints: Iterable[Endpoint] = (),
         store: RecordStore | None = None,
         policies: Policies = NO_POLICIES,
-        disk: Disk | None = None,
-        snapshot_disk: Disk | None = None,
+        room: Room | None = None,
         directories: Mapping[str, Uuid] = MappingProxyType({}),
     ) -> None:
         """Open the metadata log. :class:`FatalError` if it cannot be read.
 
         ``network`` reaches the other controllers.
         ``services`` gives what the handlers of this node's own controller are to see, from ``run`` on; ``endpoints``
-        are where its listeners are found by the quorum; ``store`` takes the place of the log's files, ``disk`` that of
-        ``env``, and ``snapshot_disk`` that of ``disk`` for snapshots. ``directories``: the ids of the node's log
-        directories, by their paths. ``policies`` are asked while this node is the active controller.
+        are where its listeners are found by the quorum; ``store`` takes the place of the log's files, and ``room`` is
+        that of their directory. ``directories``: the ids of the node's log directories, by their paths. ``policies``
+        are asked while this node is the active controller.
         """
         self.config = config
         self.env = env
@@ -97,7 +96,10 @@ class MetadataPlane:
         files: MetadataLog | None = None
         try:
             identity = MetaProperties(cluster_id, config.node_id, directory_id)
-            files = MetadataLog(config, env, disk or env.disk, identity, store, snapshot_disk=snapshot_disk)
+            disk = env.disk if room is None else room.disk(keep=0)
+            # The last of the reserve is for the log, also while a snapshot is written.
+            snapshot_disk = None if room is None else room.disk()
+            files = MetadataLog(config, env, disk, identity, store, snapshot_disk=snapshot_disk)
             files.promises.note_directories(directories)
             self.images = ImagePublisher(files.replicated)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
@@ -134,6 +136,7 @@ class MetadataPlane:
             leader=self.quorum.leader_node,
             services=services,
         )
+        self._room = room
         self._leads = (-1, -1)
         """The active controller and its epoch, by the latest image."""
         self.images.subscribe(self._log_leader)
@@ -163,12 +166,16 @@ class MetadataPlane:
         from kbroker.node.controller.idle_records import IdleRecords
 
         interval_ms = self.config.metadata_max_idle_interval_ms
-        await IdleRecords(self.controller_log, self.images, self.env, interval_ms, self._is_followed).run()
+        idle = IdleRecords(self.controller_log, self.images, self.env, interval_ms, self._is_followed, self._is_full)
+        await idle.run()
 
     def _is_followed(self) -> bool:
         """Whether other nodes have the metadata log, as voters, brokers or controllers."""
         own = {self.node_id}
         return not self.is_alone or bool((self.image.brokers.keys() | self.image.controllers.keys()) - own)
+
+    def _is_full(self) -> bool:
+        return self._room is not None and self._room.is_full
 
     async def wait_ready(self) -> None:
         """Wait for a leader, and for an image of all that was committed before. Raises why that will never be."""

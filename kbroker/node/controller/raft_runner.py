@@ -17,6 +17,7 @@ from typing import Protocol
 import trio
 
 from kbroker.errors import ApiError, ErrorCode, FatalError, LogDirFailure
+from kbroker.log.full_disk import is_no_room, unless_full
 from kbroker.raft_metadata.raft.core import RaftCore
 from kbroker.raft_metadata.raft.election_state import ElectionState, QuorumStateFile
 from kbroker.raft_metadata.raft.messages import (
@@ -83,6 +84,8 @@ class RaftRunner:
         self._asked: dict[int, Later[RaftResponse]] = {}
         """By token: responses to requests of other replicas, which the core will give."""
         self._next_token = 0
+        self._has_room = True
+        """Whether the disk had room for what was fetched last."""
         self.failure: BaseException | None = None
 
     # Calling the core
@@ -141,12 +144,7 @@ class RaftRunner:
             async with self._disk_lock:
                 log.truncate_to(ready.truncate_to)
             logger.info("cut the metadata log at offset %d, where the leader's is another", log.end_offset)
-        if ready.snapshot is not None:
-            await self._take_snapshot(ready.snapshot)
-        if ready.records:
-            fault = log.append_fetched(ready.records, core.epoch)
-            if fault is not None:
-                logger.warning("refused records from leader %d for the metadata log: %s", core.leader_id, fault)
+        has_room = await self._take_fetched(ready)
         if ready.regained:
             await self._env.run_blocking(log.regain)
             logger.info("the metadata log is whole again, to offset %d: this voter votes", log.end_offset)
@@ -161,6 +159,8 @@ class RaftRunner:
         if ready.high_watermark is not None:
             await self._owner.read_committed(ready.high_watermark)
             self._owner.on_high_watermark(ready.high_watermark)
+        if not has_room:
+            return core.on_no_room(self.now_ms())
         if ready.flush:
             return core.on_flushed(log.end_offset, self.now_ms())
         if ready.append:
@@ -173,6 +173,32 @@ class RaftRunner:
         except OSError as error:
             raise LogDirFailure(f"cannot write {self._quorum_file.path}: {error.strerror or error}") from error
 
+    async def _take_fetched(self, ready: Ready) -> bool:
+        """Keep what the leader has sent; False if the disk has no room for it."""
+        core, log = self.core, self.log
+        if ready.snapshot is None and not ready.records:
+            return True
+        try:
+            if ready.snapshot is not None:
+                await self._take_snapshot(ready.snapshot)
+            if ready.records:
+                fault = log.append_fetched(ready.records, core.epoch)
+                if fault is not None:
+                    logger.warning("refused records from leader %d for the metadata log: %s", core.leader_id, fault)
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            if self._has_room:
+                logger.warning(
+                    "no room for the metadata of leader %d; this node tries again: %s", core.leader_id, error
+                )
+            with unless_full():
+                log.begin_at_latest_snapshot()  # what is fetched next may have the room of the last but one
+            self._has_room = False
+            return False
+        self._has_room = True
+        return True
+
     async def _take_snapshot(self, chunk: SnapshotChunk) -> None:
         log = self.log
         await self._env.run_blocking(log.write_snapshot_chunk, chunk.snapshot_id, chunk.position, chunk.data)
@@ -181,7 +207,10 @@ class RaftRunner:
         try:
             async with self._disk_lock:
                 content = await self._env.run_long(partial(log.finish_snapshot, chunk.snapshot_id))
-                log.install_snapshot(chunk.snapshot_id, content)
+                try:
+                    log.install_snapshot(chunk.snapshot_id, content)
+                except OSError as error:
+                    raise LogDirFailure(f"cannot begin the metadata log at a snapshot: {error}") from error
             logger.info("the metadata log goes on from the leader's snapshot %s", chunk.snapshot_id)
         except CorruptSnapshot as error:
             logger.warning("%s", error)

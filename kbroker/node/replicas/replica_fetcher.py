@@ -149,7 +149,7 @@ class LeaderFetcher:
         self._out_of_range: dict[Key, Followed] = {}
         self._denied: dict[Key, ErrorCode] = {}
         """Partitions that the leader denies to this broker."""
-        self._unflushed: dict[Key, Partition] = {}
+        self._unflushed: dict[Key, Followed] = {}
         self._wake = trio.Event()
         self._held = False
         """A request is under way that the leader may hold back."""
@@ -303,14 +303,23 @@ class LeaderFetcher:
             self._reset_session()
 
     async def _flush(self) -> None:
-        """Flush logs for which ``flush.messages`` asks: the next fetch confirms durable records to the leader."""
+        """Flush logs for which ``flush.messages`` asks: the next fetch confirms durable records to the leader.
+
+        And those that heal: what was cut off is not to be there again after a power cut, when nothing says any more
+        that it is damaged.
+        """
         while self._unflushed:
-            _, partition = self._unflushed.popitem()
+            _, followed = self._unflushed.popitem()
             try:
-                await self._log_dirs.flush(partition)
+                await self._log_dirs.flush(followed.partition)
+                if followed.heals:
+                    followed.heals = False
+                    self._log_dirs.healed(followed.partition)
             except ApiError as error:
                 logger.error("%s", error)
-                self._owner.unfollow(partition)
+                self._owner.unfollow(followed.partition)
+            except OSError as error:
+                self._refused(followed, error)
 
     # --- the session ------------------------------------------------------------------------------------------
 
@@ -397,8 +406,7 @@ class LeaderFetcher:
             followed.accepted = not data.error_code
             followed.doubts = False
             if followed.heals and followed.accepted:
-                followed.heals = False
-                self._log_dirs.healed(partition)
+                self._unflushed[key] = followed
             if isinstance(action, Append):
                 self._append(followed, action, data.records)
             elif isinstance(action, TruncateTo):
@@ -427,7 +435,7 @@ class LeaderFetcher:
             self._set_aside(followed)
             return
         if records is not None and len(records) and partition.must_flush:
-            self._unflushed[followed.key] = partition
+            self._unflushed[followed.key] = followed
         followed.attempts = 0
         if self._denied:
             self._denied.pop(followed.key, None)

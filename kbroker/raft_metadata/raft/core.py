@@ -277,6 +277,14 @@ class RaftCore:
             state.vote_again_if_whole(now_ms)
         return self._finish(now_ms)
 
+    def on_no_room(self, now_ms: int) -> Ready:
+        """The disk has no room for what the leader has sent. It is fetched anew after half a fetch timeout, in which
+        the leader is not given up yet."""
+        state = self._state
+        state.quorum.fetching = None
+        state.quorum.resume_ms = now_ms + state.config.fetch_timeout_ms // 2
+        return self.on_flushed(state.log.end_offset, now_ms)
+
     def resign(self, now_ms: int) -> Ready:
         """Stop leading, because the node stops or the controller failed; the others are told to elect."""
         if self._state.leader is not None:
@@ -358,6 +366,8 @@ class RaftCore:
             return now_ms
         if state.ready.flush:
             return quorum.deadline_ms  # the log is changing; ``on_flushed`` comes next
+        if now_ms < quorum.resume_ms:
+            return min(quorum.deadline_ms, quorum.resume_ms)
         leader = self.leader_node
         assert leader is not None
         if now_ms >= quorum.update_voter_ms:

@@ -154,6 +154,8 @@ class QuorumState:
         """The time of a FOLLOWER's last response from its leader, which proves that the leader lives."""
         self.fetching: SnapshotFetch | None = None
         """The snapshot that a FOLLOWER fetches before it goes on with the log."""
+        self.resume_ms = -math.inf
+        """The time from which a FOLLOWER whose disk is full fetches again."""
         self.update_voter_ms = math.inf
         """The time at which a FOLLOWER next compares its entry in the voter set to itself (KIP-853)."""
         self.has_updated_leader = False
@@ -303,6 +305,7 @@ class QuorumState:
         self.role = role
         self.votes = None
         self.fetching = None
+        self.resume_ms = -math.inf
         self.leader_seen_ms = -math.inf
         self.update_voter_ms = math.inf
         self.successors = ()

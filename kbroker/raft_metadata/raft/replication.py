@@ -273,9 +273,9 @@ class RaftReplication:
         chunk = SnapshotChunk(fetching.snapshot_id, fetching.position, response.data, is_last)
         fetching.take(chunk)
         state.ready.snapshot = chunk
+        state.ready.flush = True  # the next one is asked for when this one had room
         if is_last:
             quorum.fetching = None
-            state.ready.flush = True
             state.flushed_offset = min(state.flushed_offset, chunk.snapshot_id.offset)
         quorum.on_leader_contact(now_ms)
         return True

@@ -216,6 +216,9 @@ class SnapshotStore:
         file = self._disk.open(path, create=True)
         try:
             file.write_at(position, [data])
+        except OSError:
+            self._disk.remove(path)  # a full disk needs the room, and it is fetched anew
+            raise
         finally:
             file.close()
 
@@ -230,8 +233,13 @@ class SnapshotStore:
         except WireError as error:
             self._disk.remove(part)
             raise CorruptSnapshot(f"the snapshot fetched into {path} is damaged: {error}") from error
-        write_atomically(self._disk, path, data)
-        self._disk.remove(part)
+        file = self._disk.open(part)
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(part, path)
+        self._disk.sync_dir(self.directory)
         return content
 
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> list[OffsetAndEpoch]:

@@ -106,8 +106,9 @@ class Ready:
     - ``truncate_to``, of a follower: cut the log there. ``snapshot``: keep a chunk; with the last one the snapshot
       replaces the log. ``records``: append the leader's batches, as far as they are intact.
     - ``regained``: note, durably, that the log has all again that it had lost.
-    - ``flush``: the whole log must be on disk before the messages go out. At the end the driver calls ``on_flushed``.
-      After ``append`` without ``flush`` it calls ``on_appended`` instead, and ``on_flushed`` once the batch is on disk.
+    - ``flush``: the whole log must be on disk before the messages go out. At the end the driver calls ``on_flushed``,
+      or ``on_no_room`` if what came with it was left out, as the disk has no room. After ``append`` without
+      ``flush`` it calls ``on_appended`` instead, and ``on_flushed`` once the batch is on disk.
     - ``send``: requests to other nodes; ``respond``: responses to requests of other nodes.
     - ``high_watermark``: all below is committed; None if it did not move.
     """
