@@ -99,10 +99,9 @@ class MetadataPlane:
             identity = MetaProperties(cluster_id, config.node_id, directory_id)
             files = MetadataLog(config, env, disk or env.disk, identity, store, snapshot_disk=snapshot_disk)
             files.promises.note_directories(directories)
-            self.images = ImagePublisher(files.replicated)
+            self.images = ImagePublisher(files.replicated, lambda: self.quorum.core.leader_id)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
             self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, self, addresses)
-            self.images.leader_id = lambda: self.quorum.core.leader_id
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
         except Exception as error:
             if files is not None:
