@@ -169,7 +169,7 @@ class SessionKeeper:
         else:
             self._watch(connection, broker)
 
-        is_news = log.controller.log_ends.heard(
+        news = log.controller.log_ends.heard(
             broker_id, beat.broker_epoch, beat.log_ends, self._now_ms(), recovers=beat.want_fence
         )
 
@@ -196,8 +196,8 @@ class SessionKeeper:
             if was_fenced and state is BrokerState.UNFENCED and not records:
                 # Decided anew after a first batch with its unfencing: the others are left.
                 records = records_to_elect_with(view, broker_id)
-            if is_news and not records:
-                records = records_to_elect_most_complete(view)
+            if news and not records:
+                records = records_to_elect_most_complete(view, news)
             if not state.fenced:
                 sessions.touch(broker_id, self._now_ms())
             elif state is BrokerState.FENCED:
