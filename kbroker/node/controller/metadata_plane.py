@@ -124,7 +124,9 @@ class MetadataPlane:
             config.metadata_log_max_record_bytes_between_snapshots,
             config.metadata_log_max_snapshot_interval_ms,
         )
-        self.sessions = SessionKeeper(self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id)
+        self.sessions = SessionKeeper(
+            self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id, has_broker=config.is_broker
+        )
         self.client = ControllerClient(
             config,
             network,
