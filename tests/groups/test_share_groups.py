@@ -38,7 +38,8 @@ def state_of(shard: ShareShard) -> dict[str, Any]:
     return {**fields, "members": dict(sorted(group.members.items()))}
 
 
-def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[int, ErrorCode]:
+def begin_to_alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> Any:
+    """The first half of an alteration: its response, and the states that it wants."""
     request = AlterShareGroupOffsetsRequest(
         group_id=GROUP,
         topics=[
@@ -51,7 +52,11 @@ def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[
             )
         ],
     )
-    response, wanted = shard.run(shard.core.share_admin.alter_offsets(request))
+    return shard.run(shard.core.share_admin.alter_offsets(request))
+
+
+def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[int, ErrorCode]:
+    response, wanted = begin_to_alter(shard, offsets, topic)
     shard.states.update(wanted.partitions)
     shard.run(shard.core.share_admin.state_initialized(wanted, dict.fromkeys(wanted.partitions, ErrorCode.NONE)))
     return {each.partition_index: ErrorCode(each.error_code) for each in response.responses[0].partitions}
@@ -272,6 +277,23 @@ def test_offsets_are_altered_while_nobody_is_in_the_group_which_need_not_exist()
     with pytest.raises(ApiError) as refused:
         alter(shard, {0: 1})
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+
+
+@pytest.mark.parametrize("topic", ["t", "u"])
+def test_an_alteration_that_ends_half_way_keeps_no_member_asking(topic: str) -> None:
+    """The node that carried it out is gone: the states are there from before, or nobody subscribes to the topic."""
+    shard = ShareShard(topics={"t": 2, "u": 1})
+    first = ShareMember(shard, "a")
+    settle(shard, [first])
+    first.heartbeat(member_epoch=-1)
+    begin_to_alter(shard, {0: 7}, topic)
+    for again in (shard, shard.reloaded()):
+        member = ShareMember(again, "b")
+        settle(again, [member])
+        assert member.partitions == everything("t", 2)
+        again.advance(40_000)
+        member.heartbeat()
+        assert member.interval_ms == 5_000
 
 
 def test_altered_offsets_begin_in_an_epoch_that_no_state_has_yet() -> None:

@@ -69,19 +69,22 @@ def named(topics: Mapping[Uuid, frozenset[int]], known: TopicsById) -> dict[Uuid
     }
 
 
-def missing_states(
-    group: ShareGroup, names: Iterable[str], topics: CoordinatorMetadataImage, now_ms: int, retry_ms: int
+def lacking_states(
+    group: ShareGroup, names: Iterable[str], topics: CoordinatorMetadataImage
 ) -> dict[Uuid, TopicPartitions]:
-    """The partitions of subscribed topics that have no state, and for which none is on its way."""
-    states = group.states
-    is_under_way = now_ms - group.states_changed_ms < retry_ms
-    known = united(states.initialized, states.initializing) if is_under_way else states.initialized
+    """The partitions of subscribed topics that have no state yet."""
     every = {}
     for name in names:
         topic = topics.by_name(name)
         if topic is not None:
             every[topic.id] = TopicPartitions(name, frozenset(range(topic.partition_count)))
-    return without(every, known)
+    return without(every, group.states.initialized)
+
+
+def missing_states(group: ShareGroup, lacking: TopicsById, now_ms: int, retry_ms: int) -> dict[Uuid, TopicPartitions]:
+    """Those of the ``lacking`` for which no state is on its way."""
+    is_under_way = now_ms - group.states_changed_ms < retry_ms
+    return without(lacking, group.states.initializing if is_under_way else {})
 
 
 def initialization(group: ShareGroup, missing: TopicsById, state_epoch: int) -> StateInitialization:
