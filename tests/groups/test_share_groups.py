@@ -352,6 +352,21 @@ def test_a_group_is_deleted_after_its_states() -> None:
         shard.core.share_admin.describe(GROUP)
 
 
+def test_a_group_is_deleted_whose_topic_was_deleted_while_nobody_coordinated_it() -> None:
+    shard = ShareShard(topics={"t": 2, "u": 1})
+    member = ShareMember(shard, "a", ["t", "u"])
+    settle(shard, [member])
+    gone = shard.topics.by_name("t")
+    assert gone is not None
+    shard.set_topics(t=0)
+    member.heartbeat(member_epoch=-1)
+    request = shard.run(shard.core.share_admin.begin_deletion(GROUP))
+    assert len(request.partitions) == 1 and gone.id not in {key.topic_id for key in request.partitions}
+    shard.delete(request)
+    shard.run(shard.core.admin.delete_group(GROUP))
+    assert GROUP not in shard.core.groups
+
+
 def test_a_topic_that_is_deleted_leaves_the_group() -> None:
     shard = ShareShard(topics={"t": 2, "u": 1})
     member = ShareMember(shard, "a", ["t", "u"])

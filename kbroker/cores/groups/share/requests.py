@@ -133,10 +133,14 @@ def without_deleted_topics(states: StatePartitions, deleted: Collection[Uuid]) -
 
 
 def deletion_of_all(group: ShareGroup, topics: CoordinatorMetadataImage) -> tuple[StatePartitions, StateDeletion]:
-    """Every state of the group goes, those too that an earlier request could not delete."""
+    """Every state of the group goes, those too that an earlier request could not delete.
+
+    Not those of topics that are gone, though the group may not know: the share coordinator drops them by itself.
+    """
     states = group.states
     every = united(states.initialized, states.initializing)
     every = united(every, _whole_topics(states.deleting, topics))
+    every = {topic_id: each for topic_id, each in every.items() if topics.partition_count(topic_id) > 0}
     deleting = {topic_id: each.name for topic_id, each in every.items()}
     return StatePartitions(deleting=deleting), StateDeletion(group.group_id, keys_of(group.group_id, every))
 
