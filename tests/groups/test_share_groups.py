@@ -333,6 +333,27 @@ def test_offsets_are_deleted_by_topic() -> None:
     assert set(shard.run(shard.core.share_admin.begin_offsets_deletion(GROUP, ["t"])).errors) == {"t"}
 
 
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_states_that_are_being_deleted_begin_anew_only_once_they_are_gone(is_answered: bool) -> None:
+    """The share coordinator may move meanwhile, and have the deletion later than the new states: these were gone."""
+    shard = ShareShard(topics={"t": 2})
+    first = ShareMember(shard, "a")
+    settle(shard, [first])
+    first.heartbeat(member_epoch=-1)
+    begun = shard.run(shard.core.share_admin.begin_offsets_deletion(GROUP, ["t"]))
+    member = ShareMember(shard, "b")
+    member.heartbeat()
+    assert shard.core.share.take_wanted() == []
+    assert member.interval_ms == 1_000
+    if is_answered:
+        shard.delete(begun.request)
+    else:
+        shard.advance(30_000)
+    settle(shard, [member])
+    assert member.partitions == everything("t", 2)
+    assert shard.starts("t") == {0: -1, 1: -1}
+
+
 def test_a_group_is_deleted_after_its_states() -> None:
     shard = ShareShard(topics={"t": 2})
     member = ShareMember(shard, "a")

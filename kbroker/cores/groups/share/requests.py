@@ -81,10 +81,14 @@ def lacking_states(
     return without(every, group.states.initialized)
 
 
-def missing_states(group: ShareGroup, lacking: TopicsById, now_ms: int, retry_ms: int) -> dict[Uuid, TopicPartitions]:
-    """Those of the ``lacking`` for which no state is on its way."""
-    is_under_way = now_ms - group.states_changed_ms < retry_ms
-    return without(lacking, group.states.initializing if is_under_way else {})
+def missing_states(group: ShareGroup, lacking: TopicsById, now_ms: int, retry_ms: int) -> TopicsById:
+    """Those of the ``lacking`` for which no state is on its way, and none is being deleted.
+
+    A deletion that came later than the new state would take that, and nobody would begin it again.
+    """
+    if now_ms - group.states_changed_ms >= retry_ms:
+        return lacking
+    return without(without_topics(lacking, group.states.deleting), group.states.initializing)
 
 
 def initialization(group: ShareGroup, missing: TopicsById, state_epoch: int) -> StateInitialization:
