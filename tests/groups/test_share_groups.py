@@ -296,6 +296,19 @@ def test_an_alteration_that_ends_half_way_keeps_no_member_asking(topic: str) -> 
         assert member.interval_ms == 5_000
 
 
+def test_an_alteration_that_fails_late_takes_nothing_from_the_next_one() -> None:
+    """A client asks again after the time that an alteration has, too."""
+    shard = ShareShard()
+    _, first = begin_to_alter(shard, {0: 7})
+    _, second = begin_to_alter(shard, {0: 9})
+    shard.states.update(second.partitions)
+    for wanted, error in ((first, ErrorCode.COORDINATOR_NOT_AVAILABLE), (second, ErrorCode.NONE)):
+        errors = dict.fromkeys(wanted.partitions, error)
+        shard.run(shard.core.share_admin.state_initialized(wanted, errors, as_a_whole=False))
+    settle(shard, [ShareMember(shard, "a")])
+    assert shard.starts("t")[0] == 9
+
+
 def test_altered_offsets_begin_in_an_epoch_that_no_state_has_yet() -> None:
     """The share coordinator refuses a state of an older epoch (KAFKA-20910)."""
     shard = ShareShard()

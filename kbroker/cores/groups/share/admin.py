@@ -93,6 +93,8 @@ class ShareAdmin:
         fails = as_a_whole and any(errors.values())
         done = by_topic(key for key in request.partitions if not (fails or errors[key]))
         failed = by_topic(key for key in request.partitions if fails or errors[key])
+        if not as_a_whole and any(epoch < group.group_epoch for epoch, _ in request.partitions.values()):
+            failed = {}  # a later alteration may be on its way there
         records = _changed(group, with_initialized(without_initializing(group.states, failed), done))
         if ErrorCode.FENCED_STATE_EPOCH in errors.values():
             # The states are of a group of this name that was lost. The next try comes with a later epoch, and so on.
