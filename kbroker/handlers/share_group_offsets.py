@@ -261,7 +261,9 @@ async def _alter(request: AlterShareGroupOffsetsRequest, ctx: RequestContext) ->
             if not partition.error_code:
                 key = SharePartitionKey(wanted.group_id, Uuid(topic.topic_id), partition.partition_index)
                 partition.error_code = errors.get(key, ErrorCode.NONE)
-    await groups.run(request.group_id, lambda core, now_ms: core.share_admin.state_initialized(wanted, errors))
+    await groups.run(
+        request.group_id, lambda core, now_ms: core.share_admin.state_initialized(wanted, errors, as_a_whole=False)
+    )
     return response
 
 

@@ -38,7 +38,8 @@ def state_of(shard: ShareShard) -> dict[str, Any]:
     return {**fields, "members": dict(sorted(group.members.items()))}
 
 
-def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[int, ErrorCode]:
+def begin_to_alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> Any:
+    """The first half of an alteration: its response, and the states that it wants."""
     request = AlterShareGroupOffsetsRequest(
         group_id=GROUP,
         topics=[
@@ -51,7 +52,11 @@ def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[
             )
         ],
     )
-    response, wanted = shard.run(shard.core.share_admin.alter_offsets(request))
+    return shard.run(shard.core.share_admin.alter_offsets(request))
+
+
+def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[int, ErrorCode]:
+    response, wanted = begin_to_alter(shard, offsets, topic)
     shard.states.update(wanted.partitions)
     shard.run(shard.core.share_admin.state_initialized(wanted, dict.fromkeys(wanted.partitions, ErrorCode.NONE)))
     return {each.partition_index: ErrorCode(each.error_code) for each in response.responses[0].partitions}
@@ -274,6 +279,36 @@ def test_offsets_are_altered_while_nobody_is_in_the_group_which_need_not_exist()
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
+@pytest.mark.parametrize("topic", ["t", "u"])
+def test_an_alteration_that_ends_half_way_keeps_no_member_asking(topic: str) -> None:
+    """The node that carried it out is gone: the states are there from before, or nobody subscribes to the topic."""
+    shard = ShareShard(topics={"t": 2, "u": 1})
+    first = ShareMember(shard, "a")
+    settle(shard, [first])
+    first.heartbeat(member_epoch=-1)
+    begin_to_alter(shard, {0: 7}, topic)
+    for again in (shard, shard.reloaded()):
+        member = ShareMember(again, "b")
+        settle(again, [member])
+        assert member.partitions == everything("t", 2)
+        again.advance(40_000)
+        member.heartbeat()
+        assert member.interval_ms == 5_000
+
+
+def test_an_alteration_that_fails_late_takes_nothing_from_the_next_one() -> None:
+    """A client asks again after the time that an alteration has, too."""
+    shard = ShareShard()
+    _, first = begin_to_alter(shard, {0: 7})
+    _, second = begin_to_alter(shard, {0: 9})
+    shard.states.update(second.partitions)
+    for wanted, error in ((first, ErrorCode.COORDINATOR_NOT_AVAILABLE), (second, ErrorCode.NONE)):
+        errors = dict.fromkeys(wanted.partitions, error)
+        shard.run(shard.core.share_admin.state_initialized(wanted, errors, as_a_whole=False))
+    settle(shard, [ShareMember(shard, "a")])
+    assert shard.starts("t")[0] == 9
+
+
 def test_altered_offsets_begin_in_an_epoch_that_no_state_has_yet() -> None:
     """The share coordinator refuses a state of an older epoch (KAFKA-20910)."""
     shard = ShareShard()
@@ -311,6 +346,27 @@ def test_offsets_are_deleted_by_topic() -> None:
     assert set(shard.run(shard.core.share_admin.begin_offsets_deletion(GROUP, ["t"])).errors) == {"t"}
 
 
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_states_that_are_being_deleted_begin_anew_only_once_they_are_gone(is_answered: bool) -> None:
+    """The share coordinator may move meanwhile, and have the deletion later than the new states: these were gone."""
+    shard = ShareShard(topics={"t": 2})
+    first = ShareMember(shard, "a")
+    settle(shard, [first])
+    first.heartbeat(member_epoch=-1)
+    begun = shard.run(shard.core.share_admin.begin_offsets_deletion(GROUP, ["t"]))
+    member = ShareMember(shard, "b")
+    member.heartbeat()
+    assert shard.core.share.take_wanted() == []
+    assert member.interval_ms == 1_000
+    if is_answered:
+        shard.delete(begun.request)
+    else:
+        shard.advance(30_000)
+    settle(shard, [member])
+    assert member.partitions == everything("t", 2)
+    assert shard.starts("t") == {0: -1, 1: -1}
+
+
 def test_a_group_is_deleted_after_its_states() -> None:
     shard = ShareShard(topics={"t": 2})
     member = ShareMember(shard, "a")
@@ -328,6 +384,21 @@ def test_a_group_is_deleted_after_its_states() -> None:
     assert GROUP not in shard.reloaded().core.groups
     with pytest.raises(ApiError):
         shard.core.share_admin.describe(GROUP)
+
+
+def test_a_group_is_deleted_whose_topic_was_deleted_while_nobody_coordinated_it() -> None:
+    shard = ShareShard(topics={"t": 2, "u": 1})
+    member = ShareMember(shard, "a", ["t", "u"])
+    settle(shard, [member])
+    gone = shard.topics.by_name("t")
+    assert gone is not None
+    shard.set_topics(t=0)
+    member.heartbeat(member_epoch=-1)
+    request = shard.run(shard.core.share_admin.begin_deletion(GROUP))
+    assert len(request.partitions) == 1 and gone.id not in {key.topic_id for key in request.partitions}
+    shard.delete(request)
+    shard.run(shard.core.admin.delete_group(GROUP))
+    assert GROUP not in shard.core.groups
 
 
 def test_a_topic_that_is_deleted_leaves_the_group() -> None:

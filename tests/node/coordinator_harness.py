@@ -1,4 +1,4 @@
-"""Shared by the tests of coordinators on a node: offset commits, and a node that accepts them."""
+"""Shared by the tests of coordinators on a node: offset commits, a node that accepts them, and one that has slept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import trio.testing
 
 from kbroker.errors import ApiError
+from kbroker.runtime.env import RealEnv
 from kbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -14,6 +15,17 @@ from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.node.node_harness import Node
+
+WEEK_AND_A_DAY_MS = 8 * 24 * 3_600_000
+
+
+class SleepingEnv(RealEnv):
+    """A machine that has slept: its own time stood still, the wall clock went on."""
+
+    slept_ms = 0
+
+    def wall_clock_ms(self) -> int:
+        return super().wall_clock_ms() + self.slept_ms
 
 
 def commit(partition: int, offset: int = 7, group: str = "g") -> OffsetCommitRequest:

@@ -16,6 +16,7 @@ from kbroker.raft_metadata.controller.sessions import Heartbeat, HeartbeatState
 from kbroker.wire.messages.alter_partition import AlterPartitionRequest
 from kbroker.wire.messages.nodes import BrokerRegistrationRequest
 from kbroker.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests.node.placement import create
 from tests.node.quorum_harness import quorum, three_nodes
 
 
@@ -110,6 +111,19 @@ async def test_a_broker_that_is_alone_sends_heartbeats_only_when_it_has_somethin
         assert not cluster.nodes[1].metadata.image.brokers[1].fenced
         await cluster.start(2)
         await cluster.until(lambda: beats.count(1) >= len(first) + 5 and beats.count(2) >= 5)
+
+
+async def test_the_broker_of_a_controller_that_comes_back_without_one_is_fenced(tmp_path: Path) -> None:
+    """Others lead its partitions then, and clients are not sent to it any more."""
+    options: Any = {"initial": 1, "controlled_shutdown_enable": "false"}  # as one that is killed leaves
+    async with quorum(tmp_path, 2, roles_of={2: "broker"}, **options) as cluster:
+        await cluster.start(1, 2)
+        await create(await cluster.controller_client(1), "t", 1, 2)
+        await cluster.until(lambda: cluster.newest_image().topics.by_name["t"].partitions[0].leader == 1)
+    async with quorum(tmp_path, 2, roles_of={1: "controller", 2: "broker"}, **options) as cluster:
+        await cluster.start(1, 2)
+        await cluster.until(lambda: cluster.newest_image().brokers[1].fenced)
+        await cluster.until(lambda: cluster.newest_image().topics.by_name["t"].partitions[0].leader == 2)
 
 
 async def test_a_broker_that_is_alone_and_unregistered_registers_again(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def append(log: ReplicatedLog, records: list[object]) -> None:
 
 def followed(log: ReplicatedLog) -> tuple[ImagePublisher, list[list[int]]]:
     """A publisher of the log's images, and how many partitions each topic of an image has."""
-    images, seen = ImagePublisher(log), []
+    images, seen = ImagePublisher(log, lambda: 1), []
 
     def on_image(delta: MetadataDelta, image: MetadataImage) -> None:
         seen.append([len(topic.partitions) for topic in image.topics.by_id.values()])

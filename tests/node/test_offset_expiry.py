@@ -6,22 +6,10 @@ from pathlib import Path
 
 import trio
 
-from kbroker.runtime.env import RealEnv
 from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.node.coordinator_harness import commit, ready
+from tests.node.coordinator_harness import WEEK_AND_A_DAY_MS, SleepingEnv, commit, ready
 from tests.node.node_harness import Client, Node, running_node
 from tests.patience import until
-
-WEEK_AND_A_DAY_MS = 8 * 24 * 3_600_000
-
-
-class SleepingEnv(RealEnv):
-    """A machine that has slept."""
-
-    slept_ms = 0
-
-    def wall_clock_ms(self) -> int:
-        return super().wall_clock_ms() + self.slept_ms
 
 
 async def committed(client: Client) -> dict[int, int]:

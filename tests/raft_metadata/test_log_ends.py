@@ -272,6 +272,26 @@ def test_a_new_controller_asks_anew() -> None:
     assert h.leader == 1
 
 
+def test_what_a_broker_says_in_several_heartbeats_counts_together() -> None:
+    """It may have more such partitions than a request may name."""
+    h = Asking()
+    h.unfence(1, 2, 3)
+    h.assign("u", 1, 2, 3)
+    for broker in (1, 2, 3):
+        h.broker(broker, unfence=False)
+    h.unfence(1, 2, 3)
+    log_ends = h.controller.log_ends
+    keys = [key for key, _ in log_ends.asked()]
+    assert (len(keys), h.leader, h.partition("u").leader) == (2, NO_LEADER, NO_LEADER)
+    for broker in (1, 2, 3):
+        for key in keys:
+            news = log_ends.heard(broker, h.epochs[broker], {key: LogEnd(4, 0, 780)}, h.now_ms, recovers=False)
+            assert news == [key]
+            h.apply(ControllerResult(None, records_to_elect_most_complete(h.view, news)))
+    assert (h.leader, h.partition("u").leader) == (3, 3)
+    assert log_ends.heard(1, h.epochs[1], dict.fromkeys(keys, LogEnd(4, 0, 780)), h.now_ms, recovers=False) == []
+
+
 def test_what_was_said_before_damage_was_found_decides_nothing() -> None:
     """The last leader is elected as one of equals, and finds its log damaged before it has sent another heartbeat."""
     asking = Asking()

@@ -139,6 +139,21 @@ def test_a_topic_that_is_deleted_takes_its_states_along(log: Log) -> None:
     assert log.core.read_summary(KEY) == log.restarted().read_summary(OTHER) == StateSummary(0, 0, -1, -1)
 
 
+def test_a_topic_that_was_deleted_while_nobody_led_the_shard_takes_its_states_along_later(log: Log) -> None:
+    """Or while nothing could be stored. Else they would stay for ever, and the records before them, too."""
+    kept = SharePartitionKey("group", Uuid(b"another topic id"), 0)
+    log.topics[kept.topic_id] = 1
+    for key in (KEY, OTHER, kept):
+        log.initialize(key)
+    del log.topics[TOPIC]
+    log.core = log.restarted()
+    log.now_ms += 1000
+    result = log.core.on_deadline(log.now_ms)
+    assert result is not None
+    log.store(result)
+    assert set(log.core.held) == set(log.restarted().held) == {kept}
+
+
 def test_the_start_offset_never_goes_back(log: Log) -> None:
     log.initialize(start_offset=0)
     log.write(state(10, done=3))

@@ -271,11 +271,17 @@ class ShareCoordinator:
         return self._next_cold_snapshots_ms
 
     def on_deadline(self, now_ms: int) -> CoordinatorResult[None] | None:
-        """Write the state of idle share partitions anew, so that the old records before it can be deleted."""
+        """Write the state of idle share partitions anew, so that the old records before it can be deleted.
+
+        The states of topics that are gone are dropped: nothing led the shard when that was told, or the record could
+        not be stored.
+        """
         if self._next_cold_snapshots_ms is None or now_ms < self._next_cold_snapshots_ms:
             return None
         self._next_cold_snapshots_ms = now_ms + self._settings().cold_snapshot_interval_ms
-        return CoordinatorResult(None, self._cold_snapshots(now_ms))
+        gone = {key.topic_id for key in self._held if self._partition_count(key.topic_id) is None}
+        dropped = self.on_topics_deleted(frozenset(gone)).records
+        return CoordinatorResult(None, dropped or self._cold_snapshots(now_ms))
 
     def _cold_snapshots(self, now_ms: int) -> list[CoordinatorRecord]:
         # Where every state was written anew already, nobody has changed any since: the log does not grow.

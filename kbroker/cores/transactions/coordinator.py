@@ -78,12 +78,17 @@ class TransactionCoordinator:
         transaction_version: Callable[[], int],
         take_producer_id: Callable[[], int],
         lacks_marker: Callable[[TopicPartition, Transaction], Generator[None, None, bool]],
+        clock_ahead_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``lacks_marker`` looks in steps whether a partition has lost the marker of a decision."""
+        """``lacks_marker`` looks in steps whether a partition has lost the marker of a decision.
+
+        ``clock_ahead_ms``: the next coordinator's time is so far ahead of the times that this one is given.
+        """
         self._settings = settings
         self._transaction_version = transaction_version
         self._take_producer_id = take_producer_id
         self._lacks_marker = lacks_marker
+        self._clock_ahead_ms = clock_ahead_ms
         self._decided: dict[str, Transaction] | None = {}
         """By id, while the log is replayed: the last decision, which names the partitions."""
         self._transactions: dict[str, Transaction] = {}
@@ -301,7 +306,7 @@ class TransactionCoordinator:
                 return CoordinatorResult(None)
             return CoordinatorResult(None) if stored is None else stored(now_ms)
 
-        record = transaction_record(changed, self._transaction_version())
+        record = transaction_record(changed, self._transaction_version(), self._clock_ahead_ms())
         return CoordinatorResult(response, [record], on_stored=on_stored, error=error)
 
     def is_busy(self, transactional_id: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kbroker.cores.coordinator.result import CoordinatorRecord
-from kbroker.cores.transactions.transaction import Transaction, TransactionState, partitions_by_topic
+from kbroker.cores.transactions.transaction import NO_TIMESTAMP, Transaction, TransactionState, partitions_by_topic
 from kbroker.types import TopicPartition
 from kbroker.wire.compiler import decode
 from kbroker.wire.errors import WireError
@@ -19,8 +19,11 @@ _KEY_TYPE = 0
 _S = TransactionState
 
 
-def transaction_record(transaction: Transaction, transaction_version: int) -> CoordinatorRecord:
-    """The record of a transactional id; ``transaction_version`` is the level that the cluster has finalized."""
+def transaction_record(transaction: Transaction, transaction_version: int, ahead_ms: int = 0) -> CoordinatorRecord:
+    """The record of a transactional id; ``transaction_version`` is the level that the cluster has finalized.
+
+    ``ahead_ms``: the times in it are to be so much later.
+    """
     partitions = None
     if transaction.state is not _S.EMPTY:
         partitions = [
@@ -33,8 +36,10 @@ def transaction_record(transaction: Transaction, transaction_version: int) -> Co
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state,
         transaction_partitions=partitions,
-        transaction_last_update_timestamp_ms=transaction.last_update_ms,
-        transaction_start_timestamp_ms=transaction.start_ms,
+        transaction_last_update_timestamp_ms=transaction.last_update_ms + ahead_ms,
+        transaction_start_timestamp_ms=(
+            NO_TIMESTAMP if transaction.start_ms == NO_TIMESTAMP else transaction.start_ms + ahead_ms
+        ),
     )
     version = 1 if transaction_version >= 1 else 0
     if version >= 1:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import trio
@@ -40,6 +41,10 @@ LEAVE_SECONDS = 2.0
 NO_CONTROLLER_SECONDS = 1.0
 """A node that stops waits no longer for an answer from any controller: perhaps all nodes stop."""
 
+LOG_ENDS = 10_000
+"""The ends of logs in a heartbeat. After a power cut of everything there may be hundreds of thousands of them, of which
+a request may have 100,000, and others are not served while they are read."""
+
 _FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION})
 _FORGOTTEN = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
@@ -61,7 +66,8 @@ class BrokerLifecycle:
         self._stops = False
         self._stopping: frozenset[int] = frozenset()
         """Other brokers that are in controlled shutdown."""
-        self._controller_id = -1
+        self._leads = (-1, -1)
+        """The active controller and its epoch, by the latest image."""
         self._wanted = trio.Event()
         """Set when a heartbeat should not wait for its time."""
         self._rests = False
@@ -69,8 +75,11 @@ class BrokerLifecycle:
         self._beating = trio.Lock()
         self._refused_beat = ErrorCode.NONE
         """The error of the last heartbeat."""
-        self._asked: set[Key] = set()
-        """Partitions of this broker of which no replica is known to have everything."""
+        self._untold: dict[Key, None] = {}
+        """Partitions of this broker of which no replica is known to have everything, and whose ends the active
+        controller has not been told."""
+        self._told: dict[Key, None] = {}
+        """Those whose ends it has been told, the least recently told first."""
         self._told_failures: set[Uuid] = set()
         """The log dirs that the controller knows to have failed."""
         self._untold_since: dict[Uuid, float] = {}
@@ -193,6 +202,8 @@ class BrokerLifecycle:
                 self.was_unfenced = True
                 task_status.started()
             self._rests = self.is_alone
+            if self._untold:
+                continue  # more than a heartbeat has
             with trio.move_on_after(math.inf if self._rests else interval):
                 await self._wanted.wait()
         if not self.was_unfenced:
@@ -228,8 +239,9 @@ class BrokerLifecycle:
         until the controller knows that all know it; this one was fenced, is not registered any more, or is not alone
         any more; or there is a new controller, which cannot see that this broker dies before it has heard of it.
         """
-        if image.controller_id != self._controller_id:
-            self._controller_id = image.controller_id
+        if (image.controller_id, image.epoch) != self._leads:
+            self._leads = image.controller_id, image.epoch
+            self._tell_anew()
             self._wanted.set()
         self._look_for_questions(delta, image)
         if not delta.changed_brokers:
@@ -253,6 +265,7 @@ class BrokerLifecycle:
             # One that gets lost must not cost the session (Kafka's BrokerServer: half of it).
             within = self._config.broker_session_timeout_ms / 2000
             failed = self._offline_log_dirs()
+            told = list(islice(chain(self._untold, self._told), LOG_ENDS))
             response: BrokerHeartbeatResponse | None = await self._client.ask(
                 BrokerHeartbeatRequest(
                     broker_id=self._metadata.node_id,
@@ -263,33 +276,48 @@ class BrokerLifecycle:
                     offline_log_dirs=failed,
                     cordoned_log_dirs=self._cordoned_log_dirs(),
                     is_last=is_last,
-                    log_ends=list(self._log_ends()),
+                    log_ends=list(self._log_ends(told)),
                 ),
                 within,
                 is_standing=True,
             )
         if response is not None and not response.error_code:
             self._told_failures.update(failed)
+            for key in told:
+                if self._forget(key):  # else it is no question any more
+                    self._told[key] = None
         if response is not None and response.error_code in _FORGOTTEN and not (want_shut_down or is_last):
             # The controller knows another life of this broker, or none: begin again.
             assert self._registration is not None
             logger.warning("the controller has forgotten this broker's registration; it registers again")
             answer = await self._insist(self._registration, "the registration of this broker")
             self.broker_epoch = answer.broker_epoch
+            self._tell_anew()
         return response
 
     def _look_for_questions(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        self._asked = {key for key in self._asked if key[0] in image.topics.by_id}
+        if delta.deleted_topics:
+            for key in [key for key in (*self._untold, *self._told) if key[0] in delta.deleted_topics]:
+                self._forget(key)
         for topic, index, partition in delta.partitions_in(image):
+            key = topic.id, index
+            self._forget(key)
             if is_asked_for(partition) and self._metadata.node_id in partition.replicas:
-                self._asked.add((topic.id, index))
+                self._untold[key] = None  # also after a change: it may have been led meanwhile
                 self._wanted.set()
-            else:
-                self._asked.discard((topic.id, index))
 
-    def _log_ends(self) -> Iterator[LogEndData]:
+    def _forget(self, key: Key) -> bool:
+        """Take a partition out of those in question; whether it was."""
+        return self._untold.pop(key, key) is None or self._told.pop(key, key) is None
+
+    def _tell_anew(self) -> None:
+        """Have all ends told again: the controller does not know them any more."""
+        self._untold.update(self._told)
+        self._told.clear()
+
+    def _log_ends(self, asked: Iterable[Key]) -> Iterator[LogEndData]:
         """Returns what this broker has of partitions of which no replica is known to have everything."""
-        for topic_id, index in sorted(self._asked):
+        for topic_id, index in asked:
             tp = TopicPartition(self._metadata.image.topics.by_id[topic_id].name, index)
             log = self._log_manager.log_of(tp)
             if log is not None:

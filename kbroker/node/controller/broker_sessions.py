@@ -74,11 +74,20 @@ class SessionKeeper:
     silence: while it is alone, it sends a heartbeat only when something has changed.
     """
 
-    def __init__(self, controller_log: ControllerLog, env: Env, session_timeout_ms: int, incarnation_id: Uuid) -> None:
-        """``incarnation_id`` is this process's, which its broker registers by."""
+    def __init__(
+        self,
+        controller_log: ControllerLog,
+        env: Env,
+        session_timeout_ms: int,
+        incarnation_id: Uuid,
+        *,
+        has_broker: bool = True,
+    ) -> None:
+        """``incarnation_id`` is this process's, which its broker registers by, if it ``has_broker``."""
         self._log = controller_log
         self._env = env
         self._incarnation_id = incarnation_id
+        self._has_broker = has_broker
         self._sessions = BrokerSessions(session_timeout_ms)
         self._alarm = Alarm()
         self._sleeps_until = math.inf
@@ -97,7 +106,7 @@ class SessionKeeper:
 
     def _is_own(self, broker: BrokerImage) -> bool:
         """Whether the broker runs in this process."""
-        return broker.incarnation_id == self._incarnation_id
+        return self._has_broker and broker.incarnation_id == self._incarnation_id
 
     def on_active(self) -> None:
         """This node has become the active controller: every unfenced broker gets a whole session."""
@@ -105,8 +114,9 @@ class SessionKeeper:
         controller = self._log.controller
         controller.log_ends.begin(now_ms)
         brokers = controller.image.brokers.values()
-        # This node's own broker may be known from its life before, which is over.
-        unfenced = [broker for broker in brokers if not broker.fenced and broker.id != controller.node_id]
+        # This node's own broker may be known from its life before, and is about to register.
+        own_id = controller.node_id if self._has_broker else -1
+        unfenced = [broker for broker in brokers if not broker.fenced and broker.id != own_id]
         self._sessions.start([broker.id for broker in unfenced], now_ms)
         # A broker that died together with the previous controller, or under it, has not been noticed.
         self._suspects = [_Suspect(broker.id, broker.epoch, now_ms) for broker in unfenced]
@@ -169,7 +179,7 @@ class SessionKeeper:
         else:
             self._watch(connection, broker)
 
-        is_news = log.controller.log_ends.heard(
+        news = log.controller.log_ends.heard(
             broker_id, beat.broker_epoch, beat.log_ends, self._now_ms(), recovers=beat.want_fence
         )
 
@@ -196,8 +206,8 @@ class SessionKeeper:
             if was_fenced and state is BrokerState.UNFENCED and not records:
                 # Decided anew after a first batch with its unfencing: the others are left.
                 records = records_to_elect_with(view, broker_id)
-            if is_news and not records:
-                records = records_to_elect_most_complete(view)
+            if news and not records:
+                records = records_to_elect_most_complete(view, news)
             if not state.fenced:
                 sessions.touch(broker_id, self._now_ms())
             elif state is BrokerState.FENCED:

@@ -27,12 +27,14 @@ Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 class ImagePublisher:
     """The latest published image of the metadata log, and its subscribers (Kafka's ``MetadataLoader``)."""
 
-    def __init__(self, log: ReplicatedLog) -> None:
-        """Begin with the latest snapshot, if there is one; its image is published with the first records after it."""
+    def __init__(self, log: ReplicatedLog, leader_id: Callable[[], int]) -> None:
+        """Begin with the latest snapshot, if there is one; its image is published with the first records after it.
+
+        ``leader_id`` gives the leader of the quorum, -1 if it is not known.
+        """
         self._log = log
+        self._leader_id = leader_id
         self._loader = ImageLoader()
-        self.leader_id: Callable[[], int] = lambda: -1
-        """Gives the leader of the quorum, -1 if it is not known."""
         self._image = MetadataImage()
         self._next_offset = 0
         self.snapshots_loaded = 0
@@ -122,7 +124,7 @@ class ImagePublisher:
             raise FatalError(f"the metadata log is damaged at or after offset {offset}: {error}") from error
         self._next_offset = offset
         if self._next_offset - 1 > self._image.offset:
-            published = self._loader.publish(OffsetAndEpoch(self._next_offset - 1, epoch), self.leader_id())
+            published = self._loader.publish(OffsetAndEpoch(self._next_offset - 1, epoch), self._leader_id())
             if published is not None:
                 self._publish(*published)
 

@@ -101,10 +101,9 @@ class MetadataPlane:
             snapshot_disk = None if room is None else room.disk()
             files = MetadataLog(config, env, disk, identity, store, snapshot_disk=snapshot_disk)
             files.promises.note_directories(directories)
-            self.images = ImagePublisher(files.replicated)
+            self.images = ImagePublisher(files.replicated, lambda: self.quorum.core.leader_id)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}
             self.quorum = Quorum(config, env, network, files, cluster_id, directory_id, self, addresses)
-            self.images.leader_id = lambda: self.quorum.core.leader_id
             self.controller_log = ControllerLog(self.controller, self.quorum, self.images, env, files)
         except Exception as error:
             if files is not None:
@@ -127,7 +126,9 @@ class MetadataPlane:
             config.metadata_log_max_record_bytes_between_snapshots,
             config.metadata_log_max_snapshot_interval_ms,
         )
-        self.sessions = SessionKeeper(self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id)
+        self.sessions = SessionKeeper(
+            self.controller_log, env, config.broker_session_timeout_ms, self.incarnation_id, has_broker=config.is_broker
+        )
         self.client = ControllerClient(
             config,
             network,

@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 MOST_UNDER_WAY = 4
 """Upper bound of the requests to one broker, for questions of one kind."""
 
+MOST_PARTITIONS = 10_000
+"""A request has no further question once it is about so many. More gather where a broker stands still, and one about
+100,000 is refused."""
+
 _ABORTABLE = {ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE}
 """Clients are not told that one broker has no permission at another (``AddPartitionsToTxnManager``): a producer aborts
 its transaction for the error that they get."""
@@ -192,13 +196,14 @@ def _compatible(queue: list[Q]) -> list[Q]:
     taken: list[Q] = []
     subjects: dict[Any, Any] = {}
     left = []
+    room = MOST_PARTITIONS
     for question in queue:
         subject = question.subject
-        if question.identity not in subjects:
+        fits = subject is not None and subjects.get(question.identity) == subject
+        if room > 0 and (fits or question.identity not in subjects):
             subjects[question.identity] = subject
             taken.append(question)
-        elif subject is not None and subjects[question.identity] == subject:
-            taken.append(question)
+            room -= len(question.partitions)
         else:
             left.append(question)
     queue[:] = left

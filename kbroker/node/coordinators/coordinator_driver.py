@@ -72,6 +72,11 @@ class CoordinatorDriver(Generic[C]):
         """Wall-clock ms of the node's start plus the time run since: sessions survive a clock that jumps."""
         return self._wall_ms_at_start + int((self._env.now() - self._started) * 1000)
 
+    def clock_ahead_ms(self) -> int:
+        """The time by which the wall clock is ahead of `now_ms`, as that stands still while the machine sleeps. Times
+        are stored so much later: the next start goes by the wall clock, and would take what is older for expired."""
+        return max(0, self._env.wall_clock_ms() - self.now_ms())
+
     def _new_core(self) -> C:
         """An empty core, for a partition whose leadership this node has won."""
         raise NotImplementedError

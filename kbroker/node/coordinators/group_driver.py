@@ -78,8 +78,7 @@ class GroupDriver(CoordinatorDriver["GroupCoordinator"]):
         return self._settings()
 
     def commit_time_ms(self, now_ms: int) -> int:
-        """The time that a commit is stored with: the wall clock's, where that is ahead of ``now_ms``, as that stands
-        still while the machine sleeps. The next start goes by the wall clock, and takes what is older for expired."""
+        """The time that a commit is stored with: the wall clock's, where that is ahead (`clock_ahead_ms`)."""
         return max(now_ms, self._env.wall_clock_ms())
 
     def _new_core(self) -> GroupCoordinator:

@@ -84,7 +84,11 @@ class TransactionDriver(CoordinatorDriver["TransactionCoordinator"]):
         from kbroker.cores.transactions.coordinator import TransactionCoordinator
 
         return TransactionCoordinator(
-            lambda: self.settings, lambda: self.transaction_version, self._producer_ids.take, self._lacks_marker
+            lambda: self.settings,
+            lambda: self.transaction_version,
+            self._producer_ids.take,
+            self._lacks_marker,
+            self.clock_ahead_ms,
         )
 
     def _before_loaded(self, core: TransactionCoordinator) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -25,6 +26,9 @@ PATIENCE_SECONDS = 30.0
 """The time that a question is repeated while its coordinator moves; about as long as Kafka's five attempts."""
 _FIRST_DELAY_SECONDS = 0.05
 _LONGEST_DELAY_SECONDS = 1.0
+
+MOST_PARTITIONS = 10_000
+"""Share partitions of one request: one about 100,000 is refused."""
 
 _RETRIABLE = frozenset(
     {
@@ -154,12 +158,14 @@ class SharePersister:
                 answers[key] = own.code if isinstance(own, ApiError) else own
             return
         answers.update(dict.fromkeys(items, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        try:
-            response = await self._peers.ask(broker_id, question.request(group_id, items))
-        except NoAnswer:
-            return
-        told = answers_of(question, group_id, response)
-        answers.update((key, answer) for key, answer in told if key in items)
+        left = iter(items.items())
+        while some := dict(islice(left, MOST_PARTITIONS)):
+            try:
+                response = await self._peers.ask(broker_id, question.request(group_id, some))
+            except NoAnswer:
+                return
+            told = answers_of(question, group_id, response)
+            answers.update((key, answer) for key, answer in told if key in some)
 
 
 def _errors(answers: Mapping[SharePartitionKey, ErrorCode | None]) -> dict[SharePartitionKey, ErrorCode]:

@@ -12,6 +12,7 @@ from functools import cache
 from kbroker.raft_metadata.config_schema import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION
 from kbroker.raft_metadata.controller.assignments import default_directory
 from kbroker.raft_metadata.controller.partition_changes import ChangeRules, Election, partition_change
+from kbroker.raft_metadata.controller.surviving_logs import Key
 from kbroker.raft_metadata.controller.view import ControllerView
 from kbroker.raft_metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kbroker.types import Uuid
@@ -87,11 +88,14 @@ def records_to_elect_with(view: ControllerView, broker_id: int) -> Iterator[Part
     return _changes(view, filter(may_elect(view, is_active), leaderless), is_active)
 
 
-def records_to_elect_most_complete(view: ControllerView) -> Iterator[PartitionChangeRecord]:
-    """Elect leaders of the partitions of which no replica is known to have everything, by what brokers say of them."""
+def records_to_elect_most_complete(
+    view: ControllerView, keys: Iterable[Key] | None = None
+) -> Iterator[PartitionChangeRecord]:
+    """Elect leaders of the partitions (of some) of which no replica is known to have everything, by what brokers say of
+    them."""
     topics = view.image.topics.by_id
     # All at once: what is decided ends the questions, a batch at a time.
-    asked = [(topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked()]
+    asked = [(topics[topic_id], index, partition) for (topic_id, index), partition in view.log_ends.asked(keys)]
     return _changes(view, filter(may_elect(view, view.is_active), asked), view.is_active)
 
 

@@ -68,22 +68,24 @@ def assign_replicas(
     if view.image.features.metadata_version < DIRECTORIES:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet.")
     errors: dict[ReplicaDirectory, ErrorCode] = {}
-    records: list[object] = []
-    for entry in wanted:
-        topic = view.image.topics.by_id.get(entry.topic_id)
-        partition = None if topic is None else topic.partitions.get(entry.partition)
-        if topic is None:
-            errors[entry] = ErrorCode.UNKNOWN_TOPIC_ID
-        elif partition is None:
-            errors[entry] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif broker_id not in partition.replicas:
-            errors[entry] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            errors[entry] = ErrorCode.NONE
-            is_online = broker.has_online_dir(entry.directory)
-            record = record_for_directory(
-                view, topic, entry.partition, partition, broker_id, entry.directory, is_online, entry.is_damaged
-            )
-            if record is not None:
-                records.append(record)
-    return ControllerResult(errors, records)
+
+    def records() -> Iterator[object]:
+        for entry in wanted:
+            record = None
+            topic = view.image.topics.by_id.get(entry.topic_id)
+            partition = None if topic is None else topic.partitions.get(entry.partition)
+            if topic is None:
+                errors[entry] = ErrorCode.UNKNOWN_TOPIC_ID
+            elif partition is None:
+                errors[entry] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif broker_id not in partition.replicas:
+                errors[entry] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            else:
+                errors[entry] = ErrorCode.NONE
+                is_online = broker.has_online_dir(entry.directory)
+                record = record_for_directory(
+                    view, topic, entry.partition, partition, broker_id, entry.directory, is_online, entry.is_damaged
+                )
+            yield record
+
+    return ControllerResult(errors, records())

@@ -113,34 +113,42 @@ class LogEnds:
         self._image = image
         if self._since:
             for key in [key for key in self._since if key[0] in delta.deleted_topics]:
-                del self._since[key]
+                self._settle(key)
         for topic, partition_id, partition in delta.partitions_in(image):
             key = topic.id, partition_id
-            if not is_asked_for(partition):
-                self._since.pop(key, None)
-            elif key not in self._since:
-                self._since[key] = self._now_ms
-                for _, ends in self._ends.values():
-                    ends.pop(key, None)  # an answer to an earlier question, perhaps from before damage was found
+            if is_asked_for(partition):
+                self._since.setdefault(key, self._now_ms)
+            elif key in self._since:
+                self._settle(key)
+
+    def _settle(self, key: Key) -> None:
+        """End a question. If it comes up again, the answers may be from before damage was found."""
+        del self._since[key]
+        for _, ends in self._ends.values():
+            ends.pop(key, None)
 
     def heard(
         self, broker_id: int, broker_epoch: int, ends: Mapping[Key, LogEnd] | None, now_ms: int, *, recovers: bool
-    ) -> bool:
-        """Take in a heartbeat; whether it may decide an election.
+    ) -> list[Key]:
+        """Take in a heartbeat; the partitions of which it may decide an election.
 
-        ``ends`` is None from a broker that does not know the question. One that ``recovers`` cannot answer yet.
+        ``ends`` is None from a broker that does not know the question. One that ``recovers`` cannot answer yet. Each
+        heartbeat may tell of some partitions only.
         """
         self._now_ms = now_ms
         if recovers:
             self._recovering[broker_id] = now_ms
-            return False
+            return []
         if ends is None:
             is_news = self._mute.get(broker_id) != broker_epoch
             self._mute[broker_id] = broker_epoch
-            return is_news and bool(self._since)
+            return list(self._since) if is_news else []
         self._mute.pop(broker_id, None)
-        self._ends[broker_id] = broker_epoch, dict(ends)
-        return bool(ends) and bool(self._since)
+        if self._ends.get(broker_id, (-1,))[0] != broker_epoch:
+            self._ends[broker_id] = broker_epoch, {}
+        news = [key for key in ends if key in self._since]
+        self._ends[broker_id][1].update((key, ends[key]) for key in news)
+        return news
 
     def passed(self, now_ms: int) -> bool:
         """Let time pass; whether a partition is in question."""
@@ -149,10 +157,10 @@ class LogEnds:
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
-    def asked(self) -> Iterator[tuple[Key, PartitionImage]]:
-        """Returns the partitions in question."""
-        for topic_id, partition_id in self._since:
-            yield (topic_id, partition_id), self._image.topics.by_id[topic_id].partitions[partition_id]
+    def asked(self, keys: Iterable[Key] | None = None) -> Iterator[tuple[Key, PartitionImage]]:
+        """Returns the partitions in question, or those of some that are."""
+        for key in self._since if keys is None else filter(self._since.__contains__, keys):
+            yield key, self._image.topics.by_id[key[0]].partitions[key[1]]
 
     def of(self, key: Key, candidates: Collection[int]) -> dict[int, LogEnd]:
         """Returns what those of the ``candidates`` have that have said so in their present lives."""

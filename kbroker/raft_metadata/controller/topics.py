@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 
@@ -77,7 +77,7 @@ def create_topics(
         entries = cache(lambda configs: _entries(view, dict(configs)))
         for topic in topics:
             try:
-                own, partitions, created = _create(view, topic, count_partitions, entries)
+                own, partitions, created = yield from _create(view, topic, count_partitions, entries)
             except ApiError as error:
                 results[topic.name] = error.without_traceback()
                 yield None
@@ -108,8 +108,8 @@ def _create(
     topic: NewTopic,
     count_partitions: CountPartitions,
     entries: Callable[[tuple[tuple[str, str], ...]], list[ConfigEntry]],
-) -> tuple[list[object], Iterator[object], CreatedTopic]:
-    """The records of one topic, and those of its partitions."""
+) -> Generator[None, None, tuple[list[object], Iterator[object], CreatedTopic]]:
+    """The records of one topic, and those of its partitions; in steps."""
     _check_name(view, topic.name)
     null = [name for name, value in topic.configs if value is None]
     if null:
@@ -123,7 +123,7 @@ def _create(
     )
     partitions: Iterable[Sequence[int]]
     if topic.assignments:
-        partitions = assigned = _assigned(view, topic)
+        partitions = assigned = yield from _assigned(view, topic)
         count, factor = len(assigned), len(assigned[0])
     else:
         count, factor, partitions = _placed(view, topic)
@@ -177,8 +177,8 @@ def _new_topic_id(view: ControllerView) -> Uuid:
             return topic_id
 
 
-def _assigned(view: ControllerView, topic: NewTopic) -> list[Sequence[int]]:
-    """The replicas of a topic's partitions that the client has chosen."""
+def _assigned(view: ControllerView, topic: NewTopic) -> Generator[None, None, list[Sequence[int]]]:
+    """The replicas of a topic's partitions that the client has chosen, judged in steps of one."""
     if topic.replication_factor != -1:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -200,6 +200,7 @@ def _assigned(view: ControllerView, topic: NewTopic) -> list[Sequence[int]]:
         check_assigned(view, partition_id, brokers, factor)
         found[partition_id] = brokers
         factor = len(brokers)
+        yield
     if set(found) != set(range(len(found))):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
@@ -250,7 +251,7 @@ def create_partitions(
     def records() -> Iterator[object]:
         for topic in topics:
             try:
-                partitions = _add_partitions(view, topic, count_partitions)
+                partitions = yield from _add_partitions(view, topic, count_partitions)
                 results[topic.name] = None
             except ApiError as error:
                 results[topic.name] = error.without_traceback()
@@ -262,8 +263,10 @@ def create_partitions(
     return ControllerResult(results, records())
 
 
-def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partitions: CountPartitions) -> Iterator[object]:
-    """The records of one topic's new partitions."""
+def _add_partitions(
+    view: ControllerView, wanted: NewPartitions, count_partitions: CountPartitions
+) -> Generator[None, None, Iterator[object]]:
+    """The records of one topic's new partitions. Replicas that the client has chosen are judged in steps of one."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -286,6 +289,7 @@ def _add_partitions(view: ControllerView, wanted: NewPartitions, count_partition
     factor = len(topic.partitions[0].replicas)
     for partition_id, brokers in enumerate(wanted.assignments or (), existing):
         check_assigned(view, partition_id, brokers, factor)
+        yield
     placed = wanted.assignments if wanted.assignments is not None else place_on_brokers(view, additional, factor)
     return new_partition_records(view, topic.id, existing, placed)
 

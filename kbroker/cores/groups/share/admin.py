@@ -14,6 +14,7 @@ from kbroker.cores.groups.share.records import group_epoch_record, states_record
 from kbroker.cores.groups.share.requests import (
     StateDeletion,
     StateInitialization,
+    by_topic,
     deletion_of_all,
     deletion_of_topic,
     with_initialized,
@@ -80,14 +81,21 @@ class ShareAdmin:
     # -- outcomes ------------------------------------------------------------------------------
 
     def state_initialized(
-        self, request: StateInitialization, errors: Mapping[SharePartitionKey, ErrorCode]
+        self, request: StateInitialization, errors: Mapping[SharePartitionKey, ErrorCode], *, as_a_whole: bool = True
     ) -> CoordinatorResult[None]:
-        """The share coordinator has answered an initialization; with any error the whole is tried again."""
+        """The share coordinator has answered an initialization; with any error the whole is tried again.
+
+        Where each partition is answered for itself, and not ``as_a_whole``, those without an error have begun.
+        """
         group = self._groups.share.get(request.group_id)
         if group is None:
             return CoordinatorResult(None)
-        outcome = without_initializing if any(errors.values()) else with_initialized
-        records = _changed(group, outcome(group.states, request.topics()))
+        fails = as_a_whole and any(errors.values())
+        done = by_topic(key for key in request.partitions if not (fails or errors[key]))
+        failed = by_topic(key for key in request.partitions if fails or errors[key])
+        if not as_a_whole and any(epoch < group.group_epoch for epoch, _ in request.partitions.values()):
+            failed = {}  # a later alteration may be on its way there
+        records = _changed(group, with_initialized(without_initializing(group.states, failed), done))
         if ErrorCode.FENCED_STATE_EPOCH in errors.values():
             # The states are of a group of this name that was lost. The next try comes with a later epoch, and so on.
             records.append(group_epoch_record(group.group_id, group.group_epoch + 1, group.metadata_hash))

@@ -38,11 +38,12 @@ from kbroker.cores.groups.share.records import (
 from kbroker.cores.groups.share.requests import (
     StateInitialization,
     initialization,
+    lacking_states,
     missing_states,
     waits_for_assignment,
     with_initializing,
 )
-from kbroker.cores.groups.share_group import ShareGroup, ShareGroupMember
+from kbroker.cores.groups.share_group import ShareGroup, ShareGroupMember, TopicsById
 from kbroker.cores.groups.topics import MetadataHasher
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.types import Uuid
@@ -186,10 +187,10 @@ class ShareProtocol(ModernProtocol[ShareGroup, ShareGroupMember, Assignment]):
             return ASSIGNOR.assign(spec, assignable)
         return self._own_assignor.assign(spec, assignable, self.topics)
 
-    def missing(self, group: ShareGroup, names: Collection[str], state_epoch: int, now_ms: int) -> _Missing | None:
-        """The states that are missing, as the record and the request that make them; None if there is none."""
-        retry_ms = self.settings().share_initialize_retry_interval_ms
-        topics = missing_states(group, names, self.topics, now_ms, retry_ms)
+    def missing(self, group: ShareGroup, lacking: TopicsById, state_epoch: int, now_ms: int) -> _Missing | None:
+        """Those of the ``lacking`` states that are missing, as the record and the request that make them; None if there
+        is none."""
+        topics = missing_states(group, lacking, now_ms, self.settings().share_initialize_retry_interval_ms)
         if not topics:
             return None
         record = states_record(group.group_id, with_initializing(group.states, topics))
@@ -212,6 +213,8 @@ class _Step:
         self.now_ms = now_ms
         self.records: list[CoordinatorRecord] = []
         self.wanted: StateInitialization | None = None
+        self._lacks_states = False
+        """Whether subscribed partitions have no state yet."""
         self._epoch = group.group_epoch
         self._target_epoch = group.assignment_epoch
 
@@ -228,7 +231,9 @@ class _Step:
         bump = self._follow_metadata(names, bump)
         target = self._target(assignment_interval_ms)
         self._reconcile(target, bump)
-        missing = self._protocol.missing(group, names, self._epoch, self.now_ms)
+        lacking = lacking_states(group, names, self._protocol.topics)
+        self._lacks_states = bool(lacking)
+        missing = self._protocol.missing(group, lacking, self._epoch, self.now_ms)
         if missing is not None:
             record, self.wanted = missing
             self.records.append(record)
@@ -298,7 +303,7 @@ class _Step:
             due_ms = self.group.assignment_due_ms(assignment_interval_ms, self.now_ms)
             due_ms = max(due_ms, self.group.retry_assignment_ms)
             return min(regular_ms, max(soon_ms, due_ms - self.now_ms))
-        return soon_ms if self.wanted is not None or self.group.states.initializing else regular_ms
+        return soon_ms if self._lacks_states else regular_ms
 
 
 def _with_request(

@@ -69,19 +69,26 @@ def named(topics: Mapping[Uuid, frozenset[int]], known: TopicsById) -> dict[Uuid
     }
 
 
-def missing_states(
-    group: ShareGroup, names: Iterable[str], topics: CoordinatorMetadataImage, now_ms: int, retry_ms: int
+def lacking_states(
+    group: ShareGroup, names: Iterable[str], topics: CoordinatorMetadataImage
 ) -> dict[Uuid, TopicPartitions]:
-    """The partitions of subscribed topics that have no state, and for which none is on its way."""
-    states = group.states
-    is_under_way = now_ms - group.states_changed_ms < retry_ms
-    known = united(states.initialized, states.initializing) if is_under_way else states.initialized
+    """The partitions of subscribed topics that have no state yet."""
     every = {}
     for name in names:
         topic = topics.by_name(name)
         if topic is not None:
             every[topic.id] = TopicPartitions(name, frozenset(range(topic.partition_count)))
-    return without(every, known)
+    return without(every, group.states.initialized)
+
+
+def missing_states(group: ShareGroup, lacking: TopicsById, now_ms: int, retry_ms: int) -> TopicsById:
+    """Those of the ``lacking`` for which no state is on its way, and none is being deleted.
+
+    A deletion that came later than the new state would take that, and nobody would begin it again.
+    """
+    if now_ms - group.states_changed_ms >= retry_ms:
+        return lacking
+    return without(without_topics(lacking, group.states.deleting), group.states.initializing)
 
 
 def initialization(group: ShareGroup, missing: TopicsById, state_epoch: int) -> StateInitialization:
@@ -130,10 +137,14 @@ def without_deleted_topics(states: StatePartitions, deleted: Collection[Uuid]) -
 
 
 def deletion_of_all(group: ShareGroup, topics: CoordinatorMetadataImage) -> tuple[StatePartitions, StateDeletion]:
-    """Every state of the group goes, those too that an earlier request could not delete."""
+    """Every state of the group goes, those too that an earlier request could not delete.
+
+    Not those of topics that are gone, though the group may not know: the share coordinator drops them by itself.
+    """
     states = group.states
     every = united(states.initialized, states.initializing)
     every = united(every, _whole_topics(states.deleting, topics))
+    every = {topic_id: each for topic_id, each in every.items() if topics.partition_count(topic_id) > 0}
     deleting = {topic_id: each.name for topic_id, each in every.items()}
     return StatePartitions(deleting=deleting), StateDeletion(group.group_id, keys_of(group.group_id, every))
 
