@@ -239,7 +239,7 @@ WHY_MISSED: Mapping[tuple[str, ...], str] = {
     ),
     ("partitions-latency",): (
         "kbroker makes and deletes the five topics in one second, Apache Kafka in ten or more: the same work is done "
-        "in a tenth of the time. Partitions are made 16 in a turn of the loop."
+        "in a tenth of the time. Partitions are made 6 in a turn of the loop."
     ),
     ("cluster-catching-up-latency",): (
         "Three nodes, the copying and the client share two processors; what grows is half a millisecond."

@@ -20,7 +20,7 @@ class Budgets(NamedTuple):
     large_answer_parts: int = 2000
     """Topics and their partitions, or groups, of an answer from which on it is encoded in a thread: it would hold up
     the others for milliseconds, and with 100,000 topics for half a second."""
-    turn_partitions: int = 16
+    turn_partitions: int = 6
     """Partitions that are made, led, followed or dropped for an image of the metadata before others have a turn. One
     takes 20 to 70 us."""
     turn_isrs: int = 128
