@@ -250,7 +250,7 @@ WHY_MISSED: Mapping[tuple[str, ...], str] = {
         "fewer requests, and the nodes share two processors with the load "
         "([decision 32](decisions/0032-a-node-for-each-core.md))."
     ),
-    ("transactions", "cluster-transactions-java", "cluster-transactions-librdkafka"): (
+    ("transactions",): (
         "The aim was set beside a JVM in its first seconds. A commit is five requests, one after another."
     ),
     ("tls-requests", "tls-requests-cores"): (
