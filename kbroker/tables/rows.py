@@ -228,7 +228,7 @@ class JsonValues:
             found = self._put(table.column(0).combine_chunks())
         except Unfit:
             return None
-        return None if any(map(_has_large_double, found)) else found
+        return None if any(map(_is_doubtful, found)) else found
 
     def _put(self, array: pyarrow.StructArray) -> list[pyarrow.Array]:
         """The columns of the table, out of what was read."""
@@ -265,12 +265,20 @@ class JsonValues:
         return columns
 
 
-def _has_large_double(column: pyarrow.Array) -> bool:
-    """Whether a column has numbers that may be infinite, or whole and rounded: their text says it."""
+def _is_doubtful(column: pyarrow.Array) -> bool:
+    """Whether a column has numbers that may be infinite, whole and rounded, or of too many digits: their text says it.
+
+    ``pyarrow`` counts the digits of a decimal before it adds those behind the point.
+    """
     if pyarrow.types.is_struct(column.type):
-        return any(map(_has_large_double, column.flatten()))
+        return any(map(_is_doubtful, column.flatten()))
     if pyarrow.types.is_list(column.type):
-        return _has_large_double(column.flatten())
+        return _is_doubtful(column.flatten())
+    if pyarrow.types.is_decimal(column.type):
+        try:
+            column.validate(full=True)
+        except pyarrow.ArrowInvalid:
+            return True
     if column.type != pyarrow.float64():
         return False
     range_of = pyarrow.compute.min_max(column).as_py()

@@ -7,6 +7,7 @@ import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -29,7 +30,7 @@ from kbroker.tables.follower import Settings
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import NotYet, Refused
 from tests.schemas.registry_server import Registry, running_registry
-from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in
+from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in, target_of
 from tests.with_each import examples
 
 KINDS = ["delta", *(["iceberg"] if importlib.util.find_spec("pyiceberg") else [])]
@@ -265,6 +266,51 @@ def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None
         assert [(row["at"], row["price"]) for row in rows] == [(at, Decimal(price)) for _, at, price in good]
         assert rows[3]["day"] == date(2026, 11, 30) and rows[3]["in"] == {"days": [date(2026, 11, 30), None]}
         assert len(dead_in(each)) == len(bad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decimal_of_too_many_digits_is_found_alone(tmp_path: Path, kind: str) -> None:
+    """Where nothing else is wrong: the digits before the point are few enough only without those behind it."""
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, b'{"price": 12.5}', b'{"price": 123456}', b'{"in": [{"price": 99999}]}', b'{"price": 9999}')
+    follow(topic, path, Settings("json", '{"price": "decimal(6,2)", "in": [{"price": "decimal(6,2)"}]}'))
+    check_once(topic, path)
+    assert [row["price"] for row in rows_in(path)] == [Decimal("12.50"), Decimal("9999.00")]
+    assert [each["reason"] for each in dead_in(path)] == [
+        "price: 123456 is too large for decimal(6,2)",
+        "in[].price: 99999 is too large for decimal(6,2)",
+    ]
+
+
+def test_readers_find_decimals_of_many_digits(tmp_path: Path) -> None:
+    """By the bounds of a file they pass over it; those of a decimal as a double are not its own."""
+    import pyarrow
+    from deltalake import DeltaTable, QueryBuilder
+
+    topic, path = ModelTopic(), tmp_path / "t"
+    numbers = {"a": ("decimal(20,0)", "12345678901234567891"), "b": ("decimal(18,2)", "1234567890123456.79")}
+    declared = {name: kind for name, (kind, _) in numbers.items()}
+    text = ", ".join(f'"{name}": {number}' for name, (_, number) in numbers.items())
+    settings = Settings("json", json.dumps({**declared, "in": declared}))
+
+    def check() -> None:
+        query = QueryBuilder().register("t", DeltaTable(str(path)))
+        for name, (kind, number) in numbers.items():
+            digits = kind.removeprefix("decimal").replace(",", ", ")
+            exact = f"arrow_cast('{number}', 'Decimal128{digits}')"
+            for column in (name, f"t.\"in\"['{name}']"):
+                found = pyarrow.table(query.execute(f"select count(*) from t where {column} = {exact}"))
+                assert found.column(0).to_pylist() == [len(topic.logs[0])], column
+
+    for upsert in (False, True):
+        path, topic = tmp_path / str(upsert), ModelTopic()
+        for _ in range(2):
+            topic.append(0, f'{{{text}, "in": {{{text}}}}}'.encode())
+            topic.logs[0] = [each._replace(key=b"k%d" % each.offset) for each in topic.logs[0]]
+            follow(topic, path, replace(settings, upsert=upsert))
+            check()
+        target_of(path).maintain()
+        check()
 
 
 def test_flat_json_and_a_collision(tmp_path: Path) -> None:
