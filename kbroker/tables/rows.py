@@ -440,10 +440,13 @@ def _record_columns(
         for index, each in enumerate(headers, 1):
             flat += each
             ends[index] = len(flat)
-    header_columns = [
-        pyarrow.array([name for name, _ in flat], pyarrow.string()),
-        pyarrow.array([value for _, value in flat], pyarrow.binary()),
-    ]
+    names = [name for name, _ in flat]
+    try:
+        header_names = pyarrow.array(names, pyarrow.string())
+    except UnicodeEncodeError:  # a name that is not UTF-8: Kafka's consumers show it so, too
+        names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in names]
+        header_names = pyarrow.array(names, pyarrow.string())
+    header_columns = [header_names, pyarrow.array([value for _, value in flat], pyarrow.binary())]
     lists = pyarrow.ListArray.from_arrays(
         pyarrow.array(ends, pyarrow.int32()), pyarrow.StructArray.from_arrays(header_columns, fields=list(_HEADER))
     )
