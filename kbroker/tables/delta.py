@@ -275,7 +275,7 @@ class DeltaTarget:
         if covered:
             is_later = f"({is_later} or {covered})"
             merge = merge.when_not_matched_by_source_delete(covered)
-        is_gone = f"s.{CHANGE.name} = {DELETE}"
+        is_gone = f"s.`{CHANGE.name}` = {DELETE}"
         merge = merge.when_matched_delete(f"{is_gone} and {is_later}").when_matched_update(values, is_later)
         merge.when_not_matched_insert(values, f"not {is_gone}").execute()
         if self._table.version() == before:  # nothing changed

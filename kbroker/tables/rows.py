@@ -62,8 +62,8 @@ DEAD_LETTERS: Final = pyarrow.schema(
 TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
 """The last column of dead letters: those of a topic that is gone are none of its successor's."""
 
-CHANGE: Final = pyarrow.field("_change", pyarrow.int8())
-"""The last column of rows that are merged by their keys; no table has it."""
+CHANGE: Final = pyarrow.field("_key change", pyarrow.int8())
+"""The last column of rows that are merged by their keys; no table has it, for no column may have a space."""
 WRITE: Final = 0
 DELETE: Final = 1
 TRUNCATE: Final = 2

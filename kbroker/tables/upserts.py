@@ -7,13 +7,15 @@ there the later timestamp wins, and of equal ones the higher partition.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow
 import pyarrow.compute as pc
 
-from kbroker.client.records_io.json_types import Json, load_json, to_bytes
+from kbroker.client.records_io.json_types import ExactFloat, Json, load_json, to_bytes
 from kbroker.client.schemas.wire_format import Headers
 from kbroker.tables.columns import flat_type, flattened
 from kbroker.tables.json_kinds import Unfit
@@ -29,6 +31,8 @@ ENVELOPES: Final = ("json", "avro", "protobuf")
 
 _WRITES: Final = ("c", "u", "r")
 _OTHERS: Final = {"d": DELETE, "t": TRUNCATE}
+_LONG_NUMBER: Final = re.compile(rb"(?=[\d.]{17})\d+\.\d")
+"""The beginning of a broken number that may say more than a double holds."""
 _FIRST_TIME: Final = pyarrow.scalar(0, pyarrow.timestamp("us", "UTC"))
 
 
@@ -90,7 +94,9 @@ class DebeziumColumns:
         after = next((each.type for each in self._values.fields() if each.name == "after"), None)
         if after is None or not pyarrow.types.is_struct(after):
             return self._known
-        return list(flat_type(after) if self._flatten else after)
+        found = list(flat_type(after) if self._flatten else after)
+        names = {each.name for each in found}
+        return [*found, *(each for each in self._known if each.name not in names)]
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn: the schemas tell all."""
@@ -116,7 +122,9 @@ class DebeziumColumns:
                     bad[index] = str(error)
         if self._flatten:
             after = flattened(after)
-        return [*after.flatten(), pyarrow.array(changes, CHANGE.type)], bad
+        rows = after.flatten()
+        rows += [pyarrow.nulls(len(values), each.type) for each in self.fields()[len(rows) :]]
+        return [*rows, pyarrow.array(changes, CHANGE.type)], bad
 
 
 def _change_of(operation: Json, *, has_row: bool) -> int:
@@ -143,8 +151,9 @@ def open_envelope(value: bytes | None) -> tuple[int, bytes | None]:
     """Returns the change that a value is, and the row that it writes; ``Unfit`` if it is no envelope."""
     if value is None:
         return DELETE, None
+    is_long = _LONG_NUMBER.search(value) is not None
     try:
-        envelope = load_json(value)
+        envelope = load_json(value, exact=is_long)
     except UnicodeDecodeError:
         raise Unfit("not UTF-8") from None
     except ValueError as error:
@@ -156,9 +165,20 @@ def open_envelope(value: bytes | None) -> tuple[int, bytes | None]:
     after = envelope.get("after")
     change = _change_of(envelope.get("op"), has_row=isinstance(after, dict))
     try:
-        return change, to_bytes(after) if change == WRITE else None
+        if change != WRITE:
+            return change, None
+        return change, _exactly(after).encode() if is_long else to_bytes(after)
     except RecursionError:
         raise Unfit("nested too deep") from None
+
+
+def _exactly(document: Json) -> str:
+    """A document in JSON, with its numbers as they were written."""
+    if isinstance(document, dict):
+        return "{" + ",".join(f"{json.dumps(name)}:{_exactly(each)}" for name, each in document.items()) + "}"
+    if isinstance(document, list):
+        return "[" + ",".join(map(_exactly, document)) + "]"
+    return document.text if isinstance(document, ExactFloat) else json.dumps(document)
 
 
 # --- The latest of each key ------------------------------------------------------------------------------------------
