@@ -38,6 +38,7 @@ from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
+    NO_TRAITS,
     NOTE,
     NOTES,
     PAUSED,
@@ -78,7 +79,7 @@ class DeltaTarget:
     What is added goes on from the version that `load` has read.
     """
 
-    traits = Traits(has_time=False, promotes=False)
+    traits: Traits = NO_TRAITS
 
     def __init__(self, path: str, store: StoreOptions | None = None) -> None:
         self.where = f"delta:{path}"
@@ -344,8 +345,8 @@ class DeltaTarget:
         with self._readable(), suppress(CommitFailedError):
             files = pyarrow.table(self._table.get_add_actions(flatten=True))
             names = self._table.metadata().partition_columns
-            by_partition: dict[tuple[Any, ...], list[int]] = {}
             writer = _writer(pyarrow.schema(self._table.schema().to_arrow()))
+            by_partition: dict[tuple[Any, ...], list[int]] = {}
             for file in files.select(["size_bytes", *(f"partition.{name}" for name in names)]).to_pylist():
                 by_partition.setdefault(tuple(file.values())[1:], []).append(file["size_bytes"])
             budget = merging.budget
@@ -459,7 +460,6 @@ class DeltaTarget:
             return sum(_remove(each) for each in tables if each is not None)
 
 
-def _read(table: DeltaTable, query: str) -> Iterator[pyarrow.RecordBatch]:
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -494,6 +494,7 @@ def _has_long_decimal(kind: pyarrow.DataType) -> bool:
     return pyarrow.types.is_struct(kind) and any(_has_long_decimal(each.type) for each in kind)
 
 
+def _read(table: DeltaTable, query: str) -> Iterator[pyarrow.RecordBatch]:
     """Rows of a table that is named ``it``: where pyarrow reads them itself, a process may abort when it ends."""
     for batch in pyarrow.RecordBatchReader.from_stream(QueryBuilder().register("it", table).execute(query)):
         yield batch.cast(plain_schema(batch.schema))

@@ -47,19 +47,21 @@ def _values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, regist
     if flatten and name in ("bytes", "text"):
         raise Refused(f"values that are {name} have no fields: leave out --flatten, or say what they are with --value")
     known: Kinds = {} if schema is None else kinds_of(schema)[0]
+    parts = [each.name.lower() for each in Layout.of(kept.layout).parts if each.unit]
+    traits = target.traits._replace(taken=(*target.traits.taken, *parts))
     flat = known if flatten else None
     if name in REGISTERED:
         if registry is None:
             raise Refused(f"values that are {name} need the registry of their schemas: give --registry URL")
         if name == JsonSchemaValues.name:
-            return JsonSchemaValues(registry, {} if flatten else known, flat=flat)
+            return JsonSchemaValues(registry, {} if flatten else known, flat=flat, traits=traits)
         columns = [each for each in schema or () if each.name not in RESERVED]
-        return SchemaValues(name, registry, pyarrow.struct(columns), target.traits, flat=flatten)
+        return SchemaValues(name, registry, pyarrow.struct(columns), traits, flat=flatten)
     if name == "json" and kept.declared:
         try:
             return JsonValues(parse_kinds(kept.declared.encode()), declared=True, flat=flat)
         except Unfit as error:
             raise Refused(f"--flatten: {error}") from None
     if name == "json":
-        return JsonValues({} if flatten else known, flat=flat)
+        return JsonValues({} if flatten else known, flat=flat, traits=traits)
     return TextValues() if name == "text" else BytesValues()

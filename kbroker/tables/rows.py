@@ -28,12 +28,15 @@ from kbroker.tables.json_kinds import (
     Kinds,
     Unfit,
     aligned,
+    check_joined,
+    check_name,
     decimal_of,
     fit_object,
     flat_kinds,
     infer,
 )
 from kbroker.tables.plan import Lost
+from kbroker.tables.target import NO_TRAITS, Traits
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import NO_TIMESTAMP
 from kbroker.wire.record_batch import Record
@@ -145,22 +148,39 @@ class JsonValues:
 
     name = "json"
 
-    def __init__(self, kinds: Kinds, *, declared: bool = False, flat: Kinds | None = None) -> None:
+    def __init__(
+        self, kinds: Kinds, *, declared: bool = False, flat: Kinds | None = None, traits: Traits = NO_TRAITS
+    ) -> None:
         """``declared``: a field that the kinds have not is no reason to widen the table, but a dead letter.
 
         ``flat``: the columns of a table whose nested fields are columns of their own; the kinds are nested.
         """
-        self.kinds: Kinds = {}
+        self.kinds = kinds
         self._declared = declared
         self._flat = flat
-        self._widen(kinds)
+        self._traits = traits
+        if flat is not None:
+            self._widen(kinds)
 
     def _widen(self, kinds: Kinds) -> None:
-        """Go on with more kinds; ``Unfit`` if they cannot be flat."""
+        """Go on with more kinds; ``Unfit`` for one that cannot be a column."""
+        columns = self._checked(kinds)
         if self._flat is not None:
-            self._flat = self._flat | flat_kinds(kinds) | self._flat
-            kinds = aligned(kinds, self._flat)
+            self._flat = columns
+            kinds = aligned(kinds, columns)
         self.kinds = kinds
+
+    def _checked(self, kinds: Kinds) -> Kinds:
+        """The columns with those of more kinds; ``Unfit`` for one that cannot be."""
+        known, more = (self.kinds, kinds) if self._flat is None else (self._flat, flat_kinds(kinds))
+        names = {*map(str.lower, known), *self._traits.taken}
+        for each in more:
+            if each not in known:
+                check_name(each, "", names)
+        columns = kinds if self._flat is None else known | more | known
+        if self._traits.joins:
+            check_joined(columns)
+        return columns
 
     def fields(self) -> list[pyarrow.Field]:
         """A column for each field whose kind is known."""
@@ -169,7 +189,7 @@ class JsonValues:
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Infer the kinds, if there are none yet."""
         if not self.kinds:
-            self._widen(infer(values) if self._flat is None else infer(values, flat_kinds))
+            self._widen(infer(values, self._checked))
 
     def columns(
         self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()

@@ -329,6 +329,9 @@ def test_flat_json_and_a_collision(tmp_path: Path) -> None:
     ]
     [dead] = dead_in(path)
     assert dead["reason"] == "a_d: two fields have this name when they are flat"
+    topic.append(0, b'{"A_d": 1}')
+    follow(topic, path, Settings())
+    assert dead_in(path)[-1]["reason"] == "A_d: there is a column of this name, or it differs in capitals alone"
     with pytest.raises(Refused, match="--flatten: a_d: two fields"):
         follow(
             topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True))
@@ -385,6 +388,26 @@ def test_partitions_by_time(tmp_path: Path, kind: str) -> None:
         table = catalog.load_table(f"lake.{kind}")
         assert [str(each.transform) for each in table.spec().fields] == ["day", "hour", "month"]
         assert len(list(table.scan("at >= '2026-11-30T02:00:00+00:00'").plan_files())) == 1
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(each, marks=needs_transforms) for each in KINDS[1:])])
+def test_names_that_the_table_keeps_for_itself(tmp_path: Path, registry: Registry, kind: str) -> None:
+    """A field that comes later with the name of a day, or one of Iceberg's, stops nothing."""
+    names = ["_timestamp_day", *(["_topic_partition", "_pos"] if kind == "iceberg" else [])]
+    written = [{"id": 1}, *({"id": 2, name: 3} for name in names), {"id": 4}]
+    values = [avro(registry, record(*((name, "long") for name in each)), each)[0] for each in written]
+    documents = [json.dumps(each).encode() for each in written]
+    layout = Layout(False, "day(_timestamp)")
+    for chosen, content in ((Settings("json"), documents), (Settings("avro", registry=asking(registry)), values)):
+        topic, path = ModelTopic(), tmp_path / f"{kind}_{chosen.value_format}"
+        topic.append(0, content[0])
+        follow(topic, path, replace(chosen, layout=layout))
+        topic.append(0, *content[1:])
+        follow(topic, path, chosen)
+        check_once(topic, path)
+        assert [row["id"] for row in rows_in(path)] == [1, 4]
+        reason = "there is a column of this name, or it differs in capitals alone"
+        assert [each["reason"] for each in dead_in(path)] == [f"{name}: {reason}" for name in names]
 
 
 def test_clustered_when_it_is_maintained(tmp_path: Path) -> None:
