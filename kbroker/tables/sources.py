@@ -35,6 +35,8 @@ class Source(Protocol):
 
     topic: str
     topic_id: str
+    ends_late: bool
+    """Whether there may be more than `ranges` says."""
 
     @property
     def positions(self) -> Mapping[int, int]: ...
@@ -76,6 +78,8 @@ class Quota:
 
 class ClusterSource:
     """A topic of a cluster, by kbroker's client."""
+
+    ends_late = False
 
     def __init__(self, client: Client, topic: str, quota: Quota | None = None) -> None:
         """``ClientError`` if there is no such topic."""
@@ -157,6 +161,8 @@ class ClusterSource:
 
 class DirectorySource:
     """A topic in a log directory, whose node may run or be gone: what is committed there."""
+
+    ends_late = True
 
     def __init__(self, log_dir: str, topic: str) -> None:
         """``FatalError`` if there is no such topic."""
