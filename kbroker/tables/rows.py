@@ -288,7 +288,7 @@ class JsonValues:
 def _is_doubtful(column: pyarrow.Array) -> bool:
     """Whether a column has numbers that may be infinite, whole and rounded, or of too many digits: their text says it.
 
-    ``pyarrow`` counts the digits of a decimal before it adds those behind the point.
+    ``pyarrow`` counts the digits of a decimal before it adds those behind the point, and takes NaN.
     """
     if pyarrow.types.is_struct(column.type):
         return any(map(_is_doubtful, column.flatten()))
@@ -302,7 +302,9 @@ def _is_doubtful(column: pyarrow.Array) -> bool:
     if column.type != pyarrow.float64():
         return False
     range_of = pyarrow.compute.min_max(column).as_py()
-    return range_of["max"] is not None and max(-range_of["min"], range_of["max"]) >= WHOLE_TO
+    if range_of["max"] is not None and max(-range_of["min"], range_of["max"]) >= WHOLE_TO:
+        return True
+    return bool(pyarrow.compute.any(pyarrow.compute.is_nan(column)).as_py())
 
 
 _ARROW: Final = {

@@ -282,6 +282,14 @@ def test_a_decimal_of_too_many_digits_is_found_alone(tmp_path: Path, kind: str) 
     ]
 
 
+def test_nan_is_no_json_where_nothing_else_is_wrong(tmp_path: Path) -> None:
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, b'{"a": 1.5}', b'{"a": NaN}', b'{"a": null}')
+    follow(topic, path, Settings("json", '{"a": "double"}'))
+    assert [row["a"] for row in rows_in(path)] == [1.5, None]
+    assert [each["reason"] for each in dead_in(path)] == ["not JSON: NaN is no number of JSON"]
+
+
 def test_readers_find_decimals_of_many_digits(tmp_path: Path) -> None:
     """By the bounds of a file they pass over it; those of a decimal as a double are not its own."""
     import pyarrow
