@@ -39,7 +39,7 @@ def _changes_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, regis
     columns = [each for each in schema or () if each.name not in RESERVED]
     after = [pyarrow.field("after", pyarrow.struct(columns))] if columns and not flatten else []
     envelopes = _values_of(replace(kept, layout={}), pyarrow.schema(after), target, registry)
-    return DebeziumColumns(envelopes, columns, flatten=flatten)
+    return DebeziumColumns(envelopes, columns, target.traits, flatten=flatten)
 
 
 def _values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, registry: SchemaRegistry | None) -> Values:

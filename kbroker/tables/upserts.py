@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from kbroker.client.records_io.json_types import ExactFloat, Json, load_json, to_bytes
 from kbroker.client.schemas.wire_format import Headers
-from kbroker.tables.columns import flat_type, flattened
+from kbroker.tables.columns import converted, flattened, widen
 from kbroker.tables.json_kinds import Unfit
 from kbroker.tables.rows import CHANGE, DELETE, TRUNCATE, WRITE, Bad, Values
+from kbroker.tables.target import Traits
 from kbroker.value_types import NamedTuple
 
 UPSERT: Final = "upsert"
@@ -82,21 +83,20 @@ class DebeziumValues(KeyedValues):
 class DebeziumColumns:
     """Debezium's envelopes in a format whose columns they are; the table's columns are the fields of ``after``."""
 
-    def __init__(self, values: Values, columns: Sequence[pyarrow.Field], *, flatten: bool) -> None:
+    def __init__(
+        self, values: Values, columns: Sequence[pyarrow.Field], traits: Traits, *, flatten: bool = False
+    ) -> None:
         """``columns``: those that the table has."""
         self.name = values.name
         self._values = values
-        self._known = list(columns)
+        self._known = pyarrow.struct(columns)
+        self._traits = traits
         self._flatten = flatten
 
     def fields(self) -> list[pyarrow.Field]:
         """Returns the columns of the rows that envelopes are about."""
         after = next((each.type for each in self._values.fields() if each.name == "after"), None)
-        if after is None or not pyarrow.types.is_struct(after):
-            return self._known
-        found = list(flat_type(after) if self._flatten else after)
-        names = {each.name for each in found}
-        return [*found, *(each for each in self._known if each.name not in names)]
+        return list(self._known if self._flatten or not after or not pyarrow.types.is_struct(after) else after)
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn: the schemas tell all."""
@@ -109,7 +109,7 @@ class DebeziumColumns:
         nothing = pyarrow.nulls(len(values))
         after, operations = named.get("after", nothing), named.get("op", nothing).to_pylist()
         if not pyarrow.types.is_struct(after.type):
-            after = pyarrow.nulls(len(values), pyarrow.struct(self._known))
+            after = pyarrow.nulls(len(values), self._known)
         changes: list[int] = []
         for index, (value, operation, row) in enumerate(
             zip(values, operations, after.is_valid().to_pylist(), strict=True)
@@ -121,10 +121,19 @@ class DebeziumColumns:
                 except Unfit as error:
                     bad[index] = str(error)
         if self._flatten:
-            after = flattened(after)
-        rows = after.flatten()
-        rows += [pyarrow.nulls(len(values), each.type) for each in self.fields()[len(rows) :]]
-        return [*rows, pyarrow.array(changes, CHANGE.type)], bad
+            after, unfit = self._flat(flattened(after))
+            bad = unfit | bad
+        return [*after.flatten(), pyarrow.array(changes, CHANGE.type)], bad
+
+    def _flat(self, rows: pyarrow.StructArray) -> tuple[pyarrow.StructArray, dict[int, str]]:
+        """Returns the rows with the columns of the table, and why some do not fit them."""
+        try:
+            self._known = widen(self._known, rows.type, self._traits)
+        except Unfit as error:
+            return pyarrow.nulls(len(rows), self._known), dict.fromkeys(range(len(rows)), str(error))
+        return converted(
+            range(len(rows)), lambda places: rows.take(pyarrow.array(places, pyarrow.int64())), self._known
+        )
 
 
 def _change_of(operation: Json, *, has_row: bool) -> int:

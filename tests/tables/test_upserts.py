@@ -339,6 +339,32 @@ def test_a_field_that_a_later_schema_has_not_is_null(tmp_path: Path, kind: str, 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_flat_rows_fit_the_columns_that_the_table_has(tmp_path: Path, kind: str) -> None:
+    """Also to a follower that knows another schema alone: what a column does not hold exactly is a dead letter."""
+    pytest.importorskip("fastavro")
+    from tests.schemas.registry_server import running_registry
+    from tests.tables.test_formats import asking, avro, record
+
+    def enveloped(number: str, row: dict[str, Any]) -> bytes:
+        kind = record(("id", number), ("f", "float"), name="Value")
+        envelope = record(("after", ["null", kind]), ("op", "string"), name="Envelope")
+        return avro(registry, envelope, {"op": "c", "after": {"f": 0.5, **row}})[0]
+
+    with running_registry() as registry:
+        topic, path = ModelTopic(), tmp_path / kind
+        chosen = Settings("avro", changes="debezium", registry=asking(registry), layout=Layout(flatten=True))
+        put(topic, 0, b"0", enveloped("int", {"id": 1}))
+        follow(topic, path, chosen)
+        put(topic, 0, b"1", enveloped("double", {"id": 1.5}))
+        put(topic, 0, b"2", enveloped("string", {"id": "2"}))
+        follow(topic, path, chosen)
+        put(topic, 0, b"3", enveloped("int", {"id": 3}))
+        follow(topic, path, chosen)
+        assert {row["_key"]: row["id"] for row in rows_in(path)} == {b"0": 1, b"3": 3}
+        assert [row["_key"] for row in dead_in(path)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_in_partitions(tmp_path: Path, kind: str) -> None:
     """A key's row may go to another partition of the table."""
     topic, path = ModelTopic(), tmp_path / kind
