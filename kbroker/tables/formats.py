@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow
 
 from kbroker.client.schemas.registry import SchemaRegistry
-from kbroker.tables.json_kinds import RESERVED, Kinds, Unfit, parse_kinds
+from kbroker.tables.json_kinds import RESERVED, Unfit, parse_kinds
 from kbroker.tables.json_schema import JsonSchemaValues
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
@@ -46,9 +46,9 @@ def _values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, regist
     name, flatten = kept.value_format, Layout.of(kept.layout).flatten
     if flatten and name in ("bytes", "text"):
         raise Refused(f"values that are {name} have no fields: leave out --flatten, or say what they are with --value")
-    known: Kinds = {} if schema is None else kinds_of(schema)[0]
-    parts = [each.name.lower() for each in Layout.of(kept.layout).parts if each.unit]
-    traits = target.traits._replace(taken=(*target.traits.taken, *parts))
+    known, others = ({}, []) if schema is None else kinds_of(schema)
+    parts = [each.name for each in Layout.of(kept.layout).parts if each.unit]
+    traits = target.traits._replace(taken=(*target.traits.taken, *map(str.lower, (*parts, *others))))
     flat = known if flatten else None
     if name in REGISTERED:
         if registry is None:

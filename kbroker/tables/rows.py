@@ -350,11 +350,18 @@ def kinds_of(schema: pyarrow.Schema) -> tuple[Kinds, list[str]]:
         if field.name in RESERVED:
             continue
         kind = _kind(field.type)
-        if kind is None:
-            others.append(field.name)
-        else:
+        if kind is not None:
             kinds[field.name] = kind
+        elif _is_foreign(field.type):
+            others.append(field.name)
     return kinds, others
+
+
+def _is_foreign(kind: pyarrow.DataType) -> bool:
+    """Whether JSON has nothing of a type; of a structure some fields may be those of values."""
+    if pyarrow.types.is_struct(kind):
+        return all(_is_foreign(field.type) for field in kind)
+    return _is_foreign(kind.value_type) if pyarrow.types.is_list(kind) else _kind(kind) is None
 
 
 def _kind(kind: pyarrow.DataType) -> Kind:

@@ -434,6 +434,12 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
     follow(topic, path, JSON)
     rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["theirs"]) for row in rows if row["theirs"] is None) == [(1, None), (2, None)]
+    short = {"short": pyarrow.array([1], pyarrow.int16())}
+    write_deltalake(str(path), pyarrow.table(short), mode="append", schema_mode="merge")
+    topic.append(0, b'{"id": 5, "short": 1.7}')
+    follow(topic, path, JSON)
+    [dead] = dead_in(path)
+    assert dead["reason"].startswith("short: there is a column of this name")
     bare = {"_partition": pyarrow.array([0], pyarrow.int32())}
     write_deltalake(str(path), pyarrow.table(bare), mode="overwrite", schema_mode="overwrite")
     topic.append(0, b'{"id": 3}')
