@@ -172,6 +172,27 @@ def test_the_union_is_what_the_table_will_be(
     assert len({(row["_partition"], row["_offset"]) for row in found}) == len(found) > 0
 
 
+def test_by_key_of_a_topic_that_was_made_anew(
+    spark: Any, bootstrap: str, new_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """Its offsets begin again: a row that the old topic gave is earlier than each record of the new one."""
+    topic, table = create(bootstrap, new_name(), 1), f"delta:{tmp_path}/table"
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def put(*values: str) -> None:
+        for value in values:
+            producer.produce(topic, value, "k", partition=0)
+        assert producer.flush(LONG) == 0
+
+    put(*"abcde")
+    follow(bootstrap, topic, tmp_path / "table", value_format="text", upsert=True)
+    delete(bootstrap, topic)
+    create(bootstrap, topic, 1)
+    follow(bootstrap, topic, tmp_path / "table", new_topic=True)
+    put("new")
+    assert [row.value for row in spark_union(spark, table, topic, bootstrap).collect()] == ["new"]
+
+
 def rows_of(frame: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [row.asDict(recursive=True) for row in frame.collect()]
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))

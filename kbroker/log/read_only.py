@@ -27,6 +27,15 @@ _END = 2**63 - 1
 _WALKS = 4
 
 
+class SegmentsGone(Exception):
+    """Retention took what was about to be read, up to ``end``."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__(f"offsets {start} to {end - 1} are gone")
+        self.start = start
+        self.end = end
+
+
 class FoundBatch(NamedTuple):
     """A whole batch, its checksum verified, and where it is."""
 
@@ -67,11 +76,16 @@ class PartitionDirectory:
             return first
         return max(first, (starts or {}).get(self.topic_partition, 0))
 
-    def batches(self, start: int = 0, end: int = _END) -> Iterator[FoundBatch]:
-        """Every batch that holds something of [``start``, ``end``); ``CorruptSegment`` where bytes are damaged."""
+    def batches(self, start: int = 0, end: int = _END, *, whole: bool = False) -> Iterator[FoundBatch]:
+        """Every batch that holds something of [``start``, ``end``); ``CorruptSegment`` where bytes are damaged.
+
+        ``whole``: ``SegmentsGone`` where retention comes first; else it goes on behind that.
+        """
         offset, went_to = start, -1
         while True:
             bases = self.segments()
+            if whole and bases and bases[0] > offset:
+                raise SegmentsGone(offset, bases[0])
             first = max((index for index, base in enumerate(bases) if base <= offset), default=0)
             try:
                 for index in range(first, len(bases)):
@@ -152,15 +166,23 @@ class PartitionDirectory:
         return max(start, min(open_since.values(), default=next_offset))
 
     def records(
-        self, start: int | None = None, end: int = _END, *, read_committed: bool = True, stable: int | None = None
+        self,
+        start: int | None = None,
+        end: int = _END,
+        *,
+        read_committed: bool = True,
+        stable: int | None = None,
+        whole: bool = False,
     ) -> Iterator[Record]:
         """The records of [``start``, ``end``) as a consumer sees them, in order.
 
         With ``read_committed`` those of aborted transactions are left out, and what follows the beginning of one that
-        is open. ``stable``: the last stable offset, if it is known.
+        is open. ``stable``: the last stable offset, if it is known. ``whole``: as of `batches`.
         """
         first = self.log_start_offset()
         if start is not None:
+            if whole and start < first:
+                raise SegmentsGone(start, first)
             first = max(first, start)
         aborted: dict[int, list[tuple[int, int]]] = {}
         if read_committed:
@@ -169,7 +191,7 @@ class PartitionDirectory:
                 path = os.path.join(self.path, file_name(base) + TXN_INDEX_SUFFIX)
                 for txn in TransactionIndex(base, path, self._disk):
                     aborted.setdefault(txn.producer_id, []).append((txn.first_offset, txn.last_offset))
-        for batch in self.batches(first, end):
+        for batch in self.batches(first, end, whole=whole):
             header = batch.header
             if header.is_control:
                 continue
@@ -203,4 +225,4 @@ def find_partitions(log_dir: str | os.PathLike[str], topic: str | None = None) -
     return [directory for _, directory in sorted(found, key=lambda entry: entry[0])]
 
 
-__all__ = ["FoundBatch", "PartitionDirectory", "find_partitions"]
+__all__ = ["FoundBatch", "PartitionDirectory", "SegmentsGone", "find_partitions"]

@@ -93,7 +93,7 @@ def widen(known: pyarrow.DataType, new: pyarrow.DataType, traits: Traits) -> pya
     """The columns of a table with those of a schema; ``Unfit`` if one of the new fields cannot be a column."""
     if types.is_null(new):
         return known
-    wider = _widen(known, new, traits, "", RESERVED)
+    wider = _widen(known, new, traits, "", (*RESERVED, *traits.taken))
     if wider != known and count_fields(wider) > MAX_FIELDS:
         raise Unfit(f"the table would have more than {MAX_FIELDS:,} fields")
     return wider

@@ -12,11 +12,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
 import pyarrow
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, WriterProperties, write_deltalake
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    QueryBuilder,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake._internal import DeltaFileSystemHandler
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.fs import FileType
@@ -29,6 +38,7 @@ from kbroker.tables.stores import StoreOptions
 from kbroker.tables.target import (
     DEAD_COLUMNS,
     DEAD_LETTERS,
+    NO_TRAITS,
     NOTE,
     NOTES,
     PAUSED,
@@ -50,7 +60,10 @@ _DATA_FILE: Final = re.compile(r"([^/=]+=[^/]*/)*part-\d+-[0-9a-f-]{36}[-.]c\d+(
 _DELETED: Final = re.compile(r"([^/]+/)?deletion_vector_[0-9a-f-]{36}\.bin")
 """Those of the files that say which rows are deleted: `deltalake` takes all of them for files of nobody."""
 _LOG_FILE: Final = re.compile(r"_delta_log/(\d{20}\.[\w.-]+|_last_(checkpoint|vacuum_info)|_sidecars/.*|_commits/.*)")
-_WRITER: Final = WriterProperties(compression="SNAPPY", max_row_group_size=ROW_GROUP)
+_BOUNDS: Final = ColumnProperties(statistics_enabled="CHUNK")
+_NO_BOUNDS: Final = ColumnProperties(statistics_enabled="NONE")
+_DOUBLES_DIGITS: Final = 15
+"""Decimals of so many digits are what they were when they were doubles."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _T_TIME: Final = "coalesce(t._timestamp, to_timestamp_micros(0))"
 _S_TIME: Final = "coalesce(s._timestamp, to_timestamp_micros(0))"
@@ -66,7 +79,7 @@ class DeltaTarget:
     What is added goes on from the version that `load` has read.
     """
 
-    traits = Traits(has_time=False, promotes=False)
+    traits: Traits = NO_TRAITS
 
     def __init__(self, path: str, store: StoreOptions | None = None) -> None:
         self.where = f"delta:{path}"
@@ -208,7 +221,7 @@ class DeltaTarget:
                     table,
                     mode="append",
                     schema_mode="merge",
-                    writer_properties=_WRITER,
+                    writer_properties=_writer(table.schema),
                     commit_properties=self._commit(positions),
                 )
             else:
@@ -247,7 +260,7 @@ class DeltaTarget:
     def _merge(self, changes: pyarrow.Table, columns: Sequence[str], positions: Mapping[int, int]) -> None:
         assert self._table is not None
         before = self._table.version()
-        is_later, values = _IS_LATER, {f"`{name}`": f"s.`{name}`" for name in columns}
+        is_later, values = _IS_LATER, {_quoted(name): f"s.{_quoted(name)}" for name in columns}
         covered = " or ".join(
             f"t._partition = {each.partition} or {_T_TIME} <= to_timestamp_micros({each.microseconds})"
             for each in truncations(changes)
@@ -257,13 +270,13 @@ class DeltaTarget:
             "t._key = s._key",
             "s",
             "t",
-            writer_properties=_WRITER,
+            writer_properties=_writer(changes.schema),
             commit_properties=self._commit(positions),
         )
         if covered:
             is_later = f"({is_later} or {covered})"
             merge = merge.when_not_matched_by_source_delete(covered)
-        is_gone = f"s.{CHANGE.name} = {DELETE}"
+        is_gone = f"s.`{CHANGE.name}` = {DELETE}"
         merge = merge.when_matched_delete(f"{is_gone} and {is_later}").when_matched_update(values, is_later)
         merge.when_not_matched_insert(values, f"not {is_gone}").execute()
         if self._table.version() == before:  # nothing changed
@@ -332,6 +345,7 @@ class DeltaTarget:
         with self._readable(), suppress(CommitFailedError):
             files = pyarrow.table(self._table.get_add_actions(flatten=True))
             names = self._table.metadata().partition_columns
+            writer = _writer(pyarrow.schema(self._table.schema().to_arrow()))
             by_partition: dict[tuple[Any, ...], list[int]] = {}
             for file in files.select(["size_bytes", *(f"partition.{name}" for name in names)]).to_pylist():
                 by_partition.setdefault(tuple(file.values())[1:], []).append(file["size_bytes"])
@@ -340,8 +354,10 @@ class DeltaTarget:
                 if size := size_to_merge(sizes, merging._replace(budget=budget)):
                     budget -= sum(each for each in sizes if each < size)
                     chosen = zip(names, value, strict=True)
-                    filters = [(name, "=", "" if each is None else each) for name, each in chosen]
-                    done: dict[str, Any] = self._table.optimize.compact(filters or None, target_size=size)
+                    filters = [(name, "=", _as_filter(each)) for name, each in chosen]
+                    done: dict[str, Any] = self._table.optimize.compact(
+                        filters or None, target_size=size, writer_properties=writer
+                    )
                     merged += done["numFilesRemoved"]
         return merged
 
@@ -356,7 +372,9 @@ class DeltaTarget:
             self._assure()
             table = self._opened()
             cluster = Layout.of(table.metadata().configuration).cluster
-            merged: dict[str, Any] = table.optimize.z_order(cluster) if cluster else table.optimize.compact()
+            writer = _writer(pyarrow.schema(table.schema().to_arrow()))
+            optimize = partial(table.optimize.z_order, cluster) if cluster else table.optimize.compact
+            merged: dict[str, Any] = optimize(writer_properties=writer)
             table.create_checkpoint()
             removed = self._cleaned(table, keep_hours)
             return {"merged_files": merged["numFilesRemoved"], "new_files": merged["numFilesAdded"], **removed}
@@ -440,6 +458,40 @@ class DeltaTarget:
             self._opened()
             tables = (self._open(self._path + DEAD_LETTERS), self._open(self._path))
             return sum(_remove(each) for each in tables if each is not None)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _as_filter(value: Any) -> Any:
+    """The value of a partition as a filter has it."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _writer(columns: Iterable[pyarrow.Field]) -> WriterProperties:
+    """The way in which files are written: without the bounds of decimals that ``deltalake`` would tell as doubles.
+
+    By these, readers would pass over files that have what they look for. What is within a structure has no name here.
+    """
+    columns = list(columns)
+    rounded = {each.name for each in columns if _has_long_decimal(each.type)}
+    is_within = any(pyarrow.types.is_struct(each.type) for each in columns if each.name in rounded)
+    named = {each.name: _NO_BOUNDS if each.name in rounded else _BOUNDS for each in columns}
+    return WriterProperties(
+        compression="SNAPPY",
+        max_row_group_size=ROW_GROUP,
+        default_column_properties=_NO_BOUNDS if is_within else None,
+        column_properties=named if rounded else None,
+    )
+
+
+def _has_long_decimal(kind: pyarrow.DataType) -> bool:
+    if pyarrow.types.is_decimal(kind):
+        return bool(kind.precision > _DOUBLES_DIGITS)
+    return pyarrow.types.is_struct(kind) and any(_has_long_decimal(each.type) for each in kind)
 
 
 def _read(table: DeltaTable, query: str) -> Iterator[pyarrow.RecordBatch]:

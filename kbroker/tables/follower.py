@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow
 
 from kbroker.base.collector import paused
+from kbroker.client.errors import ResponseError
 from kbroker.client.reader import Chunk, Skipped
 from kbroker.client.schemas.registry import SchemaRegistry
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.tables.formats import FORMATS, REGISTERED, values_of
 from kbroker.tables.layout import Layout
-from kbroker.tables.plan import Kept, Lost, NotYet, OffsetRange, Refused, plan, refused_loss
+from kbroker.tables.plan import Cut, Kept, Lost, NotYet, OffsetRange, Refused, plan, refused_loss
 from kbroker.tables.rows import RECORD_FIELDS, BytesValues, Values, lost_row, rows_of
 from kbroker.tables.sources import Source
 from kbroker.tables.status import BEAT_SECONDS, Status, counted, forget_gone, now_ms, write_status
@@ -166,6 +168,16 @@ class Follower:
                 return
             except Conflict:
                 self.progress.conflicts += 1
+            except Cut:
+                if not self._source.ends_late:
+                    self._pause()
+                raise
+
+    def _pause(self) -> None:
+        """Pause the table, so that nobody goes on with it without a person."""
+        while not self._target.is_paused():
+            with suppress(Conflict):
+                self._target.pause(paused=True)
 
     def _begin(self) -> None:
         source, target, settings = self._source, self._target, self._settings
@@ -285,6 +297,10 @@ class Follower:
                     )
                     self._tell(f"{self._target.where}: {others}")
                     told = True
+            except ResponseError as error:
+                if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:  # the topic may be longer again when it is tried again
+                    self.begin()
+                raise
         if not self._paused:
             self._finish()
         self._tell_status("ended")

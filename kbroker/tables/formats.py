@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow
 
 from kbroker.client.schemas.registry import SchemaRegistry
-from kbroker.tables.json_kinds import RESERVED, Kinds, Unfit, parse_kinds
+from kbroker.tables.json_kinds import RESERVED, Unfit, parse_kinds
 from kbroker.tables.json_schema import JsonSchemaValues
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import Kept, Refused
@@ -39,27 +39,29 @@ def _changes_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, regis
     columns = [each for each in schema or () if each.name not in RESERVED]
     after = [pyarrow.field("after", pyarrow.struct(columns))] if columns and not flatten else []
     envelopes = _values_of(replace(kept, layout={}), pyarrow.schema(after), target, registry)
-    return DebeziumColumns(envelopes, columns, flatten=flatten)
+    return DebeziumColumns(envelopes, columns, target.traits, flatten=flatten)
 
 
 def _values_of(kept: Kept, schema: pyarrow.Schema | None, target: Target, registry: SchemaRegistry | None) -> Values:
     name, flatten = kept.value_format, Layout.of(kept.layout).flatten
     if flatten and name in ("bytes", "text"):
         raise Refused(f"values that are {name} have no fields: leave out --flatten, or say what they are with --value")
-    known: Kinds = {} if schema is None else kinds_of(schema)[0]
+    known, others = ({}, []) if schema is None else kinds_of(schema)
+    parts = [each.name for each in Layout.of(kept.layout).parts if each.unit]
+    traits = target.traits._replace(taken=(*target.traits.taken, *map(str.lower, (*parts, *others))))
     flat = known if flatten else None
     if name in REGISTERED:
         if registry is None:
             raise Refused(f"values that are {name} need the registry of their schemas: give --registry URL")
         if name == JsonSchemaValues.name:
-            return JsonSchemaValues(registry, {} if flatten else known, flat=flat)
+            return JsonSchemaValues(registry, {} if flatten else known, flat=flat, traits=traits)
         columns = [each for each in schema or () if each.name not in RESERVED]
-        return SchemaValues(name, registry, pyarrow.struct(columns), target.traits, flat=flatten)
+        return SchemaValues(name, registry, pyarrow.struct(columns), traits, flat=flatten)
     if name == "json" and kept.declared:
         try:
             return JsonValues(parse_kinds(kept.declared.encode()), declared=True, flat=flat)
         except Unfit as error:
             raise Refused(f"--flatten: {error}") from None
     if name == "json":
-        return JsonValues({} if flatten else known, flat=flat)
+        return JsonValues({} if flatten else known, flat=flat, traits=traits)
     return TextValues() if name == "text" else BytesValues()

@@ -37,6 +37,7 @@ from kbroker.tables.iceberg_files import (
     NAMES,
     NEXT,
     PARTITION,
+    TAKEN,
     Replacing,
     clustered,
     columns_of,
@@ -99,7 +100,7 @@ class IcebergTarget:
     What is added goes on from the snapshot that `load` has read.
     """
 
-    traits = Traits(has_time=True, promotes=True)
+    traits = Traits(has_time=True, promotes=True, taken=TAKEN, joins=True)
 
     def __init__(self, name: str, catalog: str, store: StoreOptions | None = None) -> None:
         """``catalog`` is ``sqlite:FILE``, ``rest:URL``, or ``catalog:NAME`` of pyiceberg's own configuration."""
@@ -125,7 +126,10 @@ class IcebergTarget:
                 told = Config().get_catalog_config(name) or {}
                 usual = {} if "warehouse" in told else {"warehouse": f"file://{directory}"}
                 options = {"type": "sql", "uri": f"sqlite:///{self._file}"} | usual | options
-                self._store.refuse_without_credentials(self.where, str({**told, **options}["warehouse"]), told)
+                warehouse = str({**told, **options}["warehouse"])
+                if {"#", "?"} & {*self._file, *warehouse}:  # ``pyiceberg`` would write into one file all that is below
+                    raise FatalError(f"{self.where}: no path may have # or ?: name another than {warehouse}")
+                self._store.refuse_without_credentials(self.where, warehouse, told)
             elif kind == "rest":
                 options = {"type": "rest", "uri": place} | options
             self._catalog = _begun_once(partial(load_catalog, name, **options))

@@ -22,6 +22,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
 from kbroker.errors import FatalError
 from kbroker.tables.layout import TOPIC_ID, Layout
@@ -31,7 +32,8 @@ from kbroker.tables.target import NOTE, NOTES, checked_file
 NEXT: Final = "kbroker.next."
 PARTITION: Final = "_partition"
 NAMES: Final = {PARTITION: "_topic_partition"}
-"""Names that Iceberg keeps for itself: Spark does not read a table with such a column."""
+"""Columns that have another name there: Iceberg keeps these for itself, and Spark reads no table that has one."""
+TAKEN: Final = (*NAMES.values(), *("_file", "_pos", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number"))
 _INWARD: Final = {theirs: ours for ours, theirs in NAMES.items()}
 
 Data = TypeVar("Data", pyarrow.Schema, pyarrow.Table)
@@ -108,7 +110,14 @@ def _with_nulls(found: Any, before: Any) -> Any:
     return pc.if_else(before.is_valid(), found, pyarrow.nulls(len(found), found.type))
 
 
+def _upper_bound(value: str, trunc_length: int | None) -> str | None:
+    """Returns an upper bound of so many characters; none where it would be one of half a surrogate pair."""
+    found = truncate_upper_bound_text_string(value, trunc_length)
+    return None if found is not None and "\ud800" in found else found
+
+
 pyiceberg.io.pyarrow.ArrowProjectionVisitor = _Projection  # type: ignore[misc]
+pyiceberg.io.pyarrow.truncate_upper_bound_text_string = _upper_bound  # type: ignore[attr-defined]
 
 
 class Replacing(_OverwriteFiles):

@@ -7,7 +7,7 @@ written in JSON as it is here: ``{"id": "long", "tags": ["string"], "address": {
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from math import isfinite
 from typing import Final, TypeAlias, cast
@@ -77,6 +77,27 @@ def check_name(name: str, where: str, taken: Iterable[str]) -> None:
         raise Unfit(f"{_in(where, name)}: a column cannot have this name")
     if name.lower() in taken:
         raise Unfit(f"{_in(where, name)}: there is a column of this name, or it differs in capitals alone")
+
+
+def check_joined(kinds: Kinds) -> None:
+    """``Unfit`` if two fields have one name when each is joined by dots to those that it is within, as ``a.b``."""
+    seen: set[str] = set()
+    for path in _joined(kinds, ""):
+        if path in seen:
+            raise Unfit(f"{path}: two fields have this name when names are joined")
+        seen.add(path)
+
+
+def _joined(kinds: Kinds, where: str) -> Iterator[str]:
+    for name, kind in kinds.items():
+        path = where + name
+        yield path
+        while isinstance(kind, list):
+            path += ".element"
+            yield path
+            kind = kind[0]
+        if isinstance(kind, dict):
+            yield from _joined(kind, f"{path}.")
 
 
 def _in(where: str, name: str) -> str:

@@ -30,6 +30,7 @@ from kbroker.tables.json_kinds import (
 )
 from kbroker.tables.rows import JsonValues
 from kbroker.tables.schema_values import UNNAMED
+from kbroker.tables.target import NO_TRAITS, Traits
 
 _TYPES: Final = {"boolean": BOOLEAN, "integer": LONG, "number": DOUBLE, "string": STRING}
 _FORMATS: Final = {"date-time": TIMESTAMP, "date": DATE}
@@ -42,8 +43,10 @@ class JsonSchemaValues(JsonValues):
 
     name = "json-schema"
 
-    def __init__(self, registry: SchemaRegistry, kinds: Kinds, *, flat: Kinds | None = None) -> None:
-        super().__init__(kinds, flat=flat)
+    def __init__(
+        self, registry: SchemaRegistry, kinds: Kinds, *, flat: Kinds | None = None, traits: Traits = NO_TRAITS
+    ) -> None:
+        super().__init__(kinds, flat=flat, traits=traits)
         self._registry = registry
         self._seen: BoundedCache[SchemaId, str] = BoundedCache(KEPT_SCHEMAS)
         """Schema -> the reason for which its values are bad; empty if they are good."""

@@ -17,6 +17,10 @@ class Refused(FatalError):
     """A table that cannot go on by itself: one line that says why, and how it can."""
 
 
+class Cut(Refused):
+    """A topic that ends before its table: once it is longer, nothing tells any more that it lost records."""
+
+
 class NotYet(FatalError):
     """A start that has to wait: another try may go on."""
 
@@ -104,7 +108,7 @@ def plan(
         # A partition that the table does not know is one that was added: it began at 0.
         position = kept.positions.get(partition, 0)
         if position > end:
-            raise Refused(
+            raise Cut(
                 f"{where} has partition {partition} up to offset {position}, but topic {topic} ends at {end}: it lost"
                 " records that the table has, and their offsets will be given again; name another place"
             )

@@ -28,12 +28,15 @@ from kbroker.tables.json_kinds import (
     Kinds,
     Unfit,
     aligned,
+    check_joined,
+    check_name,
     decimal_of,
     fit_object,
     flat_kinds,
     infer,
 )
 from kbroker.tables.plan import Lost
+from kbroker.tables.target import NO_TRAITS, Traits
 from kbroker.value_types import NamedTuple
 from kbroker.wire.batch_header import NO_TIMESTAMP
 from kbroker.wire.record_batch import Record
@@ -62,8 +65,8 @@ DEAD_LETTERS: Final = pyarrow.schema(
 TOPIC_ID_FIELD: Final = pyarrow.field("_topic_id", pyarrow.string())
 """The last column of dead letters: those of a topic that is gone are none of its successor's."""
 
-CHANGE: Final = pyarrow.field("_change", pyarrow.int8())
-"""The last column of rows that are merged by their keys; no table has it."""
+CHANGE: Final = pyarrow.field("_key change", pyarrow.int8())
+"""The last column of rows that are merged by their keys; no table has it, for no column may have a space."""
 WRITE: Final = 0
 DELETE: Final = 1
 TRUNCATE: Final = 2
@@ -145,22 +148,39 @@ class JsonValues:
 
     name = "json"
 
-    def __init__(self, kinds: Kinds, *, declared: bool = False, flat: Kinds | None = None) -> None:
+    def __init__(
+        self, kinds: Kinds, *, declared: bool = False, flat: Kinds | None = None, traits: Traits = NO_TRAITS
+    ) -> None:
         """``declared``: a field that the kinds have not is no reason to widen the table, but a dead letter.
 
         ``flat``: the columns of a table whose nested fields are columns of their own; the kinds are nested.
         """
-        self.kinds: Kinds = {}
+        self.kinds = kinds
         self._declared = declared
         self._flat = flat
-        self._widen(kinds)
+        self._traits = traits
+        if flat is not None:
+            self._widen(kinds)
 
     def _widen(self, kinds: Kinds) -> None:
-        """Go on with more kinds; ``Unfit`` if they cannot be flat."""
+        """Go on with more kinds; ``Unfit`` for one that cannot be a column."""
+        columns = self._checked(kinds)
         if self._flat is not None:
-            self._flat = self._flat | flat_kinds(kinds) | self._flat
-            kinds = aligned(kinds, self._flat)
+            self._flat = columns
+            kinds = aligned(kinds, columns)
         self.kinds = kinds
+
+    def _checked(self, kinds: Kinds) -> Kinds:
+        """The columns with those of more kinds; ``Unfit`` for one that cannot be."""
+        known, more = (self.kinds, kinds) if self._flat is None else (self._flat, flat_kinds(kinds))
+        names = {*map(str.lower, known), *self._traits.taken}
+        for each in more:
+            if each not in known:
+                check_name(each, "", names)
+        columns = kinds if self._flat is None else known | more | known
+        if self._traits.joins:
+            check_joined(columns)
+        return columns
 
     def fields(self) -> list[pyarrow.Field]:
         """A column for each field whose kind is known."""
@@ -169,7 +189,7 @@ class JsonValues:
     def learn(self, values: Iterable[bytes | None]) -> None:
         """Infer the kinds, if there are none yet."""
         if not self.kinds:
-            self._widen(infer(values) if self._flat is None else infer(values, flat_kinds))
+            self._widen(infer(values, self._checked))
 
     def columns(
         self, values: Sequence[bytes | None], headers: Sequence[Headers] = ()
@@ -228,7 +248,7 @@ class JsonValues:
             found = self._put(table.column(0).combine_chunks())
         except Unfit:
             return None
-        return None if any(map(_has_large_double, found)) else found
+        return None if any(map(_is_doubtful, found)) else found
 
     def _put(self, array: pyarrow.StructArray) -> list[pyarrow.Array]:
         """The columns of the table, out of what was read."""
@@ -265,16 +285,26 @@ class JsonValues:
         return columns
 
 
-def _has_large_double(column: pyarrow.Array) -> bool:
-    """Whether a column has numbers that may be infinite, or whole and rounded: their text says it."""
+def _is_doubtful(column: pyarrow.Array) -> bool:
+    """Whether a column has numbers that may be infinite, whole and rounded, or of too many digits: their text says it.
+
+    ``pyarrow`` counts the digits of a decimal before it adds those behind the point, and takes NaN.
+    """
     if pyarrow.types.is_struct(column.type):
-        return any(map(_has_large_double, column.flatten()))
+        return any(map(_is_doubtful, column.flatten()))
     if pyarrow.types.is_list(column.type):
-        return _has_large_double(column.flatten())
+        return _is_doubtful(column.flatten())
+    if pyarrow.types.is_decimal(column.type):
+        try:
+            column.validate(full=True)
+        except pyarrow.ArrowInvalid:
+            return True
     if column.type != pyarrow.float64():
         return False
     range_of = pyarrow.compute.min_max(column).as_py()
-    return range_of["max"] is not None and max(-range_of["min"], range_of["max"]) >= WHOLE_TO
+    if range_of["max"] is not None and max(-range_of["min"], range_of["max"]) >= WHOLE_TO:
+        return True
+    return bool(pyarrow.compute.any(pyarrow.compute.is_nan(column)).as_py())
 
 
 _ARROW: Final = {
@@ -320,11 +350,18 @@ def kinds_of(schema: pyarrow.Schema) -> tuple[Kinds, list[str]]:
         if field.name in RESERVED:
             continue
         kind = _kind(field.type)
-        if kind is None:
-            others.append(field.name)
-        else:
+        if kind is not None:
             kinds[field.name] = kind
+        elif _is_foreign(field.type):
+            others.append(field.name)
     return kinds, others
+
+
+def _is_foreign(kind: pyarrow.DataType) -> bool:
+    """Whether JSON has nothing of a type; of a structure some fields may be those of values."""
+    if pyarrow.types.is_struct(kind):
+        return all(_is_foreign(field.type) for field in kind)
+    return _is_foreign(kind.value_type) if pyarrow.types.is_list(kind) else _kind(kind) is None
 
 
 def _kind(kind: pyarrow.DataType) -> Kind:
@@ -432,10 +469,13 @@ def _record_columns(
         for index, each in enumerate(headers, 1):
             flat += each
             ends[index] = len(flat)
-    header_columns = [
-        pyarrow.array([name for name, _ in flat], pyarrow.string()),
-        pyarrow.array([value for _, value in flat], pyarrow.binary()),
-    ]
+    names = [name for name, _ in flat]
+    try:
+        header_names = pyarrow.array(names, pyarrow.string())
+    except UnicodeEncodeError:  # a name that is not UTF-8: Kafka's consumers show it so, too
+        names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in names]
+        header_names = pyarrow.array(names, pyarrow.string())
+    header_columns = [header_names, pyarrow.array([value for _, value in flat], pyarrow.binary())]
     lists = pyarrow.ListArray.from_arrays(
         pyarrow.array(ends, pyarrow.int32()), pyarrow.StructArray.from_arrays(header_columns, fields=list(_HEADER))
     )

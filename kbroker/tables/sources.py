@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import Final, Protocol
 
 from kbroker.client import Client
@@ -16,15 +15,17 @@ from kbroker.client.topics import LATEST, list_offsets, list_ranges
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.log.checkpoint_files import HIGH_WATERMARKS, CorruptCheckpoint, read_offsets, read_partition_metadata
 from kbroker.log.disk import ReadOnlyDisk
-from kbroker.log.read_only import PartitionDirectory, find_partitions
+from kbroker.log.read_only import PartitionDirectory, SegmentsGone, find_partitions
 from kbroker.log.segments.indexed_file import CorruptSegment
 from kbroker.tables.plan import OffsetRange
 from kbroker.types import TopicPartition, Uuid, uuid_to_str
 from kbroker.wire.batch_header import TimestampType
+from kbroker.wire.record_batch import Record
 
 _FETCH_BYTES: Final = 1 << 20
 """A leader is asked a few times a second, and not for each batch: its time is its producers'."""
 _CHUNK_RECORDS: Final = 16_384
+_CHUNK_BYTES: Final = 8 << 20
 _NO_END: Final = 2**63 - 1
 _NO_ID: Final = uuid_to_str(Uuid(bytes(16)))
 
@@ -34,6 +35,8 @@ class Source(Protocol):
 
     topic: str
     topic_id: str
+    ends_late: bool
+    """Whether there may be more than `ranges` says."""
 
     @property
     def positions(self) -> Mapping[int, int]: ...
@@ -75,6 +78,8 @@ class Quota:
 
 class ClusterSource:
     """A topic of a cluster, by kbroker's client."""
+
+    ends_late = False
 
     def __init__(self, client: Client, topic: str, quota: Quota | None = None) -> None:
         """``ClientError`` if there is no such topic."""
@@ -157,6 +162,8 @@ class ClusterSource:
 class DirectorySource:
     """A topic in a log directory, whose node may run or be gone: what is committed there."""
 
+    ends_late = True
+
     def __init__(self, log_dir: str, topic: str) -> None:
         """``FatalError`` if there is no such topic."""
         self._log_dir = log_dir
@@ -220,14 +227,15 @@ class DirectorySource:
     def poll(self, timeout: float) -> list[Chunk | Skipped]:
         """The next records; none at the end, where it waits for more after that is told once."""
         try:
-            if came := list(islice(self._coming, 1)):
+            if (came := next(self._coming, None)) is not None:
                 self._is_told = False
-            elif self._is_told:
+                return [came]
+            if self._is_told:
                 time.sleep(timeout)
                 self._look()
             else:
                 self._is_told = True
-            return came
+            return []
         except CorruptSegment as error:
             raise FatalError(f"{error}: kbroker scrub tells more") from None
         except OSError as error:
@@ -239,19 +247,39 @@ class DirectorySource:
 
     def _chunks(self) -> Iterator[Chunk | Skipped]:
         for partition in list(self._ends):
-            directory, position = self._partitions[partition], self._positions[partition]
-            start = directory.log_start_offset()
-            if position < start:
-                self._positions[partition] = start
-                yield Skipped(partition, position, start)
-            # No transaction that is open began before what was read.
-            stable = directory.last_stable_offset(stable=self._positions[partition])
-            end = self._ends[partition] = min(self._ends[partition], stable)
-            records = directory.records(self._positions[partition], end, stable=stable)
-            while chunk := list(islice(records, _CHUNK_RECORDS)):
-                self._positions[partition] = chunk[-1].offset + 1
-                yield Chunk(partition, chunk, TimestampType.CREATE_TIME)
-            self._positions[partition] = max(self._positions[partition], end)
+            while True:
+                try:
+                    yield from self._records(partition)
+                    break
+                except SegmentsGone as gone:
+                    self._positions[partition] = gone.end
+                    yield Skipped(partition, gone.start, gone.end)
+
+    def _records(self, partition: int) -> Iterator[Chunk]:
+        directory = self._partitions[partition]
+        # No transaction that is open began before what was read.
+        stable = directory.last_stable_offset(stable=self._positions[partition])
+        end = self._ends[partition] = min(self._ends[partition], stable)
+        some: list[Record] = []
+        size = 0
+        try:
+            for record in directory.records(self._positions[partition], end, stable=stable, whole=True):
+                some.append(record)
+                size += len(record.value or b"")
+                if len(some) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
+                    yield self._given(partition, some)
+                    some, size = [], 0
+        except SegmentsGone:
+            if some:
+                yield self._given(partition, some)
+            raise
+        if some:
+            yield self._given(partition, some)
+        self._positions[partition] = max(self._positions[partition], end)
+
+    def _given(self, partition: int, records: list[Record]) -> Chunk:
+        self._positions[partition] = records[-1].offset + 1
+        return Chunk(partition, records, TimestampType.CREATE_TIME)
 
     def oldest(self, positions: Mapping[int, int]) -> int | None:
         """The earliest timestamp of the records at these offsets; None if none can be read."""

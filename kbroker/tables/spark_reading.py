@@ -318,16 +318,21 @@ def _latest(rows: DataFrame, changes: DataFrame) -> DataFrame:
 
     from kbroker.tables.rows import CHANGE, DELETE, TRUNCATE, WRITE
 
+    live = "_key live"
     change, time = F.col(CHANGE.name), F.coalesce("_timestamp", F.timestamp_micros(F.lit(0)))
-    both = rows.withColumn(CHANGE.name, F.lit(WRITE)).unionByName(changes.where(change != TRUNCATE))
+    # What the table has is earlier, also where its offsets are those of a topic that was made anew.
+    has = rows.withColumns({CHANGE.name: F.lit(WRITE), live: F.lit(0)})
+    both = has.unionByName(changes.where(change != TRUNCATE).withColumn(live, F.lit(1)))
     whole = F.struct(*both.columns)
-    by_partition = both.groupBy("_key", "_partition").agg(F.max_by(whole, "_offset").alias("row")).select("row.*")
+    newest = F.max_by(whole, F.struct(live, "_offset")).alias("row")
+    by_partition = both.groupBy("_key", "_partition").agg(newest).select("row.*")
     by_key = by_partition.groupBy("_key").agg(F.max_by(whole, F.struct(time, "_partition")).alias("row"))
     cuts = changes.where(change == TRUNCATE).select(
         F.col("_partition").alias("cut"), F.col("_offset").alias("before"), time.alias("until")
     )
     here = F.col("_partition") == F.col("cut")
-    is_cut = (here & (F.col("_offset") < F.col("before"))) | (~here & (time <= F.col("until")))
+    is_before = (F.col(live) == 0) | (F.col("_offset") < F.col("before"))
+    is_cut = (here & is_before) | (~here & (time <= F.col("until")))
     latest = by_key.select("row.*").join(F.broadcast(cuts), is_cut, "left_anti")
     return latest.where(change != DELETE).select(*rows.columns)
 

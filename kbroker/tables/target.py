@@ -70,10 +70,17 @@ def size_to_merge(sizes: Sequence[int], merging: Merging) -> int:
 
 
 class Traits(NamedTuple):
-    """A format of tables, as far as the types of columns need it. ``promotes``: int may become long, and so on."""
+    """A format of tables, as far as columns need it. ``promotes``: int may become long, and so on."""
 
     has_time: bool
     promotes: bool
+    taken: tuple[str, ...] = ()
+    """Names that no field may have."""
+    joins: bool = False
+    """Whether all names differ also when those of fields within others are joined to theirs by dots."""
+
+
+NO_TRAITS: Final = Traits(has_time=False, promotes=False)
 
 
 class TableFacts(NamedTuple):

@@ -7,17 +7,20 @@ there the later timestamp wins, and of equal ones the higher partition.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow
 import pyarrow.compute as pc
 
-from kbroker.client.records_io.json_types import Json, load_json, to_bytes
+from kbroker.client.records_io.json_types import ExactFloat, Json, load_json, to_bytes
 from kbroker.client.schemas.wire_format import Headers
-from kbroker.tables.columns import flat_type, flattened
+from kbroker.tables.columns import converted, flattened, widen
 from kbroker.tables.json_kinds import Unfit
 from kbroker.tables.rows import CHANGE, DELETE, TRUNCATE, WRITE, Bad, Values
+from kbroker.tables.target import Traits
 from kbroker.value_types import NamedTuple
 
 UPSERT: Final = "upsert"
@@ -29,6 +32,8 @@ ENVELOPES: Final = ("json", "avro", "protobuf")
 
 _WRITES: Final = ("c", "u", "r")
 _OTHERS: Final = {"d": DELETE, "t": TRUNCATE}
+_LONG_NUMBER: Final = re.compile(rb"(?=[\d.]{17})\d+\.\d")
+"""The beginning of a broken number that may say more than a double holds."""
 _FIRST_TIME: Final = pyarrow.scalar(0, pyarrow.timestamp("us", "UTC"))
 
 
@@ -78,19 +83,20 @@ class DebeziumValues(KeyedValues):
 class DebeziumColumns:
     """Debezium's envelopes in a format whose columns they are; the table's columns are the fields of ``after``."""
 
-    def __init__(self, values: Values, columns: Sequence[pyarrow.Field], *, flatten: bool) -> None:
+    def __init__(
+        self, values: Values, columns: Sequence[pyarrow.Field], traits: Traits, *, flatten: bool = False
+    ) -> None:
         """``columns``: those that the table has."""
         self.name = values.name
         self._values = values
-        self._known = list(columns)
+        self._known = pyarrow.struct(columns)
+        self._traits = traits
         self._flatten = flatten
 
     def fields(self) -> list[pyarrow.Field]:
         """Returns the columns of the rows that envelopes are about."""
         after = next((each.type for each in self._values.fields() if each.name == "after"), None)
-        if after is None or not pyarrow.types.is_struct(after):
-            return self._known
-        return list(flat_type(after) if self._flatten else after)
+        return list(self._known if self._flatten or not after or not pyarrow.types.is_struct(after) else after)
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn: the schemas tell all."""
@@ -103,7 +109,7 @@ class DebeziumColumns:
         nothing = pyarrow.nulls(len(values))
         after, operations = named.get("after", nothing), named.get("op", nothing).to_pylist()
         if not pyarrow.types.is_struct(after.type):
-            after = pyarrow.nulls(len(values), pyarrow.struct(self._known))
+            after = pyarrow.nulls(len(values), self._known)
         changes: list[int] = []
         for index, (value, operation, row) in enumerate(
             zip(values, operations, after.is_valid().to_pylist(), strict=True)
@@ -115,8 +121,19 @@ class DebeziumColumns:
                 except Unfit as error:
                     bad[index] = str(error)
         if self._flatten:
-            after = flattened(after)
+            after, unfit = self._flat(flattened(after))
+            bad = unfit | bad
         return [*after.flatten(), pyarrow.array(changes, CHANGE.type)], bad
+
+    def _flat(self, rows: pyarrow.StructArray) -> tuple[pyarrow.StructArray, dict[int, str]]:
+        """Returns the rows with the columns of the table, and why some do not fit them."""
+        try:
+            self._known = widen(self._known, rows.type, self._traits)
+        except Unfit as error:
+            return pyarrow.nulls(len(rows), self._known), dict.fromkeys(range(len(rows)), str(error))
+        return converted(
+            range(len(rows)), lambda places: rows.take(pyarrow.array(places, pyarrow.int64())), self._known
+        )
 
 
 def _change_of(operation: Json, *, has_row: bool) -> int:
@@ -143,8 +160,9 @@ def open_envelope(value: bytes | None) -> tuple[int, bytes | None]:
     """Returns the change that a value is, and the row that it writes; ``Unfit`` if it is no envelope."""
     if value is None:
         return DELETE, None
+    is_long = _LONG_NUMBER.search(value) is not None
     try:
-        envelope = load_json(value)
+        envelope = load_json(value, exact=is_long)
     except UnicodeDecodeError:
         raise Unfit("not UTF-8") from None
     except ValueError as error:
@@ -156,9 +174,20 @@ def open_envelope(value: bytes | None) -> tuple[int, bytes | None]:
     after = envelope.get("after")
     change = _change_of(envelope.get("op"), has_row=isinstance(after, dict))
     try:
-        return change, to_bytes(after) if change == WRITE else None
+        if change != WRITE:
+            return change, None
+        return change, _exactly(after).encode() if is_long else to_bytes(after)
     except RecursionError:
         raise Unfit("nested too deep") from None
+
+
+def _exactly(document: Json) -> str:
+    """A document in JSON, with its numbers as they were written."""
+    if isinstance(document, dict):
+        return "{" + ",".join(f"{json.dumps(name)}:{_exactly(each)}" for name, each in document.items()) + "}"
+    if isinstance(document, list):
+        return "[" + ",".join(map(_exactly, document)) + "]"
+    return document.text if isinstance(document, ExactFloat) else json.dumps(document)
 
 
 # --- The latest of each key ------------------------------------------------------------------------------------------

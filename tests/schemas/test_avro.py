@@ -155,6 +155,11 @@ def test_a_decimal_does_not_take_minutes(base: Any) -> None:
         decode(b"\x02" + (b"" if isinstance(base, dict) else b"\xa0\x1f") + b"\x7f" * 2000)
 
 
+def test_a_decimal_is_not_rounded_to_the_digits_of_its_schema() -> None:
+    decode = compile_avro('{"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}', [])
+    assert decode(b"\x06" + (123456).to_bytes(3)) == '"1234.56"'
+
+
 def test_a_record_within_itself_is_decoded() -> None:
     fields = [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Link"]}]
     link = {"type": "record", "name": "Link", "fields": fields}

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from kbroker.client.errors import ResponseError
 from kbroker.client.reader import Chunk, Skipped
-from kbroker.errors import FatalError
+from kbroker.errors import ErrorCode, FatalError
 from kbroker.tables.plan import Kept, OffsetRange
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
@@ -44,6 +45,11 @@ class ModelTopic:
             log.append(Record(offset, TIME + offset, b"key-%d" % offset if offset % 3 else None, value, headers))
         self.ends[partition] = end + len(values) + gap
 
+    def cut(self, partition: int, offset: int) -> None:
+        """Lose the last records, as an election of a replica without them does."""
+        self.ends[partition] = offset
+        self.logs[partition] = [record for record in self.logs[partition] if record.offset < offset]
+
     def delete_before(self, partition: int, offset: int) -> None:
         """Take records away, as retention does."""
         self.starts[partition] = offset
@@ -52,6 +58,8 @@ class ModelTopic:
 
 class ModelSource:
     """Reads a model, ``chunk`` records at a time."""
+
+    ends_late = False
 
     def __init__(self, topic: ModelTopic, chunk: int = 7) -> None:
         self._model = topic
@@ -78,6 +86,8 @@ class ModelSource:
             if left:
                 self.positions[partition] = left[: self._chunk][-1].offset + 1
                 return [Chunk(partition, left[: self._chunk], TimestampType.CREATE_TIME)]
+            if position > self._model.ends[partition]:
+                raise ResponseError(ErrorCode.OFFSET_OUT_OF_RANGE)
             self.positions[partition] = self._model.ends[partition]
         return []
 

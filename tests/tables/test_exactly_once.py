@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("deltalake")
 
+from kbroker.client.errors import ResponseError
 from kbroker.errors import FatalError
 from kbroker.tables.follower import Follower, Settings
 from kbroker.tables.plan import Refused
+from tests.patience import LONG
 from tests.tables.model_topic import Killed, ModelSource, ModelTopic, check_once, dead_in, follow, rows_in, target_of
 from tests.with_each import examples
 
@@ -344,13 +347,51 @@ def test_a_topic_that_is_made_anew_while_it_is_read(tmp_path: Path) -> None:
     assert len(rows_in(tmp_path / "t")) == 7
 
 
-def test_a_topic_that_ends_before_the_table(tmp_path: Path) -> None:
-    topic = ModelTopic()
+def wait() -> None:
+    """Let a follower go on."""
+
+
+def follow_while(topic: ModelTopic, path: Path, moments: list[Callable[[], None]]) -> None:
+    """Follow, and let one thing after the other happen between two reads."""
+    left = iter(moments)
+
+    def stop() -> bool:
+        next(left, wait)()
+        return False
+
+    Follower(ModelSource(topic), target_of(path), Settings(interval=LONG)).run(once=False, stop=stop, wait=0)
+
+
+@pytest.mark.parametrize("while_it_runs", [False, True])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_topic_that_ends_before_the_table(tmp_path: Path, kind: str, while_it_runs: bool) -> None:
+    """It is refused also when it is longer again, until a person says otherwise."""
+    topic, path = ModelTopic(), tmp_path / kind
     topic.append(0, *[b"a"] * 5)
-    follow(topic, tmp_path / "t", Settings())
-    topic.ends[0] = 3
+    cut = partial(topic.cut, 0, 3)
+    if not while_it_runs:
+        follow(topic, path, Settings())
+        cut()
     with pytest.raises(Refused, match="up to offset 5, but topic orders ends at 3"):
-        follow(topic, tmp_path / "t", Settings())
+        follow_while(topic, path, [wait, wait, wait, cut])
+    topic.append(0, *[b"b"] * 9)
+    with pytest.raises(Refused, match="is paused: kbroker table resume lets rows in again"):
+        follow(topic, path, Settings())
+    target_of(path).pause(paused=False)
+    follow(topic, path, Settings())
+    assert [row["_offset"] for row in rows_in(path)] == list(range(12))
+
+
+def test_a_topic_that_is_cut_behind_the_table_is_gone_on_with(tmp_path: Path) -> None:
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, *[b"a"] * 7)
+    more, cut = partial(topic.append, 0, *[b"b"] * 7), partial(topic.cut, 0, 9)
+    with pytest.raises(ResponseError):
+        follow_while(topic, path, [wait, wait, wait, more, wait, cut])
+    assert len(rows_in(path)) == 7
+    topic.append(0, *[b"c"] * 7)
+    follow(topic, path, Settings())
+    check_once(topic, path)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -393,6 +434,12 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
     follow(topic, path, JSON)
     rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["theirs"]) for row in rows if row["theirs"] is None) == [(1, None), (2, None)]
+    short = {"short": pyarrow.array([1], pyarrow.int16())}
+    write_deltalake(str(path), pyarrow.table(short), mode="append", schema_mode="merge")
+    topic.append(0, b'{"id": 5, "short": 1.7}')
+    follow(topic, path, JSON)
+    [dead] = dead_in(path)
+    assert dead["reason"].startswith("short: there is a column of this name")
     bare = {"_partition": pyarrow.array([0], pyarrow.int32())}
     write_deltalake(str(path), pyarrow.table(bare), mode="overwrite", schema_mode="overwrite")
     topic.append(0, b'{"id": 3}')

@@ -253,3 +253,12 @@ def test_a_table_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
     topic = ModelTopic()
     with pytest.raises(Exception, match="there is no table"):
         describe(target_of(tmp_path / "t"), lambda _: ModelSource(topic))
+
+
+def test_names_of_headers_that_are_not_utf_8(tmp_path: Path) -> None:
+    """Clients may send them. They are there as Kafka's consumers show them, and nothing stops for them."""
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, b"a", b"b")
+    topic.logs[0][1] = topic.logs[0][1]._replace(headers=(("x\udcff", b"1"), ("y", None)))
+    follow(topic, path, Settings())
+    assert [each["key"] for each in rows_in(path)[1]["_headers"]] == ["x\N{REPLACEMENT CHARACTER}", "y"]

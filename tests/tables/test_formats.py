@@ -7,6 +7,7 @@ import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -29,7 +30,7 @@ from kbroker.tables.follower import Settings
 from kbroker.tables.layout import Layout
 from kbroker.tables.plan import NotYet, Refused
 from tests.schemas.registry_server import Registry, running_registry
-from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in
+from tests.tables.model_topic import ModelTopic, check_once, dead_in, follow, rows_in, target_of
 from tests.with_each import examples
 
 KINDS = ["delta", *(["iceberg"] if importlib.util.find_spec("pyiceberg") else [])]
@@ -267,6 +268,59 @@ def test_times_and_decimals_that_are_declared(tmp_path: Path, kind: str) -> None
         assert len(dead_in(each)) == len(bad)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decimal_of_too_many_digits_is_found_alone(tmp_path: Path, kind: str) -> None:
+    """Where nothing else is wrong: the digits before the point are few enough only without those behind it."""
+    topic, path = ModelTopic(), tmp_path / kind
+    topic.append(0, b'{"price": 12.5}', b'{"price": 123456}', b'{"in": [{"price": 99999}]}', b'{"price": 9999}')
+    follow(topic, path, Settings("json", '{"price": "decimal(6,2)", "in": [{"price": "decimal(6,2)"}]}'))
+    check_once(topic, path)
+    assert [row["price"] for row in rows_in(path)] == [Decimal("12.50"), Decimal("9999.00")]
+    assert [each["reason"] for each in dead_in(path)] == [
+        "price: 123456 is too large for decimal(6,2)",
+        "in[].price: 99999 is too large for decimal(6,2)",
+    ]
+
+
+def test_nan_is_no_json_where_nothing_else_is_wrong(tmp_path: Path) -> None:
+    topic, path = ModelTopic(), tmp_path / "t"
+    topic.append(0, b'{"a": 1.5}', b'{"a": NaN}', b'{"a": null}')
+    follow(topic, path, Settings("json", '{"a": "double"}'))
+    assert [row["a"] for row in rows_in(path)] == [1.5, None]
+    assert [each["reason"] for each in dead_in(path)] == ["not JSON: NaN is no number of JSON"]
+
+
+def test_readers_find_decimals_of_many_digits(tmp_path: Path) -> None:
+    """By the bounds of a file they pass over it; those of a decimal as a double are not its own."""
+    import pyarrow
+    from deltalake import DeltaTable, QueryBuilder
+
+    topic, path = ModelTopic(), tmp_path / "t"
+    numbers = {"a": ("decimal(20,0)", "12345678901234567891"), "b": ("decimal(18,2)", "1234567890123456.79")}
+    declared = {name: kind for name, (kind, _) in numbers.items()}
+    text = ", ".join(f'"{name}": {number}' for name, (_, number) in numbers.items())
+    settings = Settings("json", json.dumps({**declared, "in": declared}))
+
+    def check() -> None:
+        query = QueryBuilder().register("t", DeltaTable(str(path)))
+        for name, (kind, number) in numbers.items():
+            digits = kind.removeprefix("decimal").replace(",", ", ")
+            exact = f"arrow_cast('{number}', 'Decimal128{digits}')"
+            for column in (name, f"t.\"in\"['{name}']"):
+                found = pyarrow.table(query.execute(f"select count(*) from t where {column} = {exact}"))
+                assert found.column(0).to_pylist() == [len(topic.logs[0])], column
+
+    for upsert in (False, True):
+        path, topic = tmp_path / str(upsert), ModelTopic()
+        for _ in range(2):
+            topic.append(0, f'{{{text}, "in": {{{text}}}}}'.encode())
+            topic.logs[0] = [each._replace(key=b"k%d" % each.offset) for each in topic.logs[0]]
+            follow(topic, path, replace(settings, upsert=upsert))
+            check()
+        target_of(path).maintain()
+        check()
+
+
 def test_flat_json_and_a_collision(tmp_path: Path) -> None:
     """The columns are those of the nested fields, also for a later follower, and whole numbers fit a double."""
     topic, path = ModelTopic(), tmp_path / "t"
@@ -283,6 +337,9 @@ def test_flat_json_and_a_collision(tmp_path: Path) -> None:
     ]
     [dead] = dead_in(path)
     assert dead["reason"] == "a_d: two fields have this name when they are flat"
+    topic.append(0, b'{"A_d": 1}')
+    follow(topic, path, Settings())
+    assert dead_in(path)[-1]["reason"] == "A_d: there is a column of this name, or it differs in capitals alone"
     with pytest.raises(Refused, match="--flatten: a_d: two fields"):
         follow(
             topic, tmp_path / "u", Settings("json", '{"a": {"d": "long"}, "a_d": "long"}', layout=Layout(flatten=True))
@@ -339,6 +396,26 @@ def test_partitions_by_time(tmp_path: Path, kind: str) -> None:
         table = catalog.load_table(f"lake.{kind}")
         assert [str(each.transform) for each in table.spec().fields] == ["day", "hour", "month"]
         assert len(list(table.scan("at >= '2026-11-30T02:00:00+00:00'").plan_files())) == 1
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(each, marks=needs_transforms) for each in KINDS[1:])])
+def test_names_that_the_table_keeps_for_itself(tmp_path: Path, registry: Registry, kind: str) -> None:
+    """A field that comes later with the name of a day, or one of Iceberg's, stops nothing."""
+    names = ["_timestamp_day", *(["_topic_partition", "_pos"] if kind == "iceberg" else [])]
+    written = [{"id": 1}, *({"id": 2, name: 3} for name in names), {"id": 4}]
+    values = [avro(registry, record(*((name, "long") for name in each)), each)[0] for each in written]
+    documents = [json.dumps(each).encode() for each in written]
+    layout = Layout(False, "day(_timestamp)")
+    for chosen, content in ((Settings("json"), documents), (Settings("avro", registry=asking(registry)), values)):
+        topic, path = ModelTopic(), tmp_path / f"{kind}_{chosen.value_format}"
+        topic.append(0, content[0])
+        follow(topic, path, replace(chosen, layout=layout))
+        topic.append(0, *content[1:])
+        follow(topic, path, chosen)
+        check_once(topic, path)
+        assert [row["id"] for row in rows_in(path)] == [1, 4]
+        reason = "there is a column of this name, or it differs in capitals alone"
+        assert [each["reason"] for each in dead_in(path)] == [f"{name}: {reason}" for name in names]
 
 
 def test_clustered_when_it_is_maintained(tmp_path: Path) -> None:

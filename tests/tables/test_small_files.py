@@ -7,6 +7,7 @@ import os
 import struct
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.parquet
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 
 from kbroker.tables.follower import Follower, Settings
+from kbroker.tables.layout import Layout
 from kbroker.tables.target import DEAD_LETTERS, ROW_GROUP, Merging, size_to_merge
 from tests.tables.model_topic import Killed, ModelSource, ModelTopic, check_once, follow, rows_in, target_of
 from tests.tables.test_exactly_once import FORMATS, kill_at, needs_iceberg
@@ -221,6 +223,19 @@ def test_a_partitioned_delta_table(tmp_path: Path) -> None:
     check_once(topic, path)
     by_value = pyarrow.table(DeltaTable(str(path)).get_add_actions(flatten=True))["partition.value"].to_pylist()
     assert by_value.count("a") < 8 and by_value.count(None) < 8 and by_value.count("3") == 1
+
+
+def test_a_delta_table_in_partitions_of_any_type(tmp_path: Path) -> None:
+    """Files of a partition are merged whatever tells the partition."""
+    declared = {"d": "decimal(10,2)", "t": "timestamp", "b": "boolean", "y": "date", "l": "long", "s": "string"}
+    value = b'{"d": 1.50, "t": "2026-11-30T12:00:01.5Z", "b": true, "y": "2026-11-30", "l": 5, "s": "x y"}'
+    for part in (*declared, "hour(t)", "month(y)"):
+        topic, path = ModelTopic(), tmp_path / part
+        topic.append(0, *[value] * 7 * 5)
+        layout = Layout(False, part)
+        found = follow(topic, path, replace(EAGER, value_format="json", declared=json.dumps(declared), layout=layout))
+        assert found.progress.merged_files >= 4, part
+        check_once(topic, path)
 
 
 @needs_iceberg

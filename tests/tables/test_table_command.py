@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,22 @@ def test_what_others_have_put_beside_the_rows_is_left_alone(kb: Run, tmp_path: P
     for path in theirs:
         path.unlink()
     assert "1 removed file" in kb("table", "maintain", to).out and not orphan.exists()
+
+
+def test_a_failure_that_nobody_foresaw(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told as others are, and the table is tried again; for once it has failed."""
+    from kbroker.client import Client
+    from kbroker.tables.follower import Settings
+    from kbroker.tools.cli.table_following import Order, Way, keep_many
+
+    def make_target() -> Any:
+        raise KeyError("surprise")
+
+    with Client(broker.bootstrap_servers) as client:
+        order = Order("orders", "delta:t", Settings(), make_target)
+        assert keep_many([order], client, threading.Event(), Way(once=True)) == ({}, ["delta:t"])
+    told = capsys.readouterr().err
+    assert "KeyError: 'surprise'" in told and "kbroker: delta:t: KeyError, of which more is above" in told
 
 
 def test_the_latest_of_each_key(kb: Run, broker: RunningBroker, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import tempfile
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,31 @@ def test_changes_of_debezium(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_numbers_in_envelopes_keep_all_their_digits(tmp_path: Path, kind: str) -> None:
+    """As Kafka Connect writes decimals with ``decimal.format=NUMERIC``."""
+    topic, path = ModelTopic(), tmp_path / kind
+    texts = ["12345678901234567.89", "-0.1234567890123456789", "1.50", "12345678901234567.5e-2"]
+    for number, text in enumerate(texts):
+        value = b'{"op": "c", "after": {"id": %d, "n": "x", "in": [{"a": %s}]}}' % (number, text.encode())
+        put(topic, 0, b"%d" % number, value)
+    declared = '{"id": "long", "n": "string", "in": [{"a": "decimal(38,19)"}]}'
+    follow(topic, path, replace(CHANGES, declared=declared, value_format="json"))
+    assert [row["in"][0]["a"] for row in rows_in(path)] == [Decimal(each) for each in texts]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_any_name_may_be_that_of_a_field(tmp_path: Path, kind: str) -> None:
+    """Also that by which a follower once knew what a row does."""
+    topic, path = ModelTopic(), tmp_path / kind
+    for number in range(3):
+        put(topic, 0, b"k%d" % (number % 2), b'{"id": %d, "_change": %d, "a`b.c": {"`": 1}}' % (number, number))
+    follow(topic, path, UPSERT)
+    put(topic, 0, b"k1", None)
+    follow(topic, path, UPSERT)
+    assert [(row["id"], row["_change"], row["a`b.c"]) for row in rows_in(path)] == [(2, 2, {"`": 1})]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("memory", [1, 1 << 20])
 def test_a_truncation(tmp_path: Path, kind: str, memory: int) -> None:
     """It takes the rows before it in its partition, and those of other partitions that are not later."""
@@ -288,6 +314,54 @@ def test_changes_of_debezium_in_avro(tmp_path: Path, kind: str, flat: bool) -> N
         bern = "Bern" if flat else {"city": "Bern"}
         assert rows_by_key == {b"1": (1, bern, None), b"2": (2, bern, "x")}
         assert [each["reason"] for each in dead_in(path)] == ["no envelope of Debezium: it has no op"]
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_field_that_a_later_schema_has_not_is_null(tmp_path: Path, kind: str, flat: bool) -> None:
+    """Also to a follower that never saw a schema with it: a row has nothing of the one that was there before."""
+    pytest.importorskip("fastavro")
+    from tests.schemas.registry_server import running_registry
+    from tests.tables.test_formats import asking, avro, record
+
+    def enveloped(row: dict[str, Any]) -> bytes:
+        kind = record(*((name, "long") for name in row), name="Value")
+        envelope = record(("after", ["null", kind]), ("op", "string"), name="Envelope")
+        return avro(registry, envelope, {"op": "u", "after": row})[0]
+
+    with running_registry() as registry:
+        topic, path = ModelTopic(), tmp_path / kind
+        chosen = Settings("avro", changes="debezium", registry=asking(registry), layout=Layout(flatten=flat))
+        for row in ({"id": 1, "gone": 1}, {"id": 2}):
+            put(topic, 0, b"key", enveloped(row))
+            follow(topic, path, chosen)
+        assert [(row["id"], row["gone"]) for row in rows_in(path)] == [(2, None)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_flat_rows_fit_the_columns_that_the_table_has(tmp_path: Path, kind: str) -> None:
+    """Also to a follower that knows another schema alone: what a column does not hold exactly is a dead letter."""
+    pytest.importorskip("fastavro")
+    from tests.schemas.registry_server import running_registry
+    from tests.tables.test_formats import asking, avro, record
+
+    def enveloped(number: str, row: dict[str, Any]) -> bytes:
+        kind = record(("id", number), ("f", "float"), name="Value")
+        envelope = record(("after", ["null", kind]), ("op", "string"), name="Envelope")
+        return avro(registry, envelope, {"op": "c", "after": {"f": 0.5, **row}})[0]
+
+    with running_registry() as registry:
+        topic, path = ModelTopic(), tmp_path / kind
+        chosen = Settings("avro", changes="debezium", registry=asking(registry), layout=Layout(flatten=True))
+        put(topic, 0, b"0", enveloped("int", {"id": 1}))
+        follow(topic, path, chosen)
+        put(topic, 0, b"1", enveloped("double", {"id": 1.5}))
+        put(topic, 0, b"2", enveloped("string", {"id": "2"}))
+        follow(topic, path, chosen)
+        put(topic, 0, b"3", enveloped("int", {"id": 3}))
+        follow(topic, path, chosen)
+        assert {row["_key"]: row["id"] for row in rows_in(path)} == {b"0": 1, b"3": 3}
+        assert [row["_key"] for row in dead_in(path)] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -11,6 +11,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kbroker.client.schemas.wire_format import PackageMissing, UndecodableRecord
@@ -26,6 +27,7 @@ PLAIN_LOGICAL: Final = "kbroker-logical"
 
 _MOST_DECIMAL: Final = 1024
 """Bytes of a decimal, which are 2,466 digits."""
+_ALL_DIGITS: Final = Context(prec=2500)
 
 _MOST_FREE: Final = 100
 """Values of one record that take no bytes, those of records in it included."""
@@ -59,7 +61,7 @@ def read_avro(text: str, references: Sequence[str], shape: Callable[[Any], T], *
     except ImportError:
         raise PackageMissing("Avro", "fastavro") from None
     for base in ("bytes", "fixed"):
-        LOGICAL_READERS[f"{base}-{AVRO_DECIMAL}"] = _bounded(LOGICAL_READERS[f"{base}-decimal"])
+        LOGICAL_READERS[f"{base}-{AVRO_DECIMAL}"] = _decimal
     named: dict[str, Any] = {}
     try:
         for reference in references:
@@ -139,15 +141,14 @@ def _check(schema: Any, free: _FreeValues, plain: bool) -> None:
             raise UndecodableRecord(f"its Avro schema has a record of more than {_MOST_FREE} values that take no bytes")
 
 
-def _bounded(read: Callable[..., object]) -> Callable[..., object]:
-    """The reader of a decimal, which refuses one of many bytes: the time that it takes grows with their square."""
+def _decimal(data: bytes, schema: Any, *_: object) -> Decimal:
+    """A decimal as its bytes say; ``fastavro`` would round it to the digits of its schema.
 
-    def bounded(data: bytes, *schemas: object) -> object:
-        if len(data) > _MOST_DECIMAL:
-            raise ValueError(f"a decimal has {len(data)} bytes")
-        return read(data, *schemas)
-
-    return bounded
+    ``ValueError`` for one of many bytes: the time that it takes grows with their square.
+    """
+    if len(data) > _MOST_DECIMAL:
+        raise ValueError(f"a decimal has {len(data)} bytes")
+    return Decimal(int.from_bytes(data, signed=True)).scaleb(-(schema.get("scale") or 0), _ALL_DIGITS)
 
 
 def loaded_schema(text: str) -> Any:

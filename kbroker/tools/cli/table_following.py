@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
@@ -181,10 +182,13 @@ def _keep_one(
                 follower = keep(open_source, target, order.settings, tell, stop, way, status)
             rows[order.place] = follower.progress.rows
             return
-        except FatalError as error:
-            if str(error) != last:
-                tell(str(error))
-            last = str(error)
+        except Exception as error:  # a library's, too: the others go on
+            told = str(error) if isinstance(error, FatalError) else f"{type(error).__name__}, of which more is above"
+            if told != last:
+                if not isinstance(error, FatalError):
+                    traceback.print_exc()
+                tell(told)
+            last = told
         if way.once:
             failed.append(order.place)
             return
