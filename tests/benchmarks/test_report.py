@@ -13,7 +13,7 @@ pytest.importorskip("psutil", reason="the `bench` extra is not installed")
 from benchmarks import report
 from benchmarks.__main__ import LATEST, TITLES
 from benchmarks.report import Target
-from kbroker.base.costs import COSTS
+from kbroker.base import costs
 
 PRODUCE = "produce-librdkafka-1000-p6-acks-all"
 RESULTS = {
@@ -163,10 +163,46 @@ def test_ratios_are_of_rounds_and_told_with_their_range() -> None:
 
 
 def test_each_cost_that_capacity_reckons_with_names_a_row() -> None:
-    assert [cost.source for cost in COSTS if not any(title in cost.source for title in TITLES.values())] == []
+    assert [cost.source for cost in costs.COSTS if not any(title in cost.source for title in TITLES.values())] == []
 
 
 def test_the_page_says_of_each_miss_what_is_known() -> None:
     results = json.loads(LATEST.read_text())["results"]
     missed = {each.target.workload for each in report.judged(results) if each.verdict == "MISSED"}
     assert missed - {name for names in report.WHY_MISSED for name in names} == set()
+
+
+def test_each_cost_is_as_the_page_has_measured_it() -> None:
+    results = json.loads(LATEST.read_text())["results"]
+
+    def of(workload: str, figure: str) -> float:
+        value = report.median(results, workload, "kbroker", figure)
+        assert value is not None
+        return value
+
+    request = of("requests", "cpu_us_per_request") * 1e-6
+    byte_in, byte_out = of(PRODUCE, "cpu_s_per_GB") * 1e-9, of("consume-librdkafka-1000-p6", "cpu_s_per_GB") * 1e-9
+    start = of("startup", "first_record_s")
+    measured = {
+        costs.REQUEST: request,
+        costs.REQUEST_ALONE: request
+        * of("list-offsets", "cpu_us_per_request")
+        / of("heartbeat-requests", "cpu_us_per_request"),
+        costs.RECORD: (of("produce-librdkafka-100-p6-acks-all", "cpu_s_per_GB") * 1e-9 - byte_in) * 100,
+        costs.BYTE_IN: byte_in,
+        costs.BYTE_OUT: byte_out,
+        costs.BYTE_COPIED: (of("cluster-produce", "cpu_s_per_GB") * 1e-9 - byte_in) / 2 - byte_out,
+        costs.BYTE_IN_TLS: of("tls-produce", "cpu_s_per_GB") * 1e-9 - byte_in,
+        costs.BYTE_OUT_TLS: of("tls-consume", "cpu_s_per_GB") * 1e-9 - byte_out,
+        costs.REQUEST_TLS: of("tls-requests", "cpu_us_per_request") * 1e-6 - request,
+        costs.NODE: of("memory", "MB") * 1e6,
+        costs.REPLICA: of("restart-many", "partition_KB") * 1e3,
+        costs.CONNECTION: of("idle-connections", "more_MB") * 1e6 / 1000,
+        costs.KNOWN_PARTITION: of("metadata-1000000", "image_bytes"),
+        costs.START: start,
+        costs.REPLICA_START: (of("restart-many", "killed_s") - start) / 10_000,
+    }
+    assert set(measured) == set(costs.COSTS)
+    assert {cost.what: cost.value for cost in measured} == pytest.approx(
+        {cost.what: value for cost, value in measured.items()}, rel=0.05
+    )
