@@ -456,6 +456,10 @@ def test_a_drained_broker_leaves_replicas_to_other_racks_first() -> None:
         Partition("t", 1): [3, 1],
         Partition("t", 2): [4, 1],
     }
+    # Broker 5 takes nothing new, as one that is starting again: its rack has a replica all the same.
+    assert plan_drain({Partition("t", 0): [2, 5]}, {2: "a", 3: "c", 4: "d", 5: "c"}, 2, closed=[5]) == {
+        Partition("t", 0): [4, 5]
+    }
     with pytest.raises(FatalError, match=r"t-2 has 2 .*: have fewer, kbroker topic move t --brokers 1 -r 1$"):
         plan_drain({Partition("t", 2): [2, 1]}, {1: "a", 2: "a"}, 2)
     with pytest.raises(FatalError, match=r"t-0 has 1 .*: start one, or .* kbroker config unset broker ID cordoned"):
