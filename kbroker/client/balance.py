@@ -230,9 +230,16 @@ def place(client: Client, before: Counts, after: Counts, seconds: float) -> dict
 
 
 def still_free(client: Client, moves: Sequence[Move]) -> list[Move]:
-    """Returns the moves of partitions that nobody else has begun to move since they were planned."""
+    """Returns the moves of partitions that nobody else has moved, or has begun to, since they were planned."""
     moving = list_reassignments(client)
-    return [each for each in moves if each.partition not in moving]
+    now = {
+        TopicPartition(topic.name, each.partition): {*each.replicas}
+        for topic in list_topics(client)
+        for each in topic.partitions
+    }
+    return [
+        each for each in moves if each.partition not in moving and now.get(each.partition) == {*each.before.replicas}
+    ]
 
 
 def broker_hosts(client: Client) -> dict[int, str]:

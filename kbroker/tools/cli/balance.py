@@ -173,7 +173,10 @@ def _execute(client: Client, moves: Sequence[Move], throttle: int | None) -> lis
     with _throttled(client, free, throttle):
         results = alter_reassignments(client, {each.partition: each.replicas for each in free}) if free else {}
         begun = [partition for partition, error in results.items() if error is None]
-        wait_for_moves(client, begun)
+        if begun:
+            problems += wait_for_moves(
+                client, {each.partition: each.replicas for each in free if each.partition in begun}
+            )
     elected = elect_leaders(client, begun) if begun else {}
     return problems + [error for error in (*results.values(), *elected.values()) if error is not None]
 
