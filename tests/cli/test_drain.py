@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from kbroker.client import ResponseError
 from kbroker.client.configs import ResourceType, describe_configs
-from kbroker.client.nodes import brokers_open_to_new
+from kbroker.client.nodes import brokers_open_to_new, describe_cluster
 from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.client.topics import NewTopic, create_topics, list_topics
 from kbroker.errors import ErrorCode, FatalError
@@ -18,7 +21,7 @@ from kbroker.testing import RunningCluster, running_cluster
 from kbroker.tools.cli.cluster_nodes import cordoned
 from kbroker.types import TopicPartition
 from tests.cli_command import Run, command_for
-from tests.every_node import await_topics
+from tests.every_node import await_nodes, await_topics
 from tests.patience import LONG, eventually
 
 CORDONED = "cordoned.log.dirs"
@@ -97,7 +100,7 @@ def replicas_of(cluster: RunningCluster, *names: str) -> dict[str, list[tuple[in
         }
 
 
-def test_what_others_change_meanwhile_is_heeded(cluster: RunningCluster, kb: Run) -> None:
+def test_what_others_change_meanwhile_is_heeded(cluster: RunningCluster) -> None:
     """While the first pieces move, a move is cancelled, and a partition whose turn comes later gets fewer replicas."""
     topic_on(cluster, "a", [[1]])
     topic_on(cluster, "b", [[1]] * 49)
@@ -117,6 +120,39 @@ def test_what_others_change_meanwhile_is_heeded(cluster: RunningCluster, kb: Run
                 raise
         told = command.communicate(timeout=LONG)[0]
     assert command.returncode == 0 and told == "broker 1 has nothing any more: 50 partitions were moved\n"
-    found = replicas_of(cluster, "a", "b", "c")
-    assert not any(1 in each for replicas in found.values() for each in replicas), found
-    assert found["c"] == [(3,)]
+
+    def is_drained() -> bool:
+        found = replicas_of(cluster, "a", "b", "c")
+        return found["c"] == [(3,)] and not any(1 in each for replicas in found.values() for each in replicas)
+
+    eventually(is_drained, "everybody knows")
+
+
+def test_a_broker_that_is_gone_is_drained(cluster: RunningCluster, kb: Run) -> None:
+    topic_on(cluster, "t", [[3, 1], [1, 3]])
+    cluster.node(3).kill()
+    await_nodes(cluster, [1, 2])
+    done = kb("cluster", "drain", "3", "--yes")
+    assert done.out == "broker 3 has nothing any more: 2 partitions were moved\n"
+    eventually(lambda: [{*each} for each in replicas_of(cluster, "t")["t"]] == [{1, 2}, {1, 2}], "everybody knows")
+
+
+@pytest.mark.parametrize("words", [("drain", "1"), ("unregister", "3")])
+def test_the_exit_code_tells_that_a_person_said_no(cluster: RunningCluster, words: tuple[str, str]) -> None:
+    cluster.node(3).kill()
+    await_nodes(cluster, [1, 2])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kbroker", "cluster", *words, "-b", cluster.bootstrap_servers]
+    with subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        os.write(ours, b"n\n")
+        assert process.wait(LONG) == 1
+    told = b""
+    with suppress(OSError):  # nobody has the other end any more
+        while data := os.read(ours, 10_000):
+            told += data
+    os.close(ours)
+    assert b"[y/N]" in told and b"kbroker: nothing" in told
+    with cluster.client() as client:
+        assert [each.id for each in describe_cluster(client).brokers] == [1, 2, 3]
+    assert not cordon_of(cluster, 1)

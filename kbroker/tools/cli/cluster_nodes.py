@@ -168,7 +168,7 @@ Its replicas go to other brokers, those of its own rack first where that has no 
 partition, {_AT_ONCE} partitions at a time. The broker gets no new ones ({CORDONED}=* is set for it;
 kbroker config unset broker ID {CORDONED} takes that back). Brokers that have it set get none of the replicas.
 If a move is refused, the broker gets new ones as before. Ended before its time, the command can be
-given again."""
+given again. For a broker that does not run, that property is not set: only it can be asked to."""
 
 
 def plan_drain(
@@ -225,6 +225,9 @@ def drain(arguments: argparse.Namespace) -> int:
                 print_json({"broker": broker, "drained": True, "moves": _document(moves)})
             else:
                 print(f"broker {broker} has nothing any more: {len(moves)} partitions were moved")
+        else:
+            complain("nothing moved")
+            return 1
     return 0
 
 
@@ -259,7 +262,10 @@ def _moves(client: Client, broker: int) -> Moves:
 
 @contextmanager
 def cordoned(client: Client, broker: int) -> Iterator[None]:
-    """Have a broker get no new partitions from now on; as before, if what is done then is refused."""
+    """Have a broker get no new partitions from now on; as before, if what is done then is refused.
+
+    Nobody can tell that to one that does not run.
+    """
     from kbroker.client import ResponseError
     from kbroker.client.configs import (
         ConfigChange,
@@ -269,7 +275,11 @@ def cordoned(client: Client, broker: int) -> Iterator[None]:
         alter_configs,
         describe_configs,
     )
+    from kbroker.client.nodes import describe_cluster
 
+    if any(each.id == broker and each.fenced for each in describe_cluster(client).brokers):
+        yield
+        return
     resource = (ResourceType.BROKER, str(broker))
     before = ConfigChange(CORDONED, Operation.DELETE)
     for entry in describe_configs(client, *resource, keys=[CORDONED]):
@@ -294,26 +304,29 @@ def _carry_out(client: Client, broker: int) -> Moves:
     done: Moves = {}
     left = _moves(client, broker)
     with progress("moving partitions", total=len(left)) as told:
-        while left:
-            piece = dict(islice(left.items(), _AT_ONCE))
-            for error in alter_reassignments(client, {each: after for each, (_, after) in piece.items()}).values():
-                if error is not None:
-                    raise error
-            topics: dict[str, list[int]] = {}
-            for each in piece:
-                topics.setdefault(each.topic, []).append(each.partition)
-            while list_reassignments(client, topics):
-                time.sleep(_PAUSE)
-            told.add(len(piece.keys() - done.keys()))
-            done |= piece
-            for _ in range(_HEARD):
-                left = _moves(client, broker)
-                if not left.keys() & piece.keys():
-                    break
-                time.sleep(_PAUSE)
-        while any(broker in each.removing for each in list_reassignments(client).values()):
+        while True:
+            while left:
+                piece = dict(islice(left.items(), _AT_ONCE))
+                for error in alter_reassignments(client, {each: after for each, (_, after) in piece.items()}).values():
+                    if error is not None:
+                        raise error
+                topics: dict[str, list[int]] = {}
+                for each in piece:
+                    topics.setdefault(each.topic, []).append(each.partition)
+                while list_reassignments(client, topics):
+                    time.sleep(_PAUSE)
+                told.add(len(piece.keys() - done.keys()))
+                done |= piece
+                for _ in range(_HEARD):
+                    left = _moves(client, broker)
+                    if not left.keys() & piece.keys():
+                        break
+                    time.sleep(_PAUSE)
+            is_moving = any(broker in each.removing for each in list_reassignments(client).values())
+            left = _moves(client, broker)
+            if not (left or is_moving):
+                return done
             time.sleep(_PAUSE)
-    return done
 
 
 def unregister_arguments(parser: argparse.ArgumentParser) -> None:
@@ -346,10 +359,12 @@ def unregister(arguments: argparse.Namespace) -> int:
         ]
         if left:
             complain(f"replicas of {len(left)} topics are on broker {broker}, {left[0]}'s among them")
-        if confirm_change(f"Forget broker {broker}?", client, arguments):
-            client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
-            if arguments.json:
-                print_json({"unregistered": broker})
-            else:
-                print(f"broker {broker} is not registered any more")
+        if not confirm_change(f"Forget broker {broker}?", client, arguments):
+            complain("nothing changed")
+            return 1
+        client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
+    if arguments.json:
+        print_json({"unregistered": broker})
+    else:
+        print(f"broker {broker} is not registered any more")
     return 0
