@@ -98,18 +98,20 @@ def plan_balance(
     most: int,
     only_leaders: bool = False,
     resting: Collection[TopicPartition] = (),
+    closed: Collection[int] = (),
     hosts: Mapping[int, str] | None = None,
 ) -> Plan:
     """Plan up to ``most`` moves, each from the most loaded broker, which it makes less loaded than before by at least
     `WORTH` without loading another as much: so the loads' sum of squares falls, and no plan takes back another.
 
-    ``racks`` has the brokers that may get replicas, with their racks; two replicas that are in different racks stay so.
+    ``racks`` has the brokers with their racks; two replicas that are in different racks stay so. Brokers that are
+    ``closed`` get no replicas.
     A move that copies nothing, as between nodes of one of the ``hosts``, is preferred to others that gain up to half as
     much more. Partitions that are
     ``resting`` have moved lately.
     """
     now = dict(placed)
-    before = loads_of(now, racks)
+    before = loads_of(now, [broker for broker in racks if broker not in closed])
     plan = Plan([], before, dict(before))
     mean = sum(before.values()) / max(1, len(before))
     done: set[TopicPartition] = set(resting)
@@ -126,7 +128,7 @@ def plan_balance(
         for partition, each in now.items():
             if partition in done or each.is_in_trouble or hottest not in each.replicas:
                 continue
-            for replicas in _others(each, hottest, racks, only_leaders):
+            for replicas in _others(each, hottest, racks, closed, only_leaders):
                 move = Move(partition, each, replicas, hosts or {})
                 changed = _changed(loads, each, replicas)
                 gain = loads[hottest] - max(changed[broker] for broker in {hottest, *replicas})
@@ -147,12 +149,12 @@ def plan_balance(
 
 
 def _others(
-    each: Placed, hottest: int, racks: Mapping[int, str | None], only_leaders: bool
+    each: Placed, hottest: int, racks: Mapping[int, str | None], closed: Collection[int], only_leaders: bool
 ) -> Iterator[tuple[int, ...]]:
     """Yields the replicas that relieve a broker: another one in sync leads, or another broker takes its place."""
     if each.leader == hottest:
         for broker in each.replicas:
-            if broker != hottest and broker in each.isr and broker in racks:
+            if broker != hottest and broker in each.isr and broker in racks and broker not in closed:
                 yield (broker, *(other for other in each.replicas if other != broker))
     if only_leaders:
         return
@@ -160,7 +162,7 @@ def _others(
     kept = [racks.get(other) for other in each.replicas if other != hottest]
     spread = len({racks.get(other) for other in each.replicas})
     for broker in racks:
-        if broker not in each.replicas and len({*kept, racks[broker]}) >= spread:
+        if broker not in closed and broker not in each.replicas and len({*kept, racks[broker]}) >= spread:
             yield tuple(broker if other == hottest else other for other in first)
 
 
@@ -228,9 +230,16 @@ def place(client: Client, before: Counts, after: Counts, seconds: float) -> dict
 
 
 def still_free(client: Client, moves: Sequence[Move]) -> list[Move]:
-    """Returns the moves of partitions that nobody else has begun to move since they were planned."""
+    """Returns the moves of partitions that nobody else has moved, or has begun to, since they were planned."""
     moving = list_reassignments(client)
-    return [each for each in moves if each.partition not in moving]
+    now = {
+        TopicPartition(topic.name, each.partition): {*each.replicas}
+        for topic in list_topics(client)
+        for each in topic.partitions
+    }
+    return [
+        each for each in moves if each.partition not in moving and now.get(each.partition) == {*each.before.replicas}
+    ]
 
 
 def broker_hosts(client: Client) -> dict[int, str]:
@@ -238,8 +247,9 @@ def broker_hosts(client: Client) -> dict[int, str]:
     return {each.id: each.host for each in describe_cluster(client).brokers}
 
 
-def open_brokers(client: Client) -> dict[int, str | None]:
-    """Returns the brokers that may get replicas, with their racks; a broker without one is a rack of its own."""
-    return {
-        broker: rack if rack is not None else f"broker {broker}" for broker, rack in brokers_open_to_new(client).items()
+def broker_racks(client: Client) -> tuple[dict[int, str | None], set[int]]:
+    """Returns the racks of brokers, each without one as a rack of its own, and the brokers that get no replicas."""
+    racks: dict[int, str | None] = {
+        each.id: each.rack or f"broker {each.id}" for each in describe_cluster(client).brokers
     }
+    return racks, {*racks} - {*brokers_open_to_new(client)}

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 
-from kbroker.errors import ApiError, ErrorCode, LogDirFailure
+from kbroker.errors import ApiError, ErrorCode, FatalError, LogDirFailure
 from kbroker.log import opening
 from kbroker.log.checkpoint_files import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
 from kbroker.log.dirs.checkpoint_tasks import CheckpointTasks, CleanerOffsets, write_all
@@ -33,7 +33,7 @@ from kbroker.log.full_disk import is_no_room
 from kbroker.log.log_config import LogConfig
 from kbroker.log.log_dir import DELETE_SUFFIX, STRAY_SUFFIX, LogDir
 from kbroker.log.partition_log import PartitionLog
-from kbroker.types import TopicPartition, Uuid
+from kbroker.types import METADATA_TOPIC, TopicPartition, Uuid
 
 _OF_OTHERS = (
     "it has logs, and the cluster's metadata, which have never had this directory, know none of their topics; nothing"
@@ -152,6 +152,7 @@ class LogManager:
             for log_dir in manager.locked():
                 log_dir.open(cluster_id, node_id, rng, may_be_new=log_dir is not manager.metadata_dir)
             manager.check_metadata_dir()
+            manager._check_no_other_metadata()
         except BaseException:
             manager._unlock()
             raise
@@ -441,6 +442,20 @@ class LogManager:
         """``FatalError`` when the log dir of the metadata log has failed."""
         if self.metadata_dir is not None and self.metadata_dir.offline is not None:
             raise LogDirFailure(f"the log dir of the metadata log has failed: {self.metadata_dir.offline}")
+
+    def _check_no_other_metadata(self) -> None:
+        """``FatalError`` if a metadata log is in another log dir than its own, as Kafka's ``KafkaRaftServer`` says.
+
+        A voter that begins one anew has forgotten for whom it has voted, and what it has told leaders that it has.
+        """
+        own = self.metadata_dir
+        for log_dir in self.log_dirs:
+            path = os.path.join(log_dir.path, f"{METADATA_TOPIC}-0")
+            if own is not None and log_dir is not own and log_dir.offline is None and self.disk.is_dir(path):
+                raise FatalError(
+                    f"{path} is a metadata log, and this node's is to be in {own.path}: set metadata.log.dir="
+                    f"{log_dir.path} (it is the first of log.dirs by default)"
+                )
 
     def check_any_online(self) -> None:
         """``FatalError`` when every log dir has failed, or that of the metadata log: there is nothing to serve from."""

@@ -157,3 +157,24 @@ def test_what_somebody_else_moves_is_left_to_them(cluster: RunningCluster) -> No
             alter_reassignments(client, {first: (2, 3)})
             assert [each.partition for each in still_free(client, moves)] == [second]
             alter_reassignments(client, {first: None})
+        eventually(lambda: still_free(client, moves) == moves, "it moves no more")
+        assert alter_reassignments(client, {first: (1,)}) == {first: None}
+        eventually(lambda: still_free(client, moves) == moves[1:], "what has moved is not moved back")
+
+
+def test_a_move_that_somebody_cancels_is_told(cluster: RunningCluster) -> None:
+    words = ["balance", "-b", cluster.bootstrap_servers, "--seconds", "1", "--moves", "1", "--yes", "--execute"]
+    with (
+        load(cluster, "called-off", [[2], [2]]),
+        cluster.client() as client,
+        cluster.faults.hold("Fetch", topic="called-off", followers=True),
+    ):
+        command = subprocess.Popen([sys.executable, "-m", "kbroker", *words], stderr=subprocess.PIPE, text=True)
+        try:
+            [moved] = eventually(lambda: list_reassignments(client), "it moves")
+            assert alter_reassignments(client, {moved: None}) == {moved: None}
+        except BaseException:
+            command.kill()
+            raise
+        told = command.communicate(timeout=LONG)[1]
+    assert command.returncode == 1 and f"{moved} did not move: somebody cancelled it" in told

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import FatalError
 from kbroker.tools.cli.cluster_nodes import plan_drain
 from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.core_supervisor import STATE_FILE
 from kbroker.tools.cli.node_per_core import check_left_cores, core_count, usable_processors
 from kbroker.tools.cli.start import development_properties, with_controller_listener
 from kbroker.types import TopicPartition as Partition
@@ -386,6 +386,11 @@ def test_a_container_has_cores(tmp_path: Path) -> None:
     assert running.log.count("Kafka Server started") == 1, "what others wait for is said once"
 
 
+def test_a_container_whose_variable_is_empty_is_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBROKER_CORES", "")  # as compose files make it of a variable that nobody has set
+    assert "process.roles" in kbroker("container", "--print").stdout
+
+
 @pytest.mark.everything
 def test_machines_of_a_cluster_have_no_two_replicas_of_a_partition(tmp_path: Path) -> None:
     port = str(free_ports(5, in_row=True)[0])
@@ -401,40 +406,68 @@ def test_machines_of_a_cluster_have_no_two_replicas_of_a_partition(tmp_path: Pat
 
 
 SUPERVISED = """
-import pathlib, sys
+import logging, pathlib, sys
 from kbroker.tools.cli.core_supervisor import CoreNode, CoreSupervisor
 
 lives = "print('kbroker ready: a:1', flush=True); import time; time.sleep(600)"
 dies = "print('kbroker ready: a:2', flush=True); import os; os.kill(os.getpid(), 9)"
-commands = {"lives": lives, "dies": dies}
+stops = '''
+import pathlib, signal, time
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("told").touch())
+print("kbroker ready: a:3", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+'''
+commands = {"lives": lives, "dies": dies, "stops": stops}
 nodes = [CoreNode(number, [sys.executable, "-c", commands[word]]) for number, word in enumerate(sys.argv[1:], 1)]
+logging.basicConfig(level="INFO")
 sys.exit(CoreSupervisor(nodes, pathlib.Path("."), pause=0.01).run())
 """
 
 
-@pytest.mark.parametrize("words", [("dies", "lives"), ("lives", "dies")])
-def test_a_node_that_dies_again_and_again_is_given_up_loudly(tmp_path: Path, words: tuple[str, str]) -> None:
+@contextmanager
+def supervised(tmp_path: Path, *words: str) -> Iterator[Machine]:
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(SUPERVISED), *words],
+            [sys.executable, "-c", SUPERVISED, *words],
             stdout=subprocess.DEVNULL,
             stderr=log,
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": ROOT},
         )
-    running = Machine(process, tmp_path)  # type: ignore[arg-type]
     try:
+        yield Machine(process, tmp_path)  # type: ignore[arg-type]
+    finally:
+        (tmp_path / "go").touch()
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("words", [("dies", "lives"), ("lives", "dies")])
+def test_a_node_that_dies_again_and_again_is_given_up_loudly(tmp_path: Path, words: tuple[str, str]) -> None:
+    with supervised(tmp_path, *words) as running:
         if words[0] == "dies":
-            assert process.wait(LONG) == 1
+            assert running.process.wait(LONG) == 1
             assert "node 1 died 5 times within a minute: all nodes are stopped" in running.log
         else:
             eventually(lambda: "node 2 died 5 times within a minute and is GIVEN UP" in running.log, running.log)
-            assert process.poll() is None, "the other serves on"
-            process.terminate()
-            assert process.wait(LONG) == 1
-    finally:
-        process.kill()
-        process.wait()
+            assert running.process.poll() is None, "the other serves on"
+            assert running.finish() == 1
+
+
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT])
+def test_only_ctrl_c_kills_a_node_that_is_stopping(tmp_path: Path, again: signal.Signals) -> None:
+    with supervised(tmp_path, "stops") as running:
+        eventually((tmp_path / STATE_FILE).exists, "the node serves")
+        running.process.terminate()
+        eventually((tmp_path / "told").exists, "the node is told to stop")
+        if again is signal.SIGINT:
+            assert running.finish(again) == 1
+            return
+        running.process.send_signal(again)
+        eventually(lambda: "SIGTERM again" in running.log, "it has heard that")
+        (tmp_path / "go").touch()
+        assert running.process.wait(LONG) == 0
 
 
 def test_auto_is_the_processors_that_may_be_used(tmp_path: Path) -> None:
@@ -455,6 +488,10 @@ def test_a_drained_broker_leaves_replicas_to_other_racks_first() -> None:
         Partition("t", 0): [1],
         Partition("t", 1): [3, 1],
         Partition("t", 2): [4, 1],
+    }
+    # Broker 5 takes nothing new, as one that is starting again: its rack has a replica all the same.
+    assert plan_drain({Partition("t", 0): [2, 5]}, {2: "a", 3: "c", 4: "d", 5: "c"}, 2, closed=[5]) == {
+        Partition("t", 0): [4, 5]
     }
     with pytest.raises(FatalError, match=r"t-2 has 2 .*: have fewer, kbroker topic move t --brokers 1 -r 1$"):
         plan_drain({Partition("t", 2): [2, 1]}, {1: "a", 2: "a"}, 2)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from kbroker.client import ResponseError
 from kbroker.client.configs import ResourceType, describe_configs
-from kbroker.client.nodes import brokers_open_to_new
-from kbroker.client.topics import NewTopic, create_topics
+from kbroker.client.nodes import brokers_open_to_new, describe_cluster
+from kbroker.client.reassignments import alter_reassignments, list_reassignments
+from kbroker.client.topics import NewTopic, create_topics, list_topics
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.testing import RunningCluster, running_cluster
 from kbroker.tools.cli.cluster_nodes import cordoned
+from kbroker.types import TopicPartition
 from tests.cli_command import Run, command_for
-from tests.every_node import await_topics
-from tests.patience import eventually
+from tests.every_node import await_nodes, await_topics
+from tests.patience import LONG, eventually
 
 CORDONED = "cordoned.log.dirs"
 
@@ -84,3 +91,68 @@ def test_a_drain_that_is_refused_takes_its_cordon_back(cluster: RunningCluster, 
         move()
     assert seen == ["*"]
     eventually(lambda: cordon_of(cluster, 1) == before, "as it was")
+
+
+def replicas_of(cluster: RunningCluster, *names: str) -> dict[str, list[tuple[int, ...]]]:
+    with cluster.client() as client:
+        return {
+            each.name: [one.replicas for one in each.partitions] for each in list_topics(client) if each.name in names
+        }
+
+
+def test_what_others_change_meanwhile_is_heeded(cluster: RunningCluster) -> None:
+    """While the first pieces move, a move is cancelled, and a partition whose turn comes later gets fewer replicas."""
+    topic_on(cluster, "a", [[1]])
+    topic_on(cluster, "b", [[1]] * 49)
+    topic_on(cluster, "c", [[1, 3]])
+    cancelled, other = TopicPartition("a", 0), TopicPartition("c", 0)
+    words = ["cluster", "drain", "1", "-b", cluster.bootstrap_servers, "--yes"]
+    with cluster.client() as client:
+        with cluster.faults.hold("Fetch", topic="a", followers=True):
+            command = subprocess.Popen([sys.executable, "-m", "kbroker", *words], stdout=subprocess.PIPE, text=True)
+            try:
+                eventually(lambda: cancelled in list_reassignments(client), "the first piece moves")
+                assert alter_reassignments(client, {other: [3]}) == {other: None}
+                eventually(lambda: not list_reassignments(client, {"c": [0]}), "it has one replica, elsewhere")
+                assert alter_reassignments(client, {cancelled: None}) == {cancelled: None}
+            except BaseException:
+                command.kill()
+                raise
+        told = command.communicate(timeout=LONG)[0]
+    assert command.returncode == 0 and told == "broker 1 has nothing any more: 50 partitions were moved\n"
+
+    def is_drained() -> bool:
+        found = replicas_of(cluster, "a", "b", "c")
+        return found["c"] == [(3,)] and not any(1 in each for replicas in found.values() for each in replicas)
+
+    eventually(is_drained, "everybody knows")
+
+
+def test_a_broker_that_is_gone_is_drained(cluster: RunningCluster, kb: Run) -> None:
+    topic_on(cluster, "t", [[3, 1], [1, 3]])
+    cluster.node(3).kill()
+    await_nodes(cluster, [1, 2])
+    done = kb("cluster", "drain", "3", "--yes")
+    assert done.out == "broker 3 has nothing any more: 2 partitions were moved\n"
+    eventually(lambda: [{*each} for each in replicas_of(cluster, "t")["t"]] == [{1, 2}, {1, 2}], "everybody knows")
+
+
+@pytest.mark.parametrize("words", [("drain", "1"), ("unregister", "3")])
+def test_the_exit_code_tells_that_a_person_said_no(cluster: RunningCluster, words: tuple[str, str]) -> None:
+    cluster.node(3).kill()
+    await_nodes(cluster, [1, 2])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "kbroker", "cluster", *words, "-b", cluster.bootstrap_servers]
+    with subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        os.write(ours, b"n\n")
+        assert process.wait(LONG) == 1
+    told = b""
+    with suppress(OSError):  # nobody has the other end any more
+        while data := os.read(ours, 10_000):
+            told += data
+    os.close(ours)
+    assert b"[y/N]" in told and b"kbroker: nothing" in told
+    with cluster.client() as client:
+        assert [each.id for each in describe_cluster(client).brokers] == [1, 2, 3]
+    assert not cordon_of(cluster, 1)

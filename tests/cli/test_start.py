@@ -25,7 +25,9 @@ from kbroker.client.nodes import describe_quorum
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.handlers.registration import Preload, Registration
+from kbroker.log.checkpoint_files import CLEAN_SHUTDOWN
 from kbroker.runtime.bound_ports import canonical_host_name
+from kbroker.testing import running_cluster
 from kbroker.tools.cli import main, start
 from kbroker.tools.cli.cluster_plan import free_ports
 from kbroker.tools.cli.config_warnings import warn_about
@@ -34,7 +36,7 @@ from kbroker.tools.cli.start import find_fatal, parse_overrides, with_controller
 from kbroker.wire.messages.acls import DescribeAclsRequest
 from kbroker.wire.messages.metadata import MetadataRequest
 from tests.cli_command import kbroker, process_put_back
-from tests.patience import LONG, SHORT
+from tests.patience import LONG, SHORT, eventually
 
 ROOT = str(Path(__file__).parents[2])
 ENVIRONMENT = os.environ | {"PYTHONPATH": ROOT}
@@ -113,6 +115,19 @@ def test_a_development_node(tmp_path: Path, number: int) -> None:
     assert "Traceback" not in log and "NO AUTHENTICATION" not in log
 
 
+def test_a_second_signal_does_not_cut_a_clean_stop_short() -> None:
+    """Service managers tell all processes of a group that they are to end, and a supervisor tells its nodes, too."""
+    with running_cluster(3) as cluster:
+        node = cluster.node(3)
+        for other in (1, 2):  # so nobody lets it go, which it waits for a second for
+            cluster.node(other).pause()
+        assert node.pid is not None
+        os.kill(node.pid, signal.SIGTERM)
+        eventually(lambda: "stopping on SIGTERM" in node.log, "it stops")
+        assert node.stop() == 0
+        assert (node.data_dir / CLEAN_SHUTDOWN).is_file()
+
+
 def test_started_again_it_is_the_same_cluster(tmp_path: Path) -> None:
     identities = []
     for _ in range(2):
@@ -156,6 +171,20 @@ def one_line_of(tmp_path: Path, *words: str) -> str:
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("kbroker: ")
     return done.stderr
+
+
+def test_a_metadata_log_that_is_not_looked_for_where_it_is_is_not_begun_anew(tmp_path: Path) -> None:
+    """It is in the first of ``log.dirs`` by default. A voter that has lost it may vote twice."""
+    port, controller = free_ports(2)
+    words = ["-o", f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"]
+    words += ["-o", f"controller.quorum.voters=1@127.0.0.1:{controller}", "-o"]
+    with started(tmp_path, *words, "log.dirs=one,two") as (process, _line):
+        assert finish(process, signal.SIGTERM)[0] == 0
+    told = one_line_of(tmp_path, *words, "log.dirs=two,one")
+    log = tmp_path / "one" / "__cluster_metadata-0"
+    assert f"{log} is a metadata log, and this node's is to be in {tmp_path / 'two'}" in told
+    with started(tmp_path, *words, "log.dirs=two,one", "-o", "metadata.log.dir=one") as (process, _line):
+        assert finish(process, signal.SIGTERM)[0] == 0
 
 
 def test_what_keeps_a_node_from_starting_is_one_line(tmp_path: Path) -> None:

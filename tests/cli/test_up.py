@@ -16,12 +16,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+import trio
 from confluent_kafka.admin import AdminClient
 
 from kbroker.client import Client
 from kbroker.client.nodes import ClusterBroker, describe_cluster, describe_quorum
 from kbroker.client.topics import PartitionDescription, TopicDescription
-from kbroker.tools.cli.cluster_plan import free_ports
+from kbroker.tools.cli.cluster_plan import free_ports, plan_cluster, prepare
+from kbroker.tools.cli.up import Supervisor
 from kbroker.tools.cli.up_table import Node, State, caption, row, table
 from kbroker.tools.diagnosis.facts import ClusterView, Quorum, replica_counts
 from kbroker.types import ZERO_UUID
@@ -180,6 +182,23 @@ def test_nodes_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> Non
         running.process.kill()
         assert not psutil.wait_procs(list(processes.values()), timeout=LONG)[1]
         assert "stopping on the end of standard input" in (tmp_path / "data" / "node-1.log").read_text()
+
+
+def test_a_node_whose_process_is_being_made_is_stopped_too(tmp_path: Path) -> None:
+    plans = plan_cluster(1, tmp_path / "data", port=0)
+    prepare(plans)
+    supervisor = Supervisor(plans, restart=False)
+
+    async def main() -> None:
+        with trio.fail_after(SHORT):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(supervisor.run)
+                while not supervisor.nodes[0].starts:
+                    await trio.lowlevel.checkpoint()
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    trio.run(main)
+    assert not supervisor.failed
 
 
 def test_a_cluster_that_cannot_start_is_one_readable_line(tmp_path: Path) -> None:

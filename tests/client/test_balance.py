@@ -97,6 +97,14 @@ def test_another_node_of_the_machine_is_preferred_to_a_copy() -> None:
     assert [(move.replicas, move.copied) for move in far.moves] == [((2,), 1000)]
 
 
+def test_a_broker_that_takes_nothing_new_still_has_its_rack() -> None:
+    """Broker 3 takes nothing new: broker 4, of its rack, gets no second replica of what it has."""
+    cluster = {partition(number): placed(1, 3, lead=0.3) for number in range(3)}
+    racks: dict[int, str | None] = {1: "a", 3: "b", 4: "b", 5: "c"}
+    plan = plan_balance(cluster, racks, most=3, closed=[3])
+    assert {move.replicas for move in plan.moves} == {(5, 3)}
+
+
 def test_what_rests_or_is_in_trouble_stays() -> None:
     cluster = {partition(0): placed(1, 2), partition(1): placed(1, 2, trouble=True), partition(2): placed(1, 2)}
     plan = plan_balance(cluster, {1: None, 2: None}, most=5, resting=[partition(0)])

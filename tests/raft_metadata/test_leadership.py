@@ -9,7 +9,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.raft_metadata.controller import ControllerResult
 from kbroker.raft_metadata.controller.broker_changes import leads_any
-from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown, unfence_broker
+from kbroker.raft_metadata.controller.brokers import begin_controlled_shutdown, register_broker, unfence_broker
 from kbroker.raft_metadata.controller.configs import SET, ConfigChange, incremental_alter_configs
 from kbroker.raft_metadata.controller.directories import ReplicaDirectory, assign_replicas
 from kbroker.raft_metadata.controller.requested_elections import balance_leaders, elect_leaders, elect_missing_leaders
@@ -245,3 +245,34 @@ def test_a_damaged_replica_is_not_eligible_to_lead_any_more(elr: bool) -> None:
         else:
             assert (p.leader, p.isr) == (NO_LEADER if directory == DIR_LOST else 2, (2,)), "nobody else has everything"
     assert p.directories[1] == home
+
+
+def test_who_comes_back_without_a_directory_is_not_eligible_for_what_was_in_it() -> None:
+    """It stopped cleanly, and has forgotten nothing of the others. The log that it makes elsewhere is empty."""
+    h = brokers()
+    home, other = Uuid(b"home" * 4), Uuid(b"gone" * 4)
+
+    def begin_life(*log_dirs: Uuid) -> None:
+        registration = h.registration(1, Uuid(bytes([len(log_dirs)]) * 16))
+        registration = registration._replace(log_dirs=log_dirs, previous_broker_epoch=h.epochs[1])
+        h.epochs[1] = h.apply(register_broker(h.view, registration))
+
+    def is_in(topic: str, directory: Uuid) -> None:
+        topic_id = h.controller.image.topics.by_name[topic].id
+        h.apply(assign_replicas(h.view, 1, h.epochs[1], [ReplicaDirectory(topic_id, 0, directory)]))
+
+    h.fence(1)
+    begin_life(home, other)
+    h.unfence(1)
+    for name, directory in (("kept", home), ("gone", other)):
+        h.assign(name, 1, 2, 3, min_insync_replicas="2")
+        is_in(name, directory)
+    h.fence(2, 3, 1)
+    assert {*h.partition("kept").elr} == {*h.partition("gone").elr} == {1, 3}
+    begin_life(home)
+    assert ({*h.partition("kept").elr}, h.partition("gone").elr) == ({1, 3}, (3,))
+    h.unfence(1)
+    is_in("gone", home)
+    assert (h.partition("kept").leader, h.partition("gone").leader) == (1, NO_LEADER)
+    h.unfence(3)
+    assert h.partition("gone").leader == 3

@@ -117,11 +117,18 @@ def may_elect(view: ControllerView, is_active: Callable[[int], bool]) -> Callabl
     return check
 
 
-def records_after_unclean_shutdown(view: ControllerView, broker_id: int) -> Iterator[PartitionChangeRecord]:
-    """Take a broker that may have lost records out of ISRs and eligible leader replicas (KIP-966)."""
+def records_after_unclean_shutdown(
+    view: ControllerView, broker_id: int, affected: Callable[[PartitionImage], bool] | None = None
+) -> Iterator[PartitionChangeRecord]:
+    """Take a broker that may have lost records (of ``affected`` partitions) out of ISRs and eligible leader replicas
+    (KIP-966)."""
     return _changes(
         view,
-        (entry for entry in every_partition(view) if broker_id in entry[2].isr or broker_id in entry[2].elr),
+        (
+            entry
+            for entry in every_partition(view)
+            if (broker_id in entry[2].isr or broker_id in entry[2].elr) and (affected is None or affected(entry[2]))
+        ),
         lambda broker: broker != broker_id and view.is_active(broker),
         without=broker_id,
         unclean_shutdown=(broker_id,),

@@ -13,9 +13,11 @@ from kbroker.raft_metadata.controller.broker_changes import (
 )
 from kbroker.raft_metadata.controller.view import ControllerResult, ControllerView
 from kbroker.raft_metadata.image import (
+    DIR_LOST,
     BrokerImage,
     ControllerImage,
     Endpoint,
+    PartitionImage,
     register_broker_record,
     register_controller_record,
 )
@@ -60,7 +62,7 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
     """Register a broker, fenced at first; its epoch. The same incarnation keeps its state.
 
     A new incarnation is in no ISR. One that names the epoch of its previous life has stopped cleanly; any other may
-    have lost records, and is no eligible leader replica either (KIP-966).
+    have lost records, and is no eligible leader replica either (KIP-966), as one is not whose log directory is gone.
 
     ``ApiError``: DUPLICATE_BROKER_REGISTRATION if another incarnation is unfenced, INVALID_REGISTRATION for
     directories that are another broker's, UNSUPPORTED_VERSION if it cannot work at a finalized feature level.
@@ -92,7 +94,7 @@ def register_broker(view: ControllerView, registration: BrokerRegistration) -> C
         return ControllerResult(broker.epoch, [register_broker_record(broker, level)])
 
     def records() -> Iterator[object]:
-        for record in _records_for_new_life(view, broker_id, old, registration.previous_broker_epoch):
+        for record in _records_for_new_life(view, broker, old, registration.previous_broker_epoch):
             yield record
             result.response += 1
         # The offset of its own record: a broker that has read that far has read all that came with it.
@@ -129,12 +131,22 @@ def _check_features(view: ControllerView, registration: BrokerRegistration) -> N
 
 
 def _records_for_new_life(
-    view: ControllerView, broker_id: int, old: BrokerImage | None, previous_epoch: int
+    view: ControllerView, broker: BrokerImage, old: BrokerImage | None, previous_epoch: int
 ) -> Iterator[object]:
-    stopped_cleanly = old is not None and previous_epoch == old.epoch
-    if stopped_cleanly or not view.image.features.elr_enabled:
-        return records_to_leave_isrs(view, broker_id)
-    return records_after_unclean_shutdown(view, broker_id)
+    if not view.image.features.elr_enabled:
+        return records_to_leave_isrs(view, broker.id)
+    if old is None or previous_epoch != old.epoch:
+        return records_after_unclean_shutdown(view, broker.id)
+
+    def is_gone(partition: PartitionImage) -> bool:
+        directory = partition.directory(broker.id)
+        return directory != DIR_LOST and not broker.has_online_dir(directory)
+
+    # Apache Kafka leaves it eligible for what was in a directory that is gone, and an empty log would be elected.
+    return chain(
+        records_to_leave_isrs(view, broker.id, lambda partition: not is_gone(partition)),
+        records_after_unclean_shutdown(view, broker.id, is_gone),
+    )
 
 
 def _check_directories(view: ControllerView, registration: BrokerRegistration) -> None:

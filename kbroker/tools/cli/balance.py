@@ -91,7 +91,7 @@ def _question(plan: Plan, arguments: argparse.Namespace) -> str:
 
 
 def _measure(client: Client, arguments: argparse.Namespace, resting: Sequence[TopicPartition]) -> Plan:
-    from kbroker.client.balance import NoLoads, broker_hosts, open_brokers, place, plan_balance, read_counts
+    from kbroker.client.balance import NoLoads, broker_hosts, broker_racks, place, plan_balance, read_counts
 
     try:
         with progress(f"measuring for {arguments.seconds} s"):
@@ -101,12 +101,14 @@ def _measure(client: Client, arguments: argparse.Namespace, resting: Sequence[To
     except NoLoads as error:
         raise FatalError(str(error)) from None
     placed = place(client, before, after, ended - began)
+    racks, closed = broker_racks(client)
     return plan_balance(
         placed,
-        open_brokers(client),
+        racks,
         most=arguments.moves,
         only_leaders=arguments.leaders,
         resting=resting,
+        closed=closed,
         hosts=broker_hosts(client),
     )
 
@@ -171,7 +173,10 @@ def _execute(client: Client, moves: Sequence[Move], throttle: int | None) -> lis
     with _throttled(client, free, throttle):
         results = alter_reassignments(client, {each.partition: each.replicas for each in free}) if free else {}
         begun = [partition for partition, error in results.items() if error is None]
-        wait_for_moves(client, begun)
+        if begun:
+            problems += wait_for_moves(
+                client, {each.partition: each.replicas for each in free if each.partition in begun}
+            )
     elected = elect_leaders(client, begun) if begun else {}
     return problems + [error for error in (*results.values(), *elected.values()) if error is not None]
 

@@ -8,8 +8,9 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 50
 """Partitions that are moved at the same time."""
 _PAUSE: Final = 0.3
+_HEARD: Final = 10
+"""Looks until the broker that is asked must have heard what the controller has told already."""
 CORDONED: Final = "cordoned.log.dirs"
 
 
@@ -165,13 +168,18 @@ Its replicas go to other brokers, those of its own rack first where that has no 
 partition, {_AT_ONCE} partitions at a time. The broker gets no new ones ({CORDONED}=* is set for it;
 kbroker config unset broker ID {CORDONED} takes that back). Brokers that have it set get none of the replicas.
 If a move is refused, the broker gets new ones as before. Ended before its time, the command can be
-given again."""
+given again. For a broker that does not run, that property is not set: only it can be asked to."""
 
 
 def plan_drain(
-    replicas: Mapping[TopicPartition, Sequence[int]], racks: Mapping[int, str | None], broker: int
+    replicas: Mapping[TopicPartition, Sequence[int]],
+    racks: Mapping[int, str | None],
+    broker: int,
+    *,
+    closed: Collection[int] = (),
 ) -> dict[TopicPartition, list[int]]:
-    """The new replicas of each partition that has one on ``broker``; ``racks`` has the brokers that may take them.
+    """Plan the new replicas of each partition that has one on ``broker``; of the brokers of ``racks``, those that are
+    ``closed`` take none.
 
     A rack that has no replica of the partition comes first, then the broker's own, then who has least.
     """
@@ -181,11 +189,11 @@ def plan_drain(
         if broker not in current:
             continue
         used = {racks.get(each) for each in current if each != broker}
-        free = [each for each in racks if each != broker and each not in current]
+        free = [each for each in racks if each != broker and each not in current and each not in closed]
         if not free:
             raise FatalError(
                 f"{partition} has {len(current)} replicas, and no other broker can have one of them:"
-                f" {_advice(racks, partition, current, broker)}"
+                f" {_advice({*racks} - {*closed}, partition, current, broker)}"
             )
         best = min(free, key=lambda each: (racks[each] in used, racks[each] != racks.get(broker), held[each], each))
         held[best] += 1
@@ -193,53 +201,71 @@ def plan_drain(
     return plan
 
 
-def _advice(racks: Mapping[int, str | None], partition: TopicPartition, current: Sequence[int], broker: int) -> str:
+def _advice(takers: Collection[int], partition: TopicPartition, current: Sequence[int], broker: int) -> str:
     if len(current) == 1:
         return f"start one, or let one take new partitions again: kbroker config unset broker ID {CORDONED}"
-    rest = ",".join(map(str, sorted({*racks, *current} - {broker})))
+    rest = ",".join(map(str, sorted({*takers, *current} - {broker})))
     return f"have fewer, kbroker topic move {partition.topic} --brokers {rest} -r {len(current) - 1}"
 
 
 def drain(arguments: argparse.Namespace) -> int:
     """Move everything away from a broker."""
+    broker: int = arguments.broker
+    with cluster(arguments) as client:
+        moves = _moves(client, broker)
+        if arguments.dry_run and not arguments.json:
+            for partition, (before, after) in moves.items():
+                print(f"{partition}: {','.join(map(str, before))} -> {','.join(map(str, after))}")
+        elif arguments.dry_run:
+            print_json({"broker": broker, "drained": False, "moves": _document(moves)})
+        elif confirm_change(f"Move {len(moves)} partitions away from broker {broker}?", client, arguments):
+            with cordoned(client, broker):
+                moves = _carry_out(client, broker)
+            if arguments.json:
+                print_json({"broker": broker, "drained": True, "moves": _document(moves)})
+            else:
+                print(f"broker {broker} has nothing any more: {len(moves)} partitions were moved")
+        else:
+            complain("nothing moved")
+            return 1
+    return 0
+
+
+Moves = dict[TopicPartition, tuple[Sequence[int], Sequence[int]]]
+"""The replicas of partitions before and after they move."""
+
+
+def _document(moves: Moves) -> dict[str, Any]:
+    return {str(each): {"before": list(before), "after": list(after)} for each, (before, after) in moves.items()}
+
+
+def _moves(client: Client, broker: int) -> Moves:
+    """Plan a move of each partition that has a replica on a broker, and will have it once all that moves has moved."""
     from kbroker.client.nodes import brokers_open_to_new, describe_cluster
     from kbroker.client.reassignments import replicas_to_be
     from kbroker.client.topics import list_topics
 
-    broker: int = arguments.broker
-    with cluster(arguments) as client:
-        own = next((each for each in describe_cluster(client).brokers if each.id == broker), None)
-        if own is None:
-            raise FatalError(f"there is no broker {broker}")
-        racks = brokers_open_to_new(client) | {broker: own.rack}
-        replicas = replicas_to_be(
-            client,
-            {
-                TopicPartition(topic.name, each.partition): each.replicas
-                for topic in list_topics(client)
-                for each in topic.partitions
-            },
-        )
-        plan = plan_drain(replicas, racks, broker)
-        moves = {str(each): {"before": list(replicas[each]), "after": after} for each, after in plan.items()}
-        if arguments.dry_run and not arguments.json:
-            for name, move in moves.items():
-                print(f"{name}: {' -> '.join(','.join(map(str, side)) for side in move.values())}")
-        elif arguments.dry_run:
-            print_json({"broker": broker, "drained": False, "moves": moves})
-        elif confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
-            with cordoned(client, broker):
-                _carry_out(client, plan, broker)
-            if arguments.json:
-                print_json({"broker": broker, "drained": True, "moves": moves})
-            else:
-                print(f"broker {broker} has nothing any more: {len(plan)} partitions were moved")
-    return 0
+    racks = {each.id: each.rack for each in describe_cluster(client).brokers}
+    if broker not in racks:
+        raise FatalError(f"there is no broker {broker}")
+    replicas = replicas_to_be(
+        client,
+        {
+            TopicPartition(topic.name, each.partition): each.replicas
+            for topic in list_topics(client)
+            for each in topic.partitions
+        },
+    )
+    plan = plan_drain(replicas, racks, broker, closed={*racks} - {*brokers_open_to_new(client)})
+    return {each: (replicas[each], after) for each, after in plan.items()}
 
 
 @contextmanager
 def cordoned(client: Client, broker: int) -> Iterator[None]:
-    """Have a broker get no new partitions from now on; as before, if what is done then is refused."""
+    """Have a broker get no new partitions from now on; as before, if what is done then is refused.
+
+    Nobody can tell that to one that does not run.
+    """
     from kbroker.client import ResponseError
     from kbroker.client.configs import (
         ConfigChange,
@@ -249,7 +275,11 @@ def cordoned(client: Client, broker: int) -> Iterator[None]:
         alter_configs,
         describe_configs,
     )
+    from kbroker.client.nodes import describe_cluster
 
+    if any(each.id == broker and each.fenced for each in describe_cluster(client).brokers):
+        yield
+        return
     resource = (ResourceType.BROKER, str(broker))
     before = ConfigChange(CORDONED, Operation.DELETE)
     for entry in describe_configs(client, *resource, keys=[CORDONED]):
@@ -263,25 +293,39 @@ def cordoned(client: Client, broker: int) -> Iterator[None]:
         raise FatalError(f"{error}; broker {broker} is not drained, and {CORDONED} is as it was before") from error
 
 
-def _carry_out(client: Client, plan: Mapping[TopicPartition, Sequence[int]], broker: int) -> None:
-    """Move, and wait also for what an earlier command has begun to move away from the broker."""
+def _carry_out(client: Client, broker: int) -> Moves:
+    """Move, and wait also for what an earlier command has begun to move away from the broker. Returns what has moved.
+
+    Each piece is planned anew: others change the cluster meanwhile, and before the broker's cordon was heard of.
+    """
     from kbroker.client.reassignments import alter_reassignments, list_reassignments
     from kbroker.tools.cli.progress import progress
 
-    partitions = list(plan)
-    with progress("moving partitions", total=len(partitions)) as told:
-        for first in range(0, len(partitions), _AT_ONCE):
-            piece = partitions[first : first + _AT_ONCE]
-            for error in alter_reassignments(client, {each: plan[each] for each in piece}).values():
-                if error is not None:
-                    raise error
-            topics: dict[str, list[int]] = {}
-            for each in piece:
-                topics.setdefault(each.topic, []).append(each.partition)
-            while list_reassignments(client, topics):
-                time.sleep(_PAUSE)
-            told.add(len(piece))
-        while any(broker in each.removing for each in list_reassignments(client).values()):
+    done: Moves = {}
+    left = _moves(client, broker)
+    with progress("moving partitions", total=len(left)) as told:
+        while True:
+            while left:
+                piece = dict(islice(left.items(), _AT_ONCE))
+                for error in alter_reassignments(client, {each: after for each, (_, after) in piece.items()}).values():
+                    if error is not None:
+                        raise error
+                topics: dict[str, list[int]] = {}
+                for each in piece:
+                    topics.setdefault(each.topic, []).append(each.partition)
+                while list_reassignments(client, topics):
+                    time.sleep(_PAUSE)
+                told.add(len(piece.keys() - done.keys()))
+                done |= piece
+                for _ in range(_HEARD):
+                    left = _moves(client, broker)
+                    if not left.keys() & piece.keys():
+                        break
+                    time.sleep(_PAUSE)
+            is_moving = any(broker in each.removing for each in list_reassignments(client).values())
+            left = _moves(client, broker)
+            if not (left or is_moving):
+                return done
             time.sleep(_PAUSE)
 
 
@@ -315,10 +359,12 @@ def unregister(arguments: argparse.Namespace) -> int:
         ]
         if left:
             complain(f"replicas of {len(left)} topics are on broker {broker}, {left[0]}'s among them")
-        if confirm_change(f"Forget broker {broker}?", client, arguments):
-            client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
-            if arguments.json:
-                print_json({"unregistered": broker})
-            else:
-                print(f"broker {broker} is not registered any more")
+        if not confirm_change(f"Forget broker {broker}?", client, arguments):
+            complain("nothing changed")
+            return 1
+        client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
+    if arguments.json:
+        print_json({"unregistered": broker})
+    else:
+        print(f"broker {broker} is not registered any more")
     return 0

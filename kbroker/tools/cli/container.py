@@ -85,7 +85,7 @@ def add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
     """The options of ``container``."""
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="Kafka's server.properties")
     add_overrides(parser, "set a property, over file and environment")
-    add_core_arguments(parser, default=os.environ.get("KBROKER_CORES"))
+    add_core_arguments(parser, default=os.environ.get("KBROKER_CORES") or None)
     add_tables_argument(parser, default=os.environ.get("KBROKER_TABLES") or None)
     parser.add_argument(
         "--log-level",

@@ -241,6 +241,8 @@ class CoreSupervisor:
             if self._phases is None:
                 log.info("stopping on %s", signal.Signals(number).name)
                 self._stop(0)
+            elif number == signal.SIGTERM:  # a service manager may tell all processes of a group, and tell them again
+                log.info("SIGTERM again: the nodes are stopping; SIGINT kills them")
             else:
                 for node in self.nodes:
                     node.send(signal.SIGKILL)

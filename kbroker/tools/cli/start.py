@@ -339,6 +339,8 @@ async def _serve(
         async with trio.open_nursery() as nursery:
 
             def stop(reason: str) -> None:
+                if nursery.cancel_scope.cancel_called:
+                    return
                 log.info("stopping on %s", reason)
                 _end_in_any_case(lambda: 0 if logs is None else logs.closed)
                 nursery.cancel_scope.cancel()
@@ -346,7 +348,7 @@ async def _serve(
             logs: LogManager | None = None
 
             # Before the node serves, too: one that waits for the others of its quorum may do so for long.
-            await nursery.start(_await_signal, stop)
+            await besides.start(_await_signals, stop)
             if until_eof:
                 nursery.start_soon(await_end_of_input, stop)
             broker = Broker(config, RealEnv() if beside is None else beside.env())
@@ -439,7 +441,8 @@ async def _import_the_rest(wanted: Container[Preload]) -> None:
         log.exception("not everything could be imported")
 
 
-async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:
+async def _await_signals(stop: Callable[[str], None], task_status: trio.TaskStatus[None]) -> None:
+    """Stop on a signal. More of them end nothing in the midst of its clean stop: they go on being waited for."""
     import signal
 
     import trio
@@ -448,7 +451,6 @@ async def _await_signal(stop: Callable[[str], None], task_status: trio.TaskStatu
         task_status.started()
         async for number in signals:
             stop(signal.Signals(number).name)
-            return
 
 
 async def await_end_of_input(stop: Callable[[str], None]) -> None:

@@ -86,9 +86,7 @@ def move_action(arguments: argparse.Namespace) -> int:
         problems: list[object] = [error for error in results.values() if error is not None]
         begun = [partition for partition, error in results.items() if error is None]
         if arguments.wait and begun:
-            wait_for_moves(client, begun)
-            there = _replicas(client, begun)
-            problems += [f"{each} did not move: somebody cancelled it" for each in begun if there[each] != after[each]]
+            problems += wait_for_moves(client, {each: after[each] for each in begun})
     _print_plan(arguments, before, {each: changed[each] for each in changed if results.get(each) is None})
     if arguments.wait and begun and not problems and not arguments.json:
         print("moved")
@@ -147,8 +145,8 @@ def _racks(client: Client, brokers: list[int]) -> dict[int, str | None]:
     return {broker: known[broker].rack for broker in brokers}
 
 
-def wait_for_moves(client: Client, moving: Sequence[TopicPartition]) -> None:
-    """Wait until none of the partitions moves any more."""
+def wait_for_moves(client: Client, moving: Mapping[TopicPartition, Sequence[int]]) -> list[str]:
+    """Wait until none of the partitions moves any more. Returns what is to be told of those without these replicas."""
     from kbroker.client.reassignments import list_reassignments
 
     topics: dict[str, list[int]] = {}
@@ -161,6 +159,13 @@ def wait_for_moves(client: Client, moving: Sequence[TopicPartition]) -> None:
             shown.add(left - now)
             left = now
             time.sleep(0.3 if left else 0)
+    for _ in range(10):  # the broker that is asked may hear later than the controller
+        there = _replicas(client, list(moving))
+        cancelled = [each for each, replicas in moving.items() if there[each] != tuple(replicas)]
+        if not cancelled:
+            break
+        time.sleep(0.3)
+    return [f"{each} did not move: somebody cancelled it" for each in cancelled]
 
 
 def _cancel(client: Client, partitions: list[TopicPartition], arguments: argparse.Namespace) -> int:

@@ -292,6 +292,8 @@ class Supervisor:
             node.process = process = await trio.lowlevel.open_process(
                 node.plan.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
+        if self._stopping:  # since that was begun: who stops the nodes has passed this one by
+            process.terminate()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._await_ready, node, process)
             code = await process.wait()
