@@ -252,7 +252,9 @@ async def _alter(request: AlterShareGroupOffsetsRequest, ctx: RequestContext) ->
     await groups.until_loaded(request.group_id)
     response: AlterShareGroupOffsetsResponse
     wanted: StateInitialization
-    response, wanted = await groups.run(request.group_id, lambda core, now_ms: core.share_admin.alter_offsets(request))
+    response, wanted = await groups.run(
+        request.group_id, lambda core, now_ms: core.share_admin.alter_offsets(request, now_ms)
+    )
     if not wanted.partitions:
         return response
     errors = await persister.initialize(wanted.group_id, wanted.partitions)

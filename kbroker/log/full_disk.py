@@ -30,6 +30,8 @@ _PIECES = 4
 FOR_METADATA = 1
 """Pieces that are left to the metadata log: without it a node cannot start."""
 _PIECE_BYTES = 512 * 1024
+_FOR_VOTES = 64 * 1024
+"""What is left to the files of elections: a node that cannot write those ends."""
 _ROOM = 4
 """Times the reserve that must be free for a full disk to count as one with room again."""
 
@@ -110,6 +112,13 @@ class Room:
         if self.is_full and keep:
             usage = self._disk.usage(self._directory)
             if usage.usable < keep * _piece_bytes(usage) and not any(map(self._disk.exists, self._paths()[:keep])):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
+
+    def check_votes(self, size: int) -> None:
+        """Raise ``OSError`` if a write of ``size`` bytes would leave a full disk no room for the files of elections."""
+        if self.is_full and not any(map(self._disk.exists, self._paths())):
+            usage = self._disk.usage(self._directory)
+            if usage.usable < size + _FOR_VOTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
 
     def insist(self, write: Callable[[], T], keep: int) -> T:

@@ -29,8 +29,9 @@ FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
-_WRITING = tuple(threading.RLock() for _ in range(64))
-"""Each for some directories: a flush and a cut may write the file of one at once, under the same temporary name."""
+_WRITING: dict[str, tuple[threading.RLock, ...]] = {}
+"""By log dir, each for some directories: a flush and a cut may write the file of one at once, under the same temporary
+name. A cut on the event loop waits for no other disk."""
 
 
 class LeaderEpochs:
@@ -139,7 +140,9 @@ class LeaderEpochs:
     def write(self, disk: Disk, directory: str, *, sync: bool, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Write the checkpoint file of a partition's directory, if that is still wanted when nobody else writes it."""
         lines = [f"{epoch} {offset}" for epoch, offset in self.entries]
-        with _WRITING[hash(directory) % len(_WRITING)]:
+        log_dir = os.path.dirname(directory)
+        locks = _WRITING.get(log_dir) or _WRITING.setdefault(log_dir, tuple(threading.RLock() for _ in range(64)))
+        with locks[hash(directory) % len(locks)]:
             if is_wanted():
                 write_checkpoint(disk, os.path.join(directory, FILE_NAME), lines, sync=sync)
         self.dirty = False

@@ -52,7 +52,7 @@ def begin_to_alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t")
             )
         ],
     )
-    return shard.run(shard.core.share_admin.alter_offsets(request))
+    return shard.run(shard.core.share_admin.alter_offsets(request, shard.now_ms))
 
 
 def alter(shard: ShareShard, offsets: dict[int, int], topic: str = "t") -> dict[int, ErrorCode]:
@@ -365,6 +365,23 @@ def test_states_that_are_being_deleted_begin_anew_only_once_they_are_gone(is_ans
     settle(shard, [member])
     assert member.partitions == everything("t", 2)
     assert shard.starts("t") == {0: -1, 1: -1}
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_offsets_that_are_being_deleted_are_altered_only_once_they_are_gone(is_answered: bool) -> None:
+    """A deletion that came later took what had been acknowledged, and no member could read."""
+    shard = ShareShard()
+    alter(shard, {0: 7})
+    begun = shard.run(shard.core.share_admin.begin_offsets_deletion(GROUP, ["t"]))
+    with pytest.raises(ApiError) as refused:
+        alter(shard, {0: 9})
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if is_answered:
+        shard.delete(begun.request)
+    else:
+        shard.advance(30_000)
+    assert alter(shard, {0: 9}) == {0: ErrorCode.NONE}
+    assert shard.starts("t") == {0: 9}
 
 
 def test_a_group_is_deleted_after_its_states() -> None:

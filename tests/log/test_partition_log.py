@@ -635,6 +635,39 @@ def test_a_cut_waits_for_a_flush_that_is_writing_the_leader_epochs() -> None:
     assert (log.leader_epochs.entries, read_all(log)) == ([(1, 0)], [(0, b"1")])
 
 
+def test_leader_epochs_wait_for_no_flush_of_another_log_dir() -> None:
+    """Where one disk hangs, a cut on another must not: it holds up the event loop."""
+    disk = FakeDisk()
+    log = open_log(disk)
+    append(log, [b"1"], leader_epoch=1)
+    flush = log.begin_flush()
+    assert flush is not None
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def operate(operation: str, path: str) -> None:
+        if operation == "sync" and path.startswith(DIRECTORY) and path.endswith(".tmp"):
+            hangs.set()
+            goes_on.wait()
+
+    def write_others() -> None:
+        for number in range(1000):
+            directory = f"/other/topic-{number}"
+            disk.make_dirs(directory)
+            log.leader_epochs.write(disk, directory, sync=True)
+
+    disk.on_operation = operate
+    flusher, others = threading.Thread(target=flush.run), threading.Thread(target=write_others)
+    flusher.start()
+    assert hangs.wait(SHORT)
+    others.start()
+    others.join(SHORT)
+    is_held_up = others.is_alive()
+    goes_on.set()
+    flusher.join()
+    others.join()
+    assert not is_held_up
+
+
 def test_flush_moves_the_recovery_point_and_a_truncation_moves_it_back() -> None:
     log = open_log()
     append(log, [b"a"])

@@ -30,7 +30,7 @@ class World:
         self.image = MetadataImage(offset=9, topics=topics, controller_id=3)
         self.heard: list[tuple[float, list[int]]] = []
         """When each heartbeat came, and the partitions that it tells of."""
-        self.loses_the_next = False
+        self.loses_the_next = self.is_late = False
         config: Any = SimpleNamespace(
             broker_heartbeat_interval_ms=int(INTERVAL * 1000),
             broker_session_timeout_ms=9_000,
@@ -62,6 +62,8 @@ class World:
             return None
         read, _end = decode(BrokerHeartbeatRequest, 2, encode(request, 2))
         self.heard.append((trio.current_time(), [each.partition for each in read.log_ends or ()]))
+        if self.is_late:
+            return None
         return SimpleNamespace(error_code=0, is_fenced=False, should_shut_down=False)
 
     def changes(self, *records: object, **fields: Any) -> None:
@@ -104,6 +106,17 @@ async def test_what_a_lost_heartbeat_told_is_told_with_the_next(autojump_clock: 
         await nursery.start(world.broker.run)
         await trio.sleep(INTERVAL / 2)
         assert sorted(world.take_heard()) == list(range(20_000))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_controller_whose_answers_come_too_late_hears_of_all(autojump_clock: trio.testing.MockClock) -> None:
+    """It decides by what it has heard: of the rest nobody would have told it in time."""
+    world = World(20_000)
+    world.is_late = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.broker.run)
+        await trio.sleep(INTERVAL / 10)
+        assert set(world.take_heard()) == set(range(20_000))
         nursery.cancel_scope.cancel()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import trio
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers.registration import BOTH, registrations
 from kbroker.handlers.services.requester import principal_bytes
+from kbroker.log.disk import Buffer, DiskUsage, OsDisk, OsFile
 from kbroker.node.controller.metadata_plane import MetadataPlane
 from kbroker.node.controller.raft_peers import RaftPeers
 from kbroker.raft_metadata.raft import messages
@@ -230,6 +234,84 @@ async def test_a_follower_whose_disk_is_full_stays_and_goes_on_when_there_is_roo
             await cluster.until(lambda: disk.refused > 8)  # more than the pieces of a reserve
             disk.broken = {}
         await cluster.topics_everywhere(["last"])
+
+
+class LimitedFile(OsFile):
+    """A file of a `LimitedDisk`."""
+
+    __slots__ = ("disk",)
+
+    def __init__(self, fd: int, disk: LimitedDisk) -> None:
+        super().__init__(fd)
+        self.disk = disk
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        self.disk.claim(position + sum(map(len, buffers)) - self.size())
+        super().write_at(position, buffers)
+
+
+class LimitedDisk(OsDisk):
+    """A disk that has room for ``limit`` bytes in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.limit = 1 << 40
+
+    def used(self) -> int:
+        total = 0
+        for directory, _, names in os.walk(self._directory):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(directory, name)).st_size
+        return total
+
+    def claim(self, size: int) -> None:
+        if size > 0 and self.used() + size > self.limit:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        file = super().open(path, create=create)
+        fd, file.fd = file.fd, -1
+        return LimitedFile(fd, self)
+
+    def write_bytes(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+        self.claim(len(data))
+        super().write_bytes(path, data, sync=sync)
+
+    def take_room(self, path: str, size: int) -> None:
+        self.claim(size)
+        super().take_room(path, size)
+
+    def usage(self, path: str) -> DiskUsage:
+        return DiskUsage(1 << 25, max(0, self.limit - self.used()))
+
+
+async def test_a_follower_whose_disk_is_full_votes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Else it ended with the next election, as what it had followed took the room of its vote."""
+    async with quorum(tmp_path) as cluster:
+        for node_id in (1, 2, 3):
+            cluster.envs[node_id] = RealEnv(seed=node_id, budgets=PATIENT)
+            cluster.envs[node_id].disk = LimitedDisk(tmp_path / f"node{node_id}")
+        await cluster.start(1, 2, 3)
+        leader = await cluster.await_leader()
+        away = leader % 3 + 1
+        disk: Any = cluster.envs[away].disk
+        disk.limit = disk.used()
+        names: list[str] = []
+        full = "no room for the metadata of leader"
+        while full not in caplog.text:
+            names.append(f"t{len(names)}")
+            replicas = ",".join(["0:1"] * (8_000 if len(names) <= 7 else 800))  # the reserve, and what is left
+            configs = {f"{each}_replication_throttled_replicas": replicas for each in ("leader", "follower")}
+            await cluster.node(leader).create_topic(names[-1], **configs)
+            await cluster.until(
+                lambda: names[-1] in cluster.nodes[away].metadata.image.topics.by_name or full in caplog.text
+            )
+        await cluster.kill(leader)
+        others = [node.metadata for node in cluster.nodes.values()]
+        await cluster.until(lambda: {each.describe_quorum().leader_id for each in others} == {6 - leader - away})
+        disk.limit = 1 << 40
+        await cluster.topics_everywhere(names)
 
 
 async def test_brokers_without_a_vote_follow_controllers_without_clients(tmp_path: Path) -> None:

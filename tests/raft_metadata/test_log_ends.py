@@ -292,6 +292,39 @@ def test_what_a_broker_says_in_several_heartbeats_counts_together() -> None:
     assert log_ends.heard(1, h.epochs[1], dict.fromkeys(keys, LogEnd(4, 0, 780)), h.now_ms, recovers=False) == []
 
 
+def test_a_broker_that_tells_one_part_after_the_other_is_waited_for() -> None:
+    """With hundreds of thousands of partitions that may take longer than the wait for a silent one."""
+    h = Asking()
+    h.unfence(1, 2, 3)
+    h.assign("u", 1, 2, 3)
+    for broker in (1, 2, 3):
+        h.broker(broker, unfence=False)
+    h.unfence(1, 2, 3)
+    log_ends = h.controller.log_ends
+    keys = [key for key, _ in log_ends.asked()]
+    for broker in (1, 2):
+        log_ends.heard(broker, h.epochs[broker], dict.fromkeys(keys, LogEnd(4, 0, 780)), h.now_ms, recovers=False)
+    for key in keys:
+        h.passes(TIMEOUT - 1)
+        assert key in dict(log_ends.asked())
+        log_ends.heard(3, h.epochs[3], {key: LogEnd(4, 0, 700)}, h.now_ms, recovers=False)
+        h.elect()
+    assert (h.leader, h.partition("u").leader) == (1, 1)
+
+
+def test_a_broker_that_says_the_same_again_is_waited_for_no_longer() -> None:
+    h = Asking()
+    h.unfence(1, 2, 3)
+    h.assign("u", 1, 2, 3)
+    for broker in (1, 2, 3):
+        h.broker(broker, unfence=False)
+    h.unfence(1, 3)
+    for _ in range(2):
+        h.says(3, LogEnd(4, 0, 780))
+        h.passes(TIMEOUT // 2)
+    assert h.partition("u").leader == 3
+
+
 def test_what_was_said_before_damage_was_found_decides_nothing() -> None:
     """The last leader is elected as one of equals, and finds its log damaged before it has sent another heartbeat."""
     asking = Asking()

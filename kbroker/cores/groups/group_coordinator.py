@@ -141,7 +141,7 @@ class GroupCoordinator:
             from kbroker.cores.groups.share.admin import ShareAdmin
 
             self._share_admin_if_any = ShareAdmin(
-                self.groups, lambda: self._consumer.topics, self.share.empty_group, self._settings().share_assignor
+                self.groups, lambda: self._consumer.topics, self.share.empty_group, self._settings
             )
         return self._share_admin_if_any
 

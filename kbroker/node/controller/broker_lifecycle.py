@@ -281,7 +281,11 @@ class BrokerLifecycle:
                 within,
                 is_standing=True,
             )
-        if response is not None and not response.error_code:
+        if response is None:
+            for key in told:
+                if self._untold.pop(key, key) is None:
+                    self._untold[key] = None  # behind the others: perhaps it was heard, and only the answer was late
+        elif not response.error_code:
             self._told_failures.update(failed)
             for key in told:
                 if self._forget(key):  # else it is no question any more

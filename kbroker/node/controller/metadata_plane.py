@@ -100,6 +100,8 @@ class MetadataPlane:
             # The last of the reserve is for the log, also while a snapshot is written.
             snapshot_disk = None if room is None else room.disk()
             files = MetadataLog(config, env, disk, identity, store, snapshot_disk=snapshot_disk)
+            if room is not None:
+                files.replicated.check_room = room.check_votes
             files.promises.note_directories(directories)
             self.images = ImagePublisher(files.replicated, lambda: self.quorum.core.leader_id)
             addresses = {each.name: VoterEndpoint(each.host, each.port) for each in endpoints}

@@ -9,7 +9,6 @@ loop; only cold reads and flushes leave it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -177,10 +176,13 @@ class ReplicaManager(PartitionTable):
         on_complete: Callable[[Results], None],
         timeout_ms: int,
     ) -> None:
+        failed: Results = {}
         for partition in unflushed:
-            with suppress(ApiError):  # it is offline then, as will be told
+            try:
                 await partition.flush()
-        self.watch_produce(appends, on_complete, timeout_ms)
+            except ApiError as error:  # where the disk is full, nothing else tells
+                failed[partition.topic_partition] = error.code
+        self.watch_produce(appends, lambda results: on_complete({**results, **failed}), timeout_ms)
 
     async def _expire(self) -> None:
         purgatory = self.purgatory

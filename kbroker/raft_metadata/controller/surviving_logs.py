@@ -77,7 +77,7 @@ class LogEnds:
     """The partitions in question, and what brokers say of them. Times are milliseconds of a monotonic clock."""
 
     def __init__(self, timeout_ms: int = 0) -> None:
-        """``timeout_ms``: a broker is waited for no longer, unless it verifies its logs meanwhile."""
+        """``timeout_ms``: a broker is waited for no longer, unless it verifies its logs or has more to tell."""
         self.timeout_ms = timeout_ms
         self._image = EMPTY_IMAGE
         self._now_ms = 0
@@ -87,8 +87,8 @@ class LogEnds:
         """The epoch of each broker when it last said something, and what it said."""
         self._mute: dict[int, int] = {}
         """The epochs of brokers that are ready and do not answer: they are not ours."""
-        self._recovering: dict[int, int] = {}
-        """When brokers were last heard of that verify their logs."""
+        self._at_work: dict[int, int] = {}
+        """When brokers were last heard of that verify their logs, or told something new: there may be more to come."""
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -96,8 +96,8 @@ class LogEnds:
         """Ask anew: this node has become the active controller."""
         self._now_ms = now_ms
         self._since = dict.fromkeys(self._since, now_ms)
-        for said in (self._ends, self._mute, self._recovering):
-            said.clear()
+        for known in (self._ends, self._mute, self._at_work):
+            known.clear()
 
     def restart(self, image: MetadataImage) -> None:
         """Follow the metadata from an image on."""
@@ -137,7 +137,7 @@ class LogEnds:
         """
         self._now_ms = now_ms
         if recovers:
-            self._recovering[broker_id] = now_ms
+            self._at_work[broker_id] = now_ms
             return []
         if ends is None:
             is_news = self._mute.get(broker_id) != broker_epoch
@@ -146,8 +146,11 @@ class LogEnds:
         self._mute.pop(broker_id, None)
         if self._ends.get(broker_id, (-1,))[0] != broker_epoch:
             self._ends[broker_id] = broker_epoch, {}
+        said = self._ends[broker_id][1]
         news = [key for key in ends if key in self._since]
-        self._ends[broker_id][1].update((key, ends[key]) for key in news)
+        if not said.keys() >= set(news):
+            self._at_work[broker_id] = now_ms
+        said.update((key, ends[key]) for key in news)
         return news
 
     def passed(self, now_ms: int) -> bool:
@@ -214,7 +217,7 @@ class LogEnds:
             broker is not None
             and self._mute.get(broker_id) != broker.epoch
             and (is_candidate or broker.has_online_dir(partition.directory(broker_id)))
-            and self._now_ms < max(since, self._recovering.get(broker_id, since)) + limit
+            and self._now_ms < max(since, self._at_work.get(broker_id, since)) + limit
         )
 
     def missed(self) -> dict[int, int]:
@@ -227,7 +230,7 @@ class LogEnds:
         if not self._since:
             return math.inf
         oldest = min(self._since.values())
-        begun = {*self._since.values(), *self._recovering.values()}  # most came into question together
+        begun = {*self._since.values(), *self._at_work.values()}  # most came into question together
         times = [begin + self.timeout_ms * factor for begin in begun for factor in (1, TIMES_FOR_A_WHOLE_COPY)]
         times.append(oldest + WORTH_TELLING_MS)
         return min((time for time in times if time > self._now_ms), default=math.inf)

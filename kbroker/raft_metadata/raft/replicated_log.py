@@ -71,6 +71,8 @@ class ReplicatedLog:
         """The number of times that the log was cut. A flush that began before the last cut proves nothing after it."""
         self.want_snapshot: Callable[[], None] = lambda: None
         """Called when a snapshot is to take the place of what was found damaged."""
+        self.check_room: Callable[[int], None] = lambda size: None
+        """Called with the size of what is fetched before it is written; ``OSError`` if the disk has no room for it."""
         self.voters = VoterSetHistory(static_voters)
         self._kraft_versions: list[tuple[int, int]] = []
         self._load()
@@ -279,6 +281,7 @@ class ReplicatedLog:
         if taken:
             kept = data[:taken]
             start = self.end_offset
+            self.check_room(taken)
             self._store.append(bytearray(kept))
             self.bytes_seen += taken
             self._note_control(kept, start)

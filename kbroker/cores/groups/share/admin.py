@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kbroker.cores.coordinator.result import CoordinatorRecord, CoordinatorResult
 from kbroker.cores.groups.groups import Groups
+from kbroker.cores.groups.settings import GroupSettings
 from kbroker.cores.groups.share.records import group_epoch_record, states_record
 from kbroker.cores.groups.share.requests import (
     StateDeletion,
@@ -51,13 +52,13 @@ class ShareAdmin:
         groups: Groups,
         topics: Callable[[], CoordinatorMetadataImage],
         empty_group: Callable[[str], ShareGroup],
-        assignor: str,
+        settings: Callable[[], GroupSettings],
     ) -> None:
-        """``assignor`` is the name of the groups' assignor."""
+        """``empty_group`` gives a group without members, a new one if need be."""
         self._groups = groups
         self._topics = topics
         self._empty_group = empty_group
-        self._assignor = assignor
+        self._settings = settings
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ class ShareAdmin:
             group_state=group.state.value,
             group_epoch=group.group_epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=self._assignor,
+            assignor_name=self._settings().share_assignor,
             members=[_described(member, self._topics()) for member in group.members.values()],
         )
 
@@ -113,20 +114,26 @@ class ShareAdmin:
     # -- offsets -------------------------------------------------------------------------------
 
     def alter_offsets(
-        self, request: alter.AlterShareGroupOffsetsRequest
+        self, request: alter.AlterShareGroupOffsetsRequest, now_ms: int
     ) -> CoordinatorResult[tuple[alter.AlterShareGroupOffsetsResponse, StateInitialization]]:
         """AlterShareGroupOffsets: the states begin anew at other offsets. A group that is not there is made.
 
         They begin in an epoch of the group that no state has yet (KIP-932; Kafka since 4.5, KAFKA-20910). The response
-        holds once the initialization has succeeded. `ApiError` NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+        holds once the initialization has succeeded. `ApiError` NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND;
+        COORDINATOR_LOAD_IN_PROGRESS, after which clients ask again, while states are being deleted: a deletion that
+        came later than a new state would take that.
         """
         group = self._empty_group(request.group_id)
+        is_deleting = now_ms - group.states_changed_ms < self._settings().share_initialize_retry_interval_ms
         epoch = group.group_epoch + 1
         topics: dict[Uuid, TopicPartitions] = {}
         begun: dict[SharePartitionKey, tuple[int, int]] = {}
         responses = []
         for topic in request.topics:
             known = self._topics().by_name(topic.topic_name)
+            if is_deleting and known is not None and known.id in group.states.deleting:
+                text = f"The states of topic {known.name} are being deleted."
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text)
             count = 0 if known is None else known.partition_count
             answers = []
             for each in topic.partitions:
