@@ -31,7 +31,7 @@ FOR_METADATA = 1
 """Pieces that are left to the metadata log: without it a node cannot start."""
 _PIECE_BYTES = 512 * 1024
 _FOR_VOTES = 64 * 1024
-"""What is left to the files of elections: a node that cannot write those ends."""
+"""Bytes that are left to the files of elections: a node that cannot write those ends."""
 _ROOM = 4
 """Times the reserve that must be free for a full disk to count as one with room again."""
 
