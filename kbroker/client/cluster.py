@@ -13,8 +13,8 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     COORDINATOR_MOVED,
     STALE_METADATA,
-    ClientError,
     ConnectionFailed,
+    NoSuchBroker,
     RequestTimedOut,
     ResponseError,
 )
@@ -165,7 +165,7 @@ class Client:
             self.refresh((), deadline)
         broker = self._known.brokers.get(node_id)
         if broker is None:
-            raise ClientError(f"there is no broker {node_id} in the cluster")
+            raise NoSuchBroker(f"there is no broker {node_id} in the cluster")
         try:
             connection = self._connect(broker.host, broker.port, deadline)
         except ConnectionFailed as error:
@@ -407,6 +407,9 @@ class Client:
                 version = connection.version_for(request_class, highest)
                 response = connection.request(make(version), deadline, version=version)
                 check(response)
+            except NoSuchBroker as error:  # the coordinator was one, and another is elected
+                self._coordinators.pop((key_type, group_id), None)
+                raise ConnectionFailed(str(error)) from None
             except (ConnectionFailed, ResponseError) as error:
                 if isinstance(error, ConnectionFailed) or error.code in COORDINATOR_MOVED:
                     self._coordinators.pop((key_type, group_id), None)

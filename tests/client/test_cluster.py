@@ -29,7 +29,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -183,6 +183,38 @@ def test_the_coordinator_is_looked_for_again_when_it_has_moved() -> None:
         with client_of(broker) as client:
             assert commit_offsets(client, "g", {TopicPartition("t", 0): 5}) == {}
         assert broker.names() == ["FindCoordinator", "OffsetCommit"] * 3
+
+
+def test_the_coordinator_is_looked_for_again_when_its_broker_is_gone() -> None:
+    is_gone = False
+
+    def commit(request: Any, version: int) -> OffsetCommitResponse:
+        entry = OffsetCommitResponsePartition(partition_index=0)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[entry])])
+
+    def metadata(request: Any, version: int) -> Any:
+        response = entrance.metadata(request, version)
+        other = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port)
+        response.brokers += [] if is_gone else [other]
+        return response
+
+    def found(request: Any, version: int) -> FindCoordinatorResponse:
+        node_id = 1 if is_gone else 2
+        return FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=node_id, error_message=None)])
+
+    with FakeBroker({OffsetCommitRequest: commit, ListGroupsRequest: lambda *_: None}) as second:
+        with (
+            FakeBroker({FindCoordinatorRequest: found, OffsetCommitRequest: commit}) as entrance,
+            client_of(entrance) as client,
+        ):
+            entrance.answers[MetadataRequest] = metadata
+            assert commit_offsets(client, "g", {TopicPartition("t", 0): 5}) == {}
+            with pytest.raises(ConnectionFailed):  # its end is noticed by something else
+                client.ask_together({2: ListGroupsRequest()}, client.deadline())
+            is_gone = True
+            client.refresh(())
+            assert commit_offsets(client, "g", {TopicPartition("t", 0): 6}) == {}
+        assert entrance.names() == ["FindCoordinator", "FindCoordinator", "OffsetCommit"]
 
 
 @pytest.mark.parametrize("version", [1, 5, 7, 8, 9])

@@ -118,6 +118,14 @@ def bytes_of(document: dict[str, Any], name: str) -> bytes | None:
     return as_bytes(document.get(name)) if encoded is None else from_base64(encoded, f"{name}_base64")
 
 
+def check_name(name: str) -> None:
+    """``ValueError`` for the name of a header that no bytes have."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("a header has half a surrogate pair in its name") from None
+
+
 def headers_of(document: Any) -> Headers:
     """Headers out of a list of [name, value], or an object; ``ValueError`` if it is neither."""
     pairs = document.items() if isinstance(document, dict) else document
@@ -126,6 +134,7 @@ def headers_of(document: Any) -> Headers:
         for name, value in pairs:
             if not isinstance(name, str):
                 raise TypeError
+            check_name(name)
             found.append((name, bytes_of(value if isinstance(value, dict) else {"value": value}, "value")))
     except TypeError:
         raise ValueError("headers are neither an object nor a list of [name, value]") from None
