@@ -210,7 +210,8 @@ class Reader:
     def _readable(self, timeout: float) -> list[Connection]:
         if len(self._in_flight) == 1:
             return list(self._in_flight)
-        there = [connection for connection in self._in_flight if connection.has_response]
+        # One may have been lost by another question on it.
+        there = [connection for connection in self._in_flight if connection.closed or connection.has_response]
         if there:
             return there
         with selectors.DefaultSelector() as selector:

@@ -31,8 +31,9 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from kbroker.wire.record_batch import Record, build_batch
-from tests.client.fake_broker import FakeBroker, with_time
+from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.log.large_batches import large_batch
 from tests.patience import SHORT
 
@@ -172,6 +173,42 @@ def test_trouble_that_stays() -> None:
             list(values(Reader(client, "t", {0: 0}, ends={0: 1})))
 
     with_time(run, 0.2, 20)
+
+
+def test_a_connection_that_is_lost_while_something_else_is_asked() -> None:
+    """Node 2, which is asked for its partition, dies before it answers; it is noticed by a question for metadata."""
+    is_dead = False
+
+    def metadata(request: Any, version: int) -> Any:
+        nonlocal is_dead
+        response = first.metadata(request, version)
+        if [name for name, _, _ in second.requests].count("Fetch") and not is_dead:
+            is_dead = True
+            return None
+        if not is_dead:
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port))
+            for topic in response.topics:
+                topic.partitions[0].leader_id = 2
+        return response
+
+    def answer(request: Any, version: int) -> FetchResponse:
+        wanted = [each.partition for topic in request.topics for each in topic.partitions]
+        parts = [
+            PartitionData(
+                partition_index=each, error_code=0 if is_dead else 6, records=memoryview(batch(0, b"%d" % each))
+            )
+            for each in wanted
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+
+    with (
+        FakeBroker({FetchRequest: lambda *_: SILENCE, MetadataRequest: lambda *_: None}) as second,
+        FakeBroker({FetchRequest: answer}) as first,
+        Client(first.bootstrap) as client,
+    ):
+        first.answers[MetadataRequest] = metadata
+        reader = Reader(client, "t", {0: 0, 1: 0}, ends={0: 1, 1: 1})
+        assert sorted(value or b"" for _, value in values(reader)) == [b"0", b"1"]
 
 
 def test_what_may_not_be_read_is_not_tried_again() -> None:
