@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kbroker.client import ResponseError
 from kbroker.client.configs import ResourceType, describe_configs
 from kbroker.client.nodes import brokers_open_to_new
+from kbroker.client.reassignments import alter_reassignments, list_reassignments
 from kbroker.client.topics import NewTopic, create_topics
 from kbroker.errors import ErrorCode, FatalError
 from kbroker.testing import RunningCluster, running_cluster
 from kbroker.tools.cli.cluster_nodes import cordoned
+from kbroker.types import TopicPartition
 from tests.cli_command import Run, command_for
 from tests.every_node import await_topics
-from tests.patience import eventually
+from tests.patience import LONG, eventually
 
 CORDONED = "cordoned.log.dirs"
 
@@ -84,3 +91,62 @@ def test_a_drain_that_is_refused_takes_its_cordon_back(cluster: RunningCluster, 
         move()
     assert seen == ["*"]
     eventually(lambda: cordon_of(cluster, 1) == before, "as it was")
+
+
+def started(
+    cluster: RunningCluster, *words: str, stdin: int | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    """The command in a process of its own."""
+    root = str(Path(__file__).parents[2])
+    environment = os.environ | {"PYTHONPATH": root, "KBROKER_BOOTSTRAP": cluster.bootstrap_servers}
+    return subprocess.Popen(
+        [sys.executable, "-m", "kbroker", *words], env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr
+    )
+
+
+def answered(cluster: RunningCluster, answer: bytes, *, meanwhile: list[list[int]]) -> tuple[int, str]:
+    """Drain broker 1 at a terminal; before the answer to its question there is a topic ``late``. Code, and output."""
+    ours, theirs = pty.openpty()
+    process = started(cluster, "cluster", "drain", "1", stdin=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while not shown.rstrip().endswith(b"[y/N]"):
+        shown += os.read(ours, 4096)
+    topic_on(cluster, "late", meanwhile)
+    os.write(ours, answer)
+    out, _ = process.communicate(timeout=LONG)
+    os.close(ours)
+    return process.returncode, out.decode()
+
+
+def test_a_topic_that_is_made_before_the_answer_is_moved_too(cluster: RunningCluster) -> None:
+    topic_on(cluster, "t", [[1]])
+    assert answered(cluster, b"y\n", meanwhile=[[1], [1]]) == (
+        0,
+        "broker 1 has nothing any more: 3 partitions were moved\n",
+    )
+    with cluster.client() as client:
+        [late] = client.refresh(["late"])
+        assert all(1 not in each.replica_nodes for each in late.partitions)
+
+
+def test_a_drain_that_is_not_wanted(cluster: RunningCluster) -> None:
+    assert answered(cluster, b"n\n", meanwhile=[[1]]) == (1, "")
+    assert not cordon_of(cluster, 1)
+
+
+def test_a_move_that_somebody_cancels_is_told(cluster: RunningCluster, kb: Run, tmp_path: Path) -> None:
+    topic_on(cluster, "t", [[1]])
+    lines = tmp_path / "lines"
+    lines.write_text("x" * 100_000 + "\n")
+    kb("produce", "t", str(lines))
+    kb("config", "set", "topic", "t", "follower.replication.throttled.replicas=*")
+    for broker in "23":
+        kb("config", "set", "broker", broker, "follower.replication.throttled.rate=1")
+    words = ("cluster", "drain", "1", "--yes", "--timeout", "3")
+    with started(cluster, *words) as process, cluster.client() as client:
+        eventually(lambda: bool(list_reassignments(client)), "it moves")
+        alter_reassignments(client, {TopicPartition("t", 0): None})
+        out, errors = process.communicate(timeout=LONG)
+    assert (process.returncode, out) == (1, b"")
+    assert errors.endswith(b"1 partitions are on broker 1 still, t-0 among them: give the command again\n")

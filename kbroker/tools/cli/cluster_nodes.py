@@ -202,39 +202,64 @@ def _advice(racks: Mapping[int, str | None], partition: TopicPartition, current:
 
 def drain(arguments: argparse.Namespace) -> int:
     """Move everything away from a broker."""
-    from kbroker.client.nodes import brokers_open_to_new, describe_cluster
-    from kbroker.client.reassignments import replicas_to_be
-    from kbroker.client.topics import list_topics
+    from kbroker.client.nodes import describe_cluster
 
     broker: int = arguments.broker
     with cluster(arguments) as client:
         own = next((each for each in describe_cluster(client).brokers if each.id == broker), None)
         if own is None:
             raise FatalError(f"there is no broker {broker}")
-        racks = brokers_open_to_new(client) | {broker: own.rack}
-        replicas = replicas_to_be(
-            client,
-            {
-                TopicPartition(topic.name, each.partition): each.replicas
-                for topic in list_topics(client)
-                for each in topic.partitions
-            },
-        )
-        plan = plan_drain(replicas, racks, broker)
-        moves = {str(each): {"before": list(replicas[each]), "after": after} for each, after in plan.items()}
+        plan, moves = _planned(client, broker, own.rack)
         if arguments.dry_run and not arguments.json:
             for name, move in moves.items():
                 print(f"{name}: {' -> '.join(','.join(map(str, side)) for side in move.values())}")
         elif arguments.dry_run:
             print_json({"broker": broker, "drained": False, "moves": moves})
-        elif confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
+        elif not confirm_change(f"Move {len(plan)} partitions away from broker {broker}?", client, arguments):
+            return 1
+        else:
             with cordoned(client, broker):
+                plan, moves = _planned(client, broker, own.rack)  # with topics that were made before it got no new ones
                 _carry_out(client, plan, broker)
+            _check_is_empty(client, broker)
             if arguments.json:
                 print_json({"broker": broker, "drained": True, "moves": moves})
             else:
                 print(f"broker {broker} has nothing any more: {len(plan)} partitions were moved")
     return 0
+
+
+def _planned(
+    client: Client, broker: int, rack: str | None
+) -> tuple[dict[TopicPartition, list[int]], dict[str, dict[str, list[int]]]]:
+    """The plan of `plan_drain` by what there is now, and each partition's replicas before and after it, by its name."""
+    from kbroker.client.nodes import brokers_open_to_new
+    from kbroker.client.reassignments import replicas_to_be
+
+    replicas = replicas_to_be(client, _replicas(client))
+    plan = plan_drain(replicas, brokers_open_to_new(client) | {broker: rack}, broker)
+    return plan, {str(each): {"before": list(replicas[each]), "after": after} for each, after in plan.items()}
+
+
+def _replicas(client: Client) -> dict[TopicPartition, tuple[int, ...]]:
+    from kbroker.client.topics import list_topics
+
+    return {
+        TopicPartition(topic.name, each.partition): each.replicas
+        for topic in list_topics(client)
+        for each in topic.partitions
+    }
+
+
+def _check_is_empty(client: Client, broker: int) -> None:
+    """``FatalError`` if a broker still has replicas: somebody has cancelled a move, or placed a new partition there."""
+    deadline = client.deadline()
+    while left := [each for each, replicas in _replicas(client).items() if broker in replicas]:
+        if time.monotonic() >= deadline:  # before that a broker may be late to hear of a move's end
+            raise FatalError(
+                f"{len(left)} partitions are on broker {broker} still, {left[0]} among them: give the command again"
+            )
+        time.sleep(_PAUSE)
 
 
 @contextmanager
@@ -315,10 +340,11 @@ def unregister(arguments: argparse.Namespace) -> int:
         ]
         if left:
             complain(f"replicas of {len(left)} topics are on broker {broker}, {left[0]}'s among them")
-        if confirm_change(f"Forget broker {broker}?", client, arguments):
-            client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
-            if arguments.json:
-                print_json({"unregistered": broker})
-            else:
-                print(f"broker {broker} is not registered any more")
+        if not confirm_change(f"Forget broker {broker}?", client, arguments):
+            return 1
+        client.ask_controller(UnregisterBrokerRequest(broker_id=broker), check)
+    if arguments.json:
+        print_json({"unregistered": broker})
+    else:
+        print(f"broker {broker} is not registered any more")
     return 0
