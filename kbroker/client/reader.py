@@ -105,6 +105,8 @@ class Reader:
         self._wants = wants
         self._in_flight: dict[Connection, dict[int, int]] = {}
         self._failing_since: float | None = None
+        self._short_since: dict[int, float] = {}
+        """Partition -> since when its log ends before the offset at which to stop."""
         self.received_bytes = 0
         """Bytes of batches that came, as they were sent."""
         self._fetched = dict(positions)
@@ -241,6 +243,7 @@ class Reader:
                     chunks += self._problem(data.partition_index, data.error_code)
                     continue
                 self._failing_since = None
+                self._check_length(data)
                 if data.records:
                     self.received_bytes += len(data.records)
                     fetched.append(self._take(data))
@@ -336,6 +339,20 @@ class Reader:
         self._forget([partition])
         self._failed(error)
         return []
+
+    def _check_length(self, data: PartitionData) -> None:
+        """``ResponseError`` for a log that was cut (by an unclean election): what it is read up to does not come.
+
+        A new leader may be late to know how much of its log is committed.
+        """
+        partition, high_watermark = data.partition_index, int(data.high_watermark)
+        end = self._ends.get(partition)
+        if data.records or end is None or high_watermark >= end:
+            self._short_since.pop(partition, None)
+        elif time.monotonic() - self._short_since.setdefault(partition, time.monotonic()) >= self._client.timeout:
+            where = f"partition {TopicPartition(self._topic, partition)}"
+            problem = f"its log was cut: it ends at offset {high_watermark}, not at {end} as when the reading began"
+            raise ResponseError(ErrorCode.OFFSET_OUT_OF_RANGE, where, problem)
 
     def _forget(self, partitions: Iterable[int]) -> None:
         for partition in partitions:

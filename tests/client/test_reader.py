@@ -175,6 +175,18 @@ def test_trouble_that_stays() -> None:
     with_time(run, 0.2, 20)
 
 
+def test_a_log_that_was_cut_before_the_end_is_not_waited_for() -> None:
+    def run(seconds: float) -> None:
+        with (
+            scripted(fetched(batch(99, b"99"))) as broker,
+            Client(broker.bootstrap, timeout=seconds) as client,
+            pytest.raises(ResponseError, match=r"partition t-0: its log was cut: it ends at offset 100, not at 102 as"),
+        ):
+            list(values(Reader(client, "t", {0: 99}, ends={0: 102})))
+
+    with_time(run, 0.2, 20)
+
+
 def test_a_connection_that_is_lost_while_something_else_is_asked() -> None:
     """Node 2, which is asked for its partition, dies before it answers; it is noticed by a question for metadata."""
     is_dead = False
