@@ -13,6 +13,7 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import (
     COORDINATOR_MOVED,
     STALE_METADATA,
+    ClientError,
     ConnectionFailed,
     NoSuchBroker,
     RequestTimedOut,
@@ -112,6 +113,8 @@ class Client:
         self._known = _Known()
         self._connections: dict[int, Connection] = {}
         self._entrance: Connection | None = None
+        self._silent: set[tuple[str, int]] = set()
+        """Addresses at which somebody did not answer, in time or at all: others are tried first."""
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def another(self) -> Client:
@@ -147,12 +150,14 @@ class Client:
             if not connection.closed:
                 return connection
         known = [(broker.host, broker.port) for broker in self._known.brokers.values()]
-        problems: list[ConnectionFailed] = []
-        for host, port in dict.fromkeys([*self.bootstrap, *known]):
+        problems: list[ClientError] = []
+        addresses = sorted(dict.fromkeys([*self.bootstrap, *known]), key=lambda address: address in self._silent)
+        for index, (host, port) in enumerate(addresses):
             try:
-                self._entrance = self._connect(host, port, deadline)
+                self._entrance = self._connect(host, port, _part(deadline, len(addresses) - index))
                 return self._entrance
-            except ConnectionFailed as error:
+            except (ConnectionFailed, RequestTimedOut) as error:
+                self._silent.add((host, port))
                 problems.append(error)
         raise problems[0]
 
@@ -209,7 +214,12 @@ class Client:
         def ask() -> MetadataResponse:
             # Version 13 may answer REBOOTSTRAP_REQUIRED (KIP-1102), which 12 cannot.
             connection = self.any_broker(deadline)
-            return connection.request(request, deadline, version=connection.version_for(MetadataRequest, 12))
+            until = _part(deadline, 2 if len(self._known.brokers) > 1 else 1)
+            try:
+                return connection.request(request, until, version=connection.version_for(MetadataRequest, 12))
+            except RequestTimedOut:
+                self._silent.add((connection.host, connection.port))
+                raise
 
         response = self.retrying(ask, deadline)
         known = self._known
@@ -430,6 +440,12 @@ class Client:
     def forget_leader(self, partition: TopicPartition) -> None:
         """Forget a partition's leader, which has turned out to be another."""
         self._known.leaders.pop(partition, None)
+
+
+def _part(deadline: float, parts: int) -> float:
+    """The end of one of so many equal parts of the time that is left: who hangs does not take that of the others."""
+    now = time.monotonic()
+    return now + (deadline - now) / parts
 
 
 class _Final(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.client.fake_broker import FakeBroker, with_time
+from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.patience import LONG, SHORT
 
 
@@ -70,6 +71,32 @@ def test_the_next_address_is_tried_when_one_is_dead() -> None:
     with FakeBroker() as broker, Client(f"127.0.0.1:1,{broker.bootstrap}", timeout=SHORT) as client:
         assert client.partitions_of("t") == [0, 1]
         assert client.cluster_id == "fake"
+
+
+def test_the_next_address_is_tried_when_one_hangs() -> None:
+    def run(seconds: float) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as hanging, FakeBroker() as broker:
+            bootstrap = f"127.0.0.1:{hanging.getsockname()[1]},{broker.bootstrap}"
+            with Client(bootstrap, timeout=seconds) as client:
+                assert client.partitions_of("t") == [0, 1]
+
+    with_time(run, 1, 20)
+
+
+def test_another_broker_is_asked_when_one_begins_to_hang() -> None:
+    def run(seconds: float) -> None:
+        def metadata(request: Any, version: int) -> Any:
+            response = second.metadata(request, version)
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=first.port))
+            return response if [name for name, _, _ in first.requests].count("Metadata") == 1 else SILENCE
+
+        with FakeBroker() as first, FakeBroker() as second, Client(first.bootstrap, timeout=seconds) as client:
+            first.answers[MetadataRequest] = metadata
+            assert client.partitions_of("t") == [0, 1]
+            assert client.partitions_of("t") == [0, 1]
+            assert [name for name, _, _ in second.requests].count("Metadata") == 1
+
+    with_time(run, 1, 20)
 
 
 def test_who_cannot_be_reached_at_all_is_not_tried_for_long() -> None:
