@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.client import ApiNotServed, Client, ConnectionFailed, ResponseError
+from kbroker.client import ApiNotServed, Client, ConnectionFailed, RequestTimedOut, ResponseError
 from kbroker.client.cluster import parse_bootstrap
 from kbroker.client.groups import commit_offsets, committed_offsets, describe_group, list_groups
-from kbroker.client.topics import LATEST, describe_topics, list_offsets
+from kbroker.client.topics import LATEST, delete_topics, describe_topics, list_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.messages.consumer_groups import (
@@ -46,6 +46,7 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kbroker.wire.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.patience import LONG, SHORT
 
@@ -80,7 +81,7 @@ def test_the_next_address_is_tried_when_one_hangs() -> None:
             with Client(bootstrap, timeout=seconds) as client:
                 assert client.partitions_of("t") == [0, 1]
 
-    with_time(run, 1, 20)
+    with_time(run, 2, 20)
 
 
 def test_another_broker_is_asked_when_one_begins_to_hang() -> None:
@@ -96,7 +97,7 @@ def test_another_broker_is_asked_when_one_begins_to_hang() -> None:
             assert client.partitions_of("t") == [0, 1]
             assert [name for name, _, _ in second.requests].count("Metadata") == 1
 
-    with_time(run, 1, 20)
+    with_time(run, 2, 20)
 
 
 def test_who_cannot_be_reached_at_all_is_not_tried_for_long() -> None:
@@ -242,6 +243,53 @@ def test_the_coordinator_is_looked_for_again_when_its_broker_is_gone() -> None:
             client.refresh(())
             assert commit_offsets(client, "g", {TopicPartition("t", 0): 6}) == {}
         assert entrance.names() == ["FindCoordinator", "FindCoordinator", "OffsetCommit"]
+
+
+def test_a_coordinator_that_hangs_is_not_asked_for_ever() -> None:
+    def commit(request: Any, version: int) -> OffsetCommitResponse:
+        entry = OffsetCommitResponsePartition(partition_index=0)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[entry])])
+
+    def run(seconds: float) -> None:
+        coordinators = iter([2, 1])
+
+        def metadata(request: Any, version: int) -> Any:
+            response = entrance.metadata(request, version)
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port))
+            return response
+
+        def found(request: Any, version: int) -> FindCoordinatorResponse:
+            coordinator = Coordinator(key="g", node_id=next(coordinators), error_message=None)
+            return FindCoordinatorResponse(coordinators=[coordinator])
+
+        with (
+            FakeBroker({OffsetCommitRequest: lambda *_: SILENCE}) as second,
+            FakeBroker({FindCoordinatorRequest: found, OffsetCommitRequest: commit}) as entrance,
+            Client(entrance.bootstrap, timeout=seconds) as client,
+        ):
+            entrance.answers[MetadataRequest] = metadata
+            with pytest.raises(RequestTimedOut):
+                commit_offsets(client, "g", {TopicPartition("t", 0): 5})
+            assert commit_offsets(client, "g", {TopicPartition("t", 0): 5}) == {}
+
+    with_time(run, 1, 20)
+
+
+def test_another_broker_is_asked_where_the_one_that_is_named_as_controller_is_down() -> None:
+    asked = itertools.count()
+
+    def metadata(request: Any, version: int) -> Any:
+        response = broker.metadata(request, version)
+        response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=1))
+        response.controller_id = 1 if next(asked) else 2
+        return response
+
+    def deleted(request: Any, version: int) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(responses=[DeletableTopicResult(name="t")])
+
+    with FakeBroker({DeleteTopicsRequest: deleted}) as broker, client_of(broker, timeout=20) as client:
+        broker.answers[MetadataRequest] = metadata
+        assert delete_topics(client, ["t"]) == {"t": None}
 
 
 @pytest.mark.parametrize("version", [1, 5, 7, 8, 9])
