@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,7 @@ from kbroker.wire.messages.list_offsets import (
 )
 from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from kbroker.wire.record_batch import Record, build_batch
+from tests.cli_command import command_for
 from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.log.large_batches import large_batch
 from tests.patience import SHORT
@@ -175,6 +177,38 @@ def test_trouble_that_stays() -> None:
     with_time(run, 0.2, 20)
 
 
+def test_a_partition_that_nobody_leads_is_told_while_another_one_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost_at = 0.0
+
+    def metadata(request: Any, version: int) -> Any:
+        response = broker.metadata(request, version)
+        for topic in response.topics:
+            topic.partitions[1].leader_id = -1 if lost_at else 1
+        return response
+
+    def start(request: Any, version: int) -> ListOffsetsResponse:
+        entries = [ListOffsetsPartitionResponse(partition_index=each, offset=0) for each in (0, 1)]
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=entries)])
+
+    def answer(request: Any, version: int) -> FetchResponse:
+        nonlocal lost_at
+        lost_at = lost_at or time.monotonic()
+        data = memoryview(batch(0, b"0") if time.monotonic() > lost_at + 1 else b"")
+        partitions = [
+            PartitionData(partition_index=0, records=data),
+            PartitionData(partition_index=1, error_code=6, records=memoryview(b"")),
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+
+    with FakeBroker({FetchRequest: answer, ListOffsetsRequest: start}) as broker:
+        broker.answers[MetadataRequest] = metadata
+        kb = command_for(broker.bootstrap, monkeypatch, capsys)
+        found = kb("consume", "t", "--follow", "--from", "earliest", "--timeout", "0.5", "-n", "1", "--value-only")
+    assert found.out == "0\n" and found.err.count("kbroker: partition 1: nobody answers for it") == 1
+
+
 def test_a_log_that_was_cut_before_the_end_is_not_waited_for() -> None:
     def run(seconds: float) -> None:
         with (
@@ -253,6 +287,21 @@ def test_offsets_that_are_gone_are_told_and_passed_over() -> None:
         reader = Reader(client, "t", {0: 2}, ends={0: 6})
         assert reader.poll(5) == [Skipped(0, 2, 5)]
         assert list(values(reader)) == [(5, b"5")]
+
+
+def test_a_large_batch_does_not_wait_for_the_end_of_another_partition(broker: RunningBroker) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("unequal", 2)])
+        producer = Producer(client, "unequal", [0, 1], batch_bytes=100, on_refused=lambda refused: None)
+        for number in range(50):
+            producer.send(Record(0, 1000, None, b"x" * 90), number, 0)
+        producer.send(Record(0, 1000, None, b"x" * 9000), 50, 1)
+        producer.flush()
+        reader = Reader(client, "unequal", {0: 0, 1: 0}, ends={0: 50, 1: 1}, partition_bytes=1000)
+        came: list[int] = []
+        while not reader.finished:
+            came += [chunk.partition for chunk in reader.poll(1) if isinstance(chunk, Chunk)]
+        assert sorted(came) == [0] * 50 + [1] and came[-1] == 0
 
 
 def test_against_a_broker(broker: RunningBroker) -> None:
