@@ -12,6 +12,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn
 
+from kbroker.client.records_io.json_types import ExactFloat
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 
@@ -25,7 +26,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"not JSON: {name}")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=ExactFloat)
 
 
 def parse_json(text: bytes) -> Any:
@@ -98,18 +99,34 @@ def json_formatter(*, parse_values: bool = False) -> Formatter:
 
 
 def one_line_json(value: bytes) -> str | None:
-    """A value that is JSON, on one line; None if it is none."""
+    """A value that is JSON, as it stands but on one line; None if it is none.
+
+    Python's own numbers and dictionaries do not hold all digits and names. Line ends are between JSON's words alone.
+    """
     try:
-        return json.dumps(parse_json(value), ensure_ascii=False)
+        parse_json(value)
     except (ValueError, RecursionError):
         return None
+    return value.decode().strip().replace("\r", " ").replace("\n", " ")
 
 
 def as_bytes(value: Any) -> bytes | None:
     """The bytes of a JSON value: text as it is, null as none, anything else as JSON."""
     if isinstance(value, str):
         return value.encode()
-    return None if value is None else json.dumps(value, ensure_ascii=False).encode()
+    return None if value is None else _exact(value).encode()
+
+
+def _exact(value: Any) -> str:
+    """A JSON value with the digits of its numbers as they were."""
+    match value:
+        case ExactFloat():
+            return value.text
+        case dict():
+            return f"{{{', '.join([f'{encode_basestring(name)}: {_exact(each)}' for name, each in value.items()])}}}"
+        case list():
+            return f"[{', '.join(map(_exact, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def bytes_of(document: dict[str, Any], name: str) -> bytes | None:
