@@ -130,6 +130,11 @@ def test_a_topic_that_is_made_before_the_answer_is_moved_too(cluster: RunningClu
         assert all(1 not in each.replica_nodes for each in late.partitions)
 
 
+def test_a_topic_that_cannot_be_moved_keeps_the_broker_as_it_is(cluster: RunningCluster) -> None:
+    assert answered(cluster, b"y\n", meanwhile=[[1, 2, 3]]) == (1, "")
+    eventually(lambda: not cordon_of(cluster, 1), "it gets new partitions again")
+
+
 def test_a_drain_that_is_not_wanted(cluster: RunningCluster) -> None:
     assert answered(cluster, b"n\n", meanwhile=[[1]]) == (1, "")
     assert not cordon_of(cluster, 1)

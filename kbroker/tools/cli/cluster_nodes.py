@@ -283,7 +283,7 @@ def cordoned(client: Client, broker: int) -> Iterator[None]:
     alter_configs(client, *resource, [ConfigChange(CORDONED, Operation.SET, "*")])
     try:
         yield
-    except ResponseError as error:
+    except (ResponseError, FatalError) as error:
         alter_configs(client, *resource, [before])
         raise FatalError(f"{error}; broker {broker} is not drained, and {CORDONED} is as it was before") from error
 
