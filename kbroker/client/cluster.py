@@ -15,6 +15,7 @@ from kbroker.client.errors import (
     STALE_METADATA,
     ClientError,
     ConnectionFailed,
+    NoSuchBroker,
     RequestTimedOut,
     ResponseError,
 )
@@ -40,6 +41,8 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 FIRST_BACKOFF: Final = 0.05
 _LONGEST_BACKOFF: Final = 1.0
+_LEAST_TRY: Final = 1.0
+"""Seconds that a broker gets at least, if there are as many, although others are to be tried: it may be slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class Client:
         self._known = _Known()
         self._connections: dict[int, Connection] = {}
         self._entrance: Connection | None = None
+        self._silent: set[tuple[str, int]] = set()
+        """Addresses at which somebody did not answer, in time or at all: others are tried first."""
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def another(self) -> Client:
@@ -147,12 +152,14 @@ class Client:
             if not connection.closed:
                 return connection
         known = [(broker.host, broker.port) for broker in self._known.brokers.values()]
-        problems: list[ConnectionFailed] = []
-        for host, port in dict.fromkeys([*self.bootstrap, *known]):
+        problems: list[ClientError] = []
+        addresses = sorted(dict.fromkeys([*self.bootstrap, *known]), key=lambda address: address in self._silent)
+        for index, (host, port) in enumerate(addresses):
             try:
-                self._entrance = self._connect(host, port, deadline)
+                self._entrance = self._connect(host, port, _part(deadline, len(addresses) - index))
                 return self._entrance
-            except ConnectionFailed as error:
+            except (ConnectionFailed, RequestTimedOut) as error:
+                self._silent.add((host, port))
                 problems.append(error)
         raise problems[0]
 
@@ -165,13 +172,17 @@ class Client:
             self.refresh((), deadline)
         broker = self._known.brokers.get(node_id)
         if broker is None:
-            raise ClientError(f"there is no broker {node_id} in the cluster")
+            raise NoSuchBroker(f"there is no broker {node_id} in the cluster")
         try:
-            connection = self._connect(broker.host, broker.port, deadline)
+            connection = self._connect(broker.host, broker.port, self.one_try(deadline))
         except ConnectionFailed as error:
             raise ConnectionFailed(f"broker {node_id} says that it is at {broker}, but: {error}") from None
         self._connections[node_id] = connection
         return connection
+
+    def one_try(self, deadline: float) -> float:
+        """The end of a try that leaves time for another broker, if there is one."""
+        return _part(deadline, 2 if len(self._known.brokers) > 1 else 1)
 
     def _connect(self, host: str, port: int, deadline: float) -> Connection:
         return Connection(host, port, client_id=self.client_id, deadline=deadline, security=self._security)
@@ -209,7 +220,12 @@ class Client:
         def ask() -> MetadataResponse:
             # Version 13 may answer REBOOTSTRAP_REQUIRED (KIP-1102), which 12 cannot.
             connection = self.any_broker(deadline)
-            return connection.request(request, deadline, version=connection.version_for(MetadataRequest, 12))
+            try:
+                until = self.one_try(deadline)
+                return connection.request(request, until, version=connection.version_for(MetadataRequest, 12))
+            except RequestTimedOut:
+                self._silent.add((connection.host, connection.port))
+                raise
 
         response = self.retrying(ask, deadline)
         known = self._known
@@ -321,16 +337,16 @@ class Client:
         def ask() -> R:
             if self.controller_id not in self.brokers:
                 self.refresh((), deadline)
-            if self.controller_id in self.brokers:
-                connection = self.node(self.controller_id, deadline)
-            else:
-                connection = self.any_broker(deadline)
-            version = connection.version_for(type(request), highest)
             try:
+                if self.controller_id in self.brokers:
+                    connection = self.node(self.controller_id, deadline)
+                else:
+                    connection = self.any_broker(deadline)
+                version = connection.version_for(type(request), highest)
                 response = connection.request(request, deadline, version=version)
                 check(response)
-            except (ResponseError, ConnectionFailed) as error:
-                if isinstance(error, ConnectionFailed) or error.code == ErrorCode.NOT_CONTROLLER:
+            except (ConnectionFailed, RequestTimedOut, ResponseError) as error:
+                if not isinstance(error, ResponseError) or error.code == ErrorCode.NOT_CONTROLLER:
                     self._known.controller_id = -1
                 elif error.code in STALE_METADATA:
                     raise _Final(error) from None
@@ -407,8 +423,11 @@ class Client:
                 version = connection.version_for(request_class, highest)
                 response = connection.request(make(version), deadline, version=version)
                 check(response)
-            except (ConnectionFailed, ResponseError) as error:
-                if isinstance(error, ConnectionFailed) or error.code in COORDINATOR_MOVED:
+            except NoSuchBroker as error:  # the coordinator was one, and another is elected
+                self._coordinators.pop((key_type, group_id), None)
+                raise ConnectionFailed(str(error)) from None
+            except (ConnectionFailed, RequestTimedOut, ResponseError) as error:
+                if not isinstance(error, ResponseError) or error.code in COORDINATOR_MOVED:
                     self._coordinators.pop((key_type, group_id), None)
                 elif error.code in STALE_METADATA:
                     raise _Final(error) from None
@@ -427,6 +446,12 @@ class Client:
     def forget_leader(self, partition: TopicPartition) -> None:
         """Forget a partition's leader, which has turned out to be another."""
         self._known.leaders.pop(partition, None)
+
+
+def _part(deadline: float, parts: int) -> float:
+    """The end of one of so many equal parts of the time that is left: who hangs does not take that of the others."""
+    now = time.monotonic()
+    return min(deadline, now + max((deadline - now) / parts, _LEAST_TRY))
 
 
 class _Final(Exception):

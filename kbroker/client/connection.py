@@ -52,6 +52,7 @@ class Connection:
         ``security`` is None for a plain listener.
         """
         self.host = host
+        self.port = port
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._conversation = Conversation(client_id)
         self._reader = FrameReader(limit=RESPONSE_LIMIT, api_keys=None)

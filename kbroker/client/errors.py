@@ -28,6 +28,10 @@ class ConnectionFailed(ClientError):
         super().__init__(text)
 
 
+class NoSuchBroker(ClientError):
+    """The cluster has no broker of this id, or none that is alive."""
+
+
 class AuthenticationFailed(ClientError):
     """The broker does not let the client in, or is not the one that the client trusts. Trying again does not help."""
 

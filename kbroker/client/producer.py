@@ -256,7 +256,10 @@ class Producer:
             return
         connection, batches = waiting
         try:
-            response: ProduceResponse = connection.receive(batches[0].deadline)
+            # A leader that hangs is to leave time for the next one. Without a producer id that could store twice.
+            deadline = batches[0].deadline
+            until = self._client.one_try(deadline) if self._producer_id >= 0 else deadline
+            response: ProduceResponse = connection.receive(until)
         except (ConnectionFailed, RequestTimedOut) as error:
             del self._in_flight[leader]
             self._try_again([(batch, error) for batch in batches])

@@ -105,10 +105,14 @@ class Reader:
         self._wants = wants
         self._in_flight: dict[Connection, dict[int, int]] = {}
         self._failing_since: float | None = None
+        self._short_since: dict[int, float] = {}
+        """Partition -> since when its log ends before the offset at which to stop."""
+        self._silent_since: dict[int, float] = {}
+        """Partition -> since when nobody answers for it."""
         self.received_bytes = 0
         """Bytes of batches that came, as they were sent."""
         self._fetched = dict(positions)
-        """Partition -> the next offset to fetch."""
+        """Partition -> the next offset to fetch; those first from which nothing has come for longest."""
         self._coming: Iterator[tuple[Chunk, int]] = iter(())
         """Records that are fetched, and their bytes, as they are cut out of their batches."""
         self.positions = dict(positions)
@@ -144,6 +148,12 @@ class Reader:
             if time.monotonic() >= deadline or self.finished:
                 return []
 
+    @property
+    def silent(self) -> set[int]:
+        """The partitions that nobody has answered for as long as the client's timeout, while others are read."""
+        since = time.monotonic() - self._client.timeout
+        return {partition for partition, began in self._silent_since.items() if began <= since}
+
     def seek(self, partition: int, offset: int) -> None:
         """Go on at a later offset, or read a partition from there on that was not read before."""
         self._fetched[partition] = self.positions[partition] = offset
@@ -170,7 +180,9 @@ class Reader:
             leader = self._client.leader(TopicPartition(self._topic, partition))
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
-            elif not by_leader and not self._in_flight:
+                continue
+            self._forget([partition])
+            if not by_leader and not self._in_flight:
                 self._failed(
                     ResponseError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {TopicPartition(self._topic, partition)}")
                 )
@@ -179,7 +191,7 @@ class Reader:
                 connection = self._client.node(leader, deadline)
                 if connection in self._in_flight:
                     continue
-                offsets = {partition: self._fetched[partition] for partition in sorted(partitions)}
+                offsets = {partition: self._fetched[partition] for partition in partitions}
                 version = connection.version_for(FetchRequest, _NAMES_UP_TO)
                 connection.send(self._request(offsets), version=version)
             except (ConnectionFailed, RequestTimedOut) as error:
@@ -210,7 +222,8 @@ class Reader:
     def _readable(self, timeout: float) -> list[Connection]:
         if len(self._in_flight) == 1:
             return list(self._in_flight)
-        there = [connection for connection in self._in_flight if connection.has_response]
+        # One may have been lost by another question on it.
+        there = [connection for connection in self._in_flight if connection.closed or connection.has_response]
         if there:
             return there
         with selectors.DefaultSelector() as selector:
@@ -240,6 +253,8 @@ class Reader:
                     chunks += self._problem(data.partition_index, data.error_code)
                     continue
                 self._failing_since = None
+                self._silent_since.pop(data.partition_index, None)
+                self._check_length(data)
                 if data.records:
                     self.received_bytes += len(data.records)
                     fetched.append(self._take(data))
@@ -273,6 +288,9 @@ class Reader:
                 break
             batches.append((position, header))
             self._fetched[partition] = header.next_offset if end is None else min(header.next_offset, end)
+        if batches:
+            # Of a batch that is larger than may be fetched of a partition, only the first one that has any is sent.
+            self._fetched[partition] = self._fetched.pop(partition)
         aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
         return _Fetched(partition, records, batches, start, self._fetched[partition], end, aborted)
 
@@ -336,8 +354,23 @@ class Reader:
         self._failed(error)
         return []
 
+    def _check_length(self, data: PartitionData) -> None:
+        """``ResponseError`` for a log that was cut (by an unclean election): what it is read up to does not come.
+
+        A new leader may be late to know how much of its log is committed: until a replica that hangs is out of the ISR.
+        """
+        partition, high_watermark = data.partition_index, int(data.high_watermark)
+        end = self._ends.get(partition)
+        if data.records or end is None or high_watermark >= end:
+            self._short_since.pop(partition, None)
+        elif time.monotonic() - self._short_since.setdefault(partition, time.monotonic()) >= 2 * self._client.timeout:
+            where = f"partition {TopicPartition(self._topic, partition)}"
+            problem = f"its log was cut: it ends at offset {high_watermark}, not at {end} as when the reading began"
+            raise ResponseError(ErrorCode.OFFSET_OUT_OF_RANGE, where, problem)
+
     def _forget(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
+            self._silent_since.setdefault(partition, time.monotonic())
             self._client.forget_leader(TopicPartition(self._topic, partition))
 
     def _failed(self, error: ResponseError | ConnectionFailed | RequestTimedOut) -> None:

@@ -79,6 +79,15 @@ def test_brokers(kb: Run) -> None:
     kb("config", "unset", "broker", "default", "log.retention.ms")
 
 
+def test_a_secret_is_set_and_not_shown(kb: Run) -> None:
+    name = "listener.name.clients.ssl.keystore.password"
+    found = kb("config", "set", "broker", "1", f"{name}=hunter2")
+    assert (found.out, found.err) == (f"broker 1: {name} set, and not shown\n", "")
+    [change] = kb("config", "set", "broker", "1", f"{name}=hunter3", "--json").json["changes"]
+    assert change == {"name": name, "operation": "set", "value": None}
+    kb("config", "unset", "broker", "1", name)
+
+
 def test_groups(kb: Run) -> None:
     kb("config", "set", "group", "g", "consumer.session.timeout.ms=46000")
     assert kb("config", "describe", "group", "g").rows[1:] == [["consumer.session.timeout.ms", "46000", "group"]]

@@ -49,6 +49,17 @@ def test_a_reader_of_the_pipe_that_goes_away(segment: Path, options: list[str]) 
         assert process.wait(LONG) == 141
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_header_whose_name_is_not_utf_8(segment: Path, options: list[str]) -> None:
+    segment.write_bytes(
+        build_batch([Record(0, 1000, None, None, ((b"\xff".decode("utf-8", "surrogateescape"), b"x"),))])
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"}
+    words = [sys.executable, "-m", "kbroker", "dump-log", *options, str(segment)]
+    found = subprocess.run(words, capture_output=True, env=environment, timeout=LONG)
+    assert (found.returncode, found.stderr) == (0, b"") and b"0xff" in found.stdout
+
+
 def test_a_segment(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = entries(capsys, segment)
     assert code == 0

@@ -164,6 +164,10 @@ def test_delete(kb: Run) -> None:
     kb("group", "reset", "gone", "--topic", "orders", "--to-earliest", "--execute")
     assert "Delete group gone and its offsets?" in kb("group", "delete", "gone", code=1).err
     assert kb("group", "delete", "gone", "--topic", "orders:1", "-y").out == "group gone: 1 offsets deleted\n"
+    kb("group", "reset", "partly", "--topic", "orders:0", "--to-earliest", "--execute")
+    assert kb("group", "delete", "partly", "--topic", "orders", "-y", "--json").json == [
+        {"group": "partly", "deleted_offsets": 1}
+    ]
     [described] = kb("group", "describe", "gone", "--json").json
     assert [entry["partition"] for entry in described["partitions"]] == [0]
     found = kb("group", "delete", "gone", "missing", "-y", "--json", code=1)

@@ -189,6 +189,12 @@ def test_records_are_shown_as_by_kafkas_formatter() -> None:
     assert shown(record, "print.value=false") == b""
 
 
+def test_a_header_whose_name_is_not_utf_8_is_shown() -> None:
+    show = formatter(Options("x", CONSUMER_OPTIONS, ["--property", "print.headers=true"]))
+    record = Record(0, 5, None, b"v", ((b"\xff".decode("utf-8", "surrogateescape"), b"x"),))
+    assert show(0, record, TimestampType.CREATE_TIME) == "\ufffd:x\tv\n".encode()
+
+
 def test_lines_end_as_for_java() -> None:
     found = [item.record.value for item in records([b"a\r", b"b\rc", b"", b"d"], InputOptions())]  # type: ignore[union-attr]
     assert found == [b"a", b"b", b"c", b"", b"d"]

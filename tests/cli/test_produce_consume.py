@@ -16,9 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.client import Client
 from kbroker.client.pending_batches import partition_for_key
-from kbroker.testing import RunningBroker
-from tests.cli_command import Run
+from kbroker.testing import RunningBroker, running_broker
+from kbroker.types import TopicPartition
+from tests.cli_command import Run, command_for
+from tests.hanging_transactions import write_unknown
 from tests.patience import LONG
 
 ROOT = str(Path(__file__).parents[2])
@@ -267,6 +270,20 @@ def test_what_cannot_be_read(kb: Run, words: list[str], problem: str) -> None:
     kb("topic", "create", "made", "--if-not-exists")
     found = kb("consume", *words, code=1)
     assert problem in found.err and found.err.count("\n") == 1 and found.out == ""
+
+
+def test_until_a_time_behind_an_open_transaction(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    settings = {"log.retention.ms": "-1", "transaction.partition.verification.enable": "false"}
+    with running_broker(settings) as running, Client(running.bootstrap_servers) as client:
+        kb = command_for(running.bootstrap_servers, monkeypatch, capsys)
+        kb("topic", "create", "t")
+        options = ("--timestamp-column", "at")
+        kb("produce", "t", write(tmp_path / "before.json", '{"at": 1000}\n'), *options)
+        write_unknown(client, TopicPartition("t", 0), 5000)
+        kb("produce", "t", write(tmp_path / "behind.json", '{"at": 9000}\n'), *options)
+        assert kb("consume", "t", "--until", "@6", "--value-only").out == '{"at": 1000}\n'
 
 
 def test_follow(kb: Run, broker: RunningBroker, topic: str, tmp_path: Path) -> None:

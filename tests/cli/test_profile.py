@@ -92,6 +92,8 @@ def test_a_protected_cluster_is_changed_after_a_yes_alone(
     assert "is protected" in kb("group", "reset", "g", "--topic", "t", "--to-latest", code=1).err
     kb("group", "reset", "g", "--topic", "t", "--to-latest", "--execute")
     assert "Give --yes" in kb("topic", "delete", "t", code=1).err
+    assert "the protected cluster of profile prod" in kb("topic", "elect", "t", code=1).err
+    assert kb("topic", "elect", "t", "--yes").out == "0 leaders elected\n"
     monkeypatch.delenv("KBROKER_PROFILE")
     assert kb("topic", "list", "--names", "-b", broker.bootstrap_servers).out == "t\n"
 

@@ -54,6 +54,20 @@ def test_json_values(value: bytes | None, shown: object) -> None:
     assert json.loads(line)["value"] == shown
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b'{"a":1.10,"a":1e400}', '{"a":1.10,"a":1e400}'),
+        (b"\n[0.12345678901234567890,\r\n 1E5]\n", "[0.12345678901234567890,   1E5]"),
+        (b'"\\ud800\\n"', '"\\ud800\\n"'),
+    ],
+)
+def test_json_values_are_put_in_as_they_stand(value: bytes, shown: str) -> None:
+    line = json_formatter(parse_values=True)("t", 0, Record(0, 1, None, value), CREATE)
+    assert f'"value": {shown}, "headers"'.encode() in line and line.count(b"\n") == 1
+    json.loads(line)
+
+
 def test_values_alone() -> None:
     assert value_formatter("t", 0, Record(0, 1, b"k", b"\xff\n"), CREATE) == b"\xff\n\n"
     assert value_formatter("t", 0, Record(0, 1, b"k", None), CREATE) == b"\n"

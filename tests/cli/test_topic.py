@@ -100,7 +100,8 @@ def test_alter(kb: Run) -> None:
     assert found["partitions"] == 4 and found["configs"] == {"retention.ms": "1000"}
     kb("topic", "alter", "altered", "-p", "9", "-c", "retention.ms=5", "--dry-run")
     assert kb("topic", "describe", "altered", "--json").json == [found]
-    assert "INVALID_PARTITIONS" in kb("topic", "alter", "altered", "-p", "2", code=1).err
+    assert "INVALID_PARTITIONS" in kb("topic", "alter", "altered", "-p", "2", "-c", "retention.ms=5", code=1).err
+    assert kb("topic", "describe", "altered", "--json").json == [found], "all of it is refused, or nothing"
     assert "nothing to change" in kb("topic", "alter", "altered", code=2).err
 
 

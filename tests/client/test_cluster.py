@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from typing import Any
 
 import pytest
 
-from kbroker.client import ApiNotServed, Client, ConnectionFailed, ResponseError
+from kbroker.client import ApiNotServed, Client, ConnectionFailed, RequestTimedOut, ResponseError
 from kbroker.client.cluster import parse_bootstrap
 from kbroker.client.groups import commit_offsets, committed_offsets, describe_group, list_groups
-from kbroker.client.topics import LATEST, describe_topics, list_offsets
+from kbroker.client.topics import LATEST, delete_topics, describe_topics, list_offsets
 from kbroker.types import TopicPartition
 from kbroker.wire.errors import EncodeError
 from kbroker.wire.messages.consumer_groups import (
@@ -29,7 +30,7 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from kbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -45,7 +46,8 @@ from kbroker.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.client.fake_broker import FakeBroker, with_time
+from kbroker.wire.messages.topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.patience import LONG, SHORT
 
 
@@ -70,6 +72,32 @@ def test_the_next_address_is_tried_when_one_is_dead() -> None:
     with FakeBroker() as broker, Client(f"127.0.0.1:1,{broker.bootstrap}", timeout=SHORT) as client:
         assert client.partitions_of("t") == [0, 1]
         assert client.cluster_id == "fake"
+
+
+def test_the_next_address_is_tried_when_one_hangs() -> None:
+    def run(seconds: float) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as hanging, FakeBroker() as broker:
+            bootstrap = f"127.0.0.1:{hanging.getsockname()[1]},{broker.bootstrap}"
+            with Client(bootstrap, timeout=seconds) as client:
+                assert client.partitions_of("t") == [0, 1]
+
+    with_time(run, 2, 20)
+
+
+def test_another_broker_is_asked_when_one_begins_to_hang() -> None:
+    def run(seconds: float) -> None:
+        def metadata(request: Any, version: int) -> Any:
+            response = second.metadata(request, version)
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=first.port))
+            return response if [name for name, _, _ in first.requests].count("Metadata") == 1 else SILENCE
+
+        with FakeBroker() as first, FakeBroker() as second, Client(first.bootstrap, timeout=seconds) as client:
+            first.answers[MetadataRequest] = metadata
+            assert client.partitions_of("t") == [0, 1]
+            assert client.partitions_of("t") == [0, 1]
+            assert [name for name, _, _ in second.requests].count("Metadata") == 1
+
+    with_time(run, 2, 20)
 
 
 def test_who_cannot_be_reached_at_all_is_not_tried_for_long() -> None:
@@ -183,6 +211,85 @@ def test_the_coordinator_is_looked_for_again_when_it_has_moved() -> None:
         with client_of(broker) as client:
             assert commit_offsets(client, "g", {TopicPartition("t", 0): 5}) == {}
         assert broker.names() == ["FindCoordinator", "OffsetCommit"] * 3
+
+
+def test_the_coordinator_is_looked_for_again_when_its_broker_is_gone() -> None:
+    is_gone = False
+
+    def commit(request: Any, version: int) -> OffsetCommitResponse:
+        entry = OffsetCommitResponsePartition(partition_index=0)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[entry])])
+
+    def metadata(request: Any, version: int) -> Any:
+        response = entrance.metadata(request, version)
+        other = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port)
+        response.brokers += [] if is_gone else [other]
+        return response
+
+    def found(request: Any, version: int) -> FindCoordinatorResponse:
+        node_id = 1 if is_gone else 2
+        return FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=node_id, error_message=None)])
+
+    with FakeBroker({OffsetCommitRequest: commit, ListGroupsRequest: lambda *_: None}) as second:
+        with (
+            FakeBroker({FindCoordinatorRequest: found, OffsetCommitRequest: commit}) as entrance,
+            client_of(entrance) as client,
+        ):
+            entrance.answers[MetadataRequest] = metadata
+            assert commit_offsets(client, "g", {TopicPartition("t", 0): 5}) == {}
+            with pytest.raises(ConnectionFailed):  # its end is noticed by something else
+                client.ask_together({2: ListGroupsRequest()}, client.deadline())
+            is_gone = True
+            client.refresh(())
+            assert commit_offsets(client, "g", {TopicPartition("t", 0): 6}) == {}
+        assert entrance.names() == ["FindCoordinator", "FindCoordinator", "OffsetCommit"]
+
+
+def test_a_coordinator_that_hangs_is_not_asked_for_ever() -> None:
+    def commit(request: Any, version: int) -> OffsetCommitResponse:
+        entry = OffsetCommitResponsePartition(partition_index=0)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[entry])])
+
+    def run(seconds: float) -> None:
+        coordinators = iter([2, 1])
+
+        def metadata(request: Any, version: int) -> Any:
+            response = entrance.metadata(request, version)
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port))
+            return response
+
+        def found(request: Any, version: int) -> FindCoordinatorResponse:
+            coordinator = Coordinator(key="g", node_id=next(coordinators), error_message=None)
+            return FindCoordinatorResponse(coordinators=[coordinator])
+
+        with (
+            FakeBroker({OffsetCommitRequest: lambda *_: SILENCE}) as second,
+            FakeBroker({FindCoordinatorRequest: found, OffsetCommitRequest: commit}) as entrance,
+            Client(entrance.bootstrap, timeout=seconds) as client,
+        ):
+            entrance.answers[MetadataRequest] = metadata
+            with pytest.raises(RequestTimedOut):
+                commit_offsets(client, "g", {TopicPartition("t", 0): 5})
+            assert commit_offsets(client, "g", {TopicPartition("t", 0): 5}) == {}
+
+    with_time(run, 1, 20)
+
+
+def test_another_broker_is_asked_where_the_one_that_is_named_as_controller_is_down() -> None:
+    asked = itertools.count()
+
+    def metadata(request: Any, version: int) -> Any:
+        response = broker.metadata(request, version)
+        response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=1))
+        response.controller_id = 1 if next(asked) else 2
+        return response
+
+    def deleted(request: Any, version: int) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(responses=[DeletableTopicResult(name="t")])
+
+    with FakeBroker({DeleteTopicsRequest: deleted}) as broker, client_of(broker, timeout=20) as client:
+        broker.answers[MetadataRequest] = metadata
+        assert delete_topics(client, ["t"]) == {"t": None}
 
 
 @pytest.mark.parametrize("version", [1, 5, 7, 8, 9])

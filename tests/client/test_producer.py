@@ -18,7 +18,7 @@ from kbroker.testing import RunningBroker
 from kbroker.types import TopicPartition
 from kbroker.wire.batch_header import parse_header
 from kbroker.wire.compression import CompressionType
-from kbroker.wire.messages.metadata import MetadataRequest
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from kbroker.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -27,7 +27,7 @@ from kbroker.wire.messages.produce import (
 )
 from kbroker.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kbroker.wire.record_batch import Record, iter_records
-from tests.client.fake_broker import FakeBroker, with_time
+from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.patience import LONG, SHORT
 
 
@@ -191,6 +191,36 @@ def test_what_may_have_been_stored_is_sent_again_byte_for_byte(trouble: Callable
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.records_count) == (77, 3, 0, 3)
     assert following.base_sequence == 3
     assert producer.stored[0].count == 4 and producer.stored[0].last_offset == 3
+
+
+def test_a_leader_that_hangs_leaves_time_for_the_next_one() -> None:
+    def run(seconds: float) -> None:
+        leader = 2
+
+        def metadata(request: Any, version: int) -> Any:
+            response = first.metadata(request, version)
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port))
+            for topic in response.topics:
+                topic.partitions[0].leader_id = leader
+            return response
+
+        def hang(request: Any, version: int) -> Any:
+            nonlocal leader
+            leader = 1
+            return SILENCE
+
+        with (
+            FakeBroker({ProduceRequest: hang}) as second,
+            scripted(produce_answer(0)) as first,
+            Client(first.bootstrap, timeout=seconds) as client,
+        ):
+            first.answers[MetadataRequest] = metadata
+            producer = Producer(client, "t", client.partitions_of("t"), on_refused=never)
+            producer.send(record(b"x"), 0)
+            producer.flush()
+            assert producer.stored[0].count == 1 and batches_of(first) == batches_of(second)
+
+    with_time(run, 2, 20)
 
 
 def test_a_duplicate_is_stored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,8 +32,10 @@ from kbroker.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kbroker.wire.messages.metadata import MetadataRequest, MetadataResponseBroker
 from kbroker.wire.record_batch import Record, build_batch
-from tests.client.fake_broker import FakeBroker, with_time
+from tests.cli_command import command_for
+from tests.client.fake_broker import SILENCE, FakeBroker, with_time
 from tests.log.large_batches import large_batch
 from tests.patience import SHORT
 
@@ -174,6 +177,86 @@ def test_trouble_that_stays() -> None:
     with_time(run, 0.2, 20)
 
 
+def test_a_partition_that_nobody_leads_is_told_while_another_one_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost_at = 0.0
+
+    def metadata(request: Any, version: int) -> Any:
+        response = broker.metadata(request, version)
+        for topic in response.topics:
+            topic.partitions[1].leader_id = -1 if lost_at else 1
+        return response
+
+    def start(request: Any, version: int) -> ListOffsetsResponse:
+        entries = [ListOffsetsPartitionResponse(partition_index=each, offset=0) for each in (0, 1)]
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=entries)])
+
+    def answer(request: Any, version: int) -> FetchResponse:
+        nonlocal lost_at
+        lost_at = lost_at or time.monotonic()
+        data = memoryview(batch(0, b"0") if time.monotonic() > lost_at + 1 else b"")
+        partitions = [
+            PartitionData(partition_index=0, records=data),
+            PartitionData(partition_index=1, error_code=6, records=memoryview(b"")),
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+
+    with FakeBroker({FetchRequest: answer, ListOffsetsRequest: start}) as broker:
+        broker.answers[MetadataRequest] = metadata
+        kb = command_for(broker.bootstrap, monkeypatch, capsys)
+        found = kb("consume", "t", "--follow", "--from", "earliest", "--timeout", "0.5", "-n", "1", "--value-only")
+    assert found.out == "0\n" and found.err.count("kbroker: partition 1: nobody answers for it") == 1
+
+
+def test_a_log_that_was_cut_before_the_end_is_not_waited_for() -> None:
+    def run(seconds: float) -> None:
+        with (
+            scripted(fetched(batch(99, b"99"))) as broker,
+            Client(broker.bootstrap, timeout=seconds) as client,
+            pytest.raises(ResponseError, match=r"partition t-0: its log was cut: it ends at offset 100, not at 102 as"),
+        ):
+            list(values(Reader(client, "t", {0: 99}, ends={0: 102})))
+
+    with_time(run, 0.2, 20)
+
+
+def test_a_connection_that_is_lost_while_something_else_is_asked() -> None:
+    """Node 2, which is asked for its partition, dies before it answers; it is noticed by a question for metadata."""
+    is_dead = False
+
+    def metadata(request: Any, version: int) -> Any:
+        nonlocal is_dead
+        response = first.metadata(request, version)
+        if [name for name, _, _ in second.requests].count("Fetch") and not is_dead:
+            is_dead = True
+            return None
+        if not is_dead:
+            response.brokers.append(MetadataResponseBroker(node_id=2, host="127.0.0.1", port=second.port))
+            for topic in response.topics:
+                topic.partitions[0].leader_id = 2
+        return response
+
+    def answer(request: Any, version: int) -> FetchResponse:
+        wanted = [each.partition for topic in request.topics for each in topic.partitions]
+        parts = [
+            PartitionData(
+                partition_index=each, error_code=0 if is_dead else 6, records=memoryview(batch(0, b"%d" % each))
+            )
+            for each in wanted
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=parts)])
+
+    with (
+        FakeBroker({FetchRequest: lambda *_: SILENCE, MetadataRequest: lambda *_: None}) as second,
+        FakeBroker({FetchRequest: answer}) as first,
+        Client(first.bootstrap) as client,
+    ):
+        first.answers[MetadataRequest] = metadata
+        reader = Reader(client, "t", {0: 0, 1: 0}, ends={0: 1, 1: 1})
+        assert sorted(value or b"" for _, value in values(reader)) == [b"0", b"1"]
+
+
 def test_what_may_not_be_read_is_not_tried_again() -> None:
     with (
         scripted(fetched(b"", code=29)) as broker,
@@ -204,6 +287,21 @@ def test_offsets_that_are_gone_are_told_and_passed_over() -> None:
         reader = Reader(client, "t", {0: 2}, ends={0: 6})
         assert reader.poll(5) == [Skipped(0, 2, 5)]
         assert list(values(reader)) == [(5, b"5")]
+
+
+def test_a_large_batch_does_not_wait_for_the_end_of_another_partition(broker: RunningBroker) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        create_topics(client, [NewTopic("unequal", 2)])
+        producer = Producer(client, "unequal", [0, 1], batch_bytes=100, on_refused=lambda refused: None)
+        for number in range(50):
+            producer.send(Record(0, 1000, None, b"x" * 90), number, 0)
+        producer.send(Record(0, 1000, None, b"x" * 9000), 50, 1)
+        producer.flush()
+        reader = Reader(client, "unequal", {0: 0, 1: 0}, ends={0: 50, 1: 1}, partition_bytes=1000)
+        came: list[int] = []
+        while not reader.finished:
+            came += [chunk.partition for chunk in reader.poll(1) if isinstance(chunk, Chunk)]
+        assert sorted(came) == [0] * 50 + [1] and came[-1] == 0
 
 
 def test_against_a_broker(broker: RunningBroker) -> None:

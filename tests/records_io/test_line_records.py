@@ -123,6 +123,13 @@ def test_lines_that_are_no_json(line: str, problem: str) -> None:
     assert isinstance(found, BadLine) and problem in found.problem and found.line == 1
 
 
+def test_numbers_keep_their_digits() -> None:
+    line = '{"key": 0.12345678901234567890, "value": {"a": [1.10, 1e400, 7, null, true, "ä\\n"], "b": {}}}'
+    [item] = read("records", line)
+    assert isinstance(item, Item) and item.record.key == b"0.12345678901234567890"
+    assert item.record.value == '{"a": [1.10, 1e400, 7, null, true, "ä\\n"], "b": {}}'.encode()
+
+
 def test_records() -> None:
     encoded = base64.b64encode(b"\xff").decode()
     found = read(

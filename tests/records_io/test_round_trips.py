@@ -62,6 +62,33 @@ def test_json_lines(records: Placed) -> None:
     assert list(placed(read_records(lines_of(data), options))) == without_offsets(records)
 
 
+def test_names_of_headers_that_are_not_utf_8() -> None:
+    [(_, record)] = placed_record = [
+        (3, Record(0, 5, None, b"v", ((b"\xff\x00".decode("utf-8", "surrogateescape"), b"x"),)))
+    ]
+    assert list(placed(read_csv_records(lines_of(CsvWriter().row(3, record)), clock))) == placed_record
+    line = json_formatter()("t", 3, record, TimestampType.CREATE_TIME)
+    options = InputOptions(keep_partitions=True, clock=clock)
+    assert list(placed(read_records(lines_of(line), options))) == placed_record
+
+
+@pytest.mark.parametrize("headers", ['[["\\ud800", "x"]]', '{"\\ud800": null}'])
+def test_a_name_of_a_header_that_no_bytes_have(headers: str) -> None:
+    [told] = read_records([f'{{"headers": {headers}}}'.encode()], InputOptions(clock=clock))
+    assert isinstance(told, BadLine) and told.problem == "a header has half a surrogate pair in its name"
+
+
+def test_parquet_has_no_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from kbroker.client.records_io.parquet_records import ParquetWriter
+
+    with (
+        (tmp_path / "records.parquet").open("wb") as file,
+        pytest.raises(FatalError, match=r"^partition 3, offset 7: "),
+    ):
+        ParquetWriter(file, "t").add(3, Record(7, 5, None, b"v", (("\udcff", b"x"),)))
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(20))
 @given(PLACED)
 def test_parquet(tmp_path: Path, records: Placed) -> None:

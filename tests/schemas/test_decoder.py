@@ -34,8 +34,9 @@ def framed(schema_id: int, data: bytes) -> bytes:
 def test_keys_and_values_by_their_own_schemas(registry: Registry, decoder: RecordDecoder) -> None:
     registry.add("k", '"long"')
     registry.add("v", "{}", "JSON")
-    found = decoder.decode(record(framed(1, b"\x0e"), framed(2, b'{ "a" : "\xc3\xa4" }')))
-    assert found == Decoded(record(b"7", '{"a": "ä"}'.encode()), PartNote(1, "AVRO"), PartNote(2, "JSON"))
+    found = decoder.decode(record(framed(1, b"\x0e"), framed(2, b'{ "a" : "\xc3\xa4",\n "b" : 1.10, "c" : 1e400 }')))
+    shown = '{ "a" : "ä",  "b" : 1.10, "c" : 1e400 }'.encode()
+    assert found == Decoded(record(b"7", shown), PartNote(1, "AVRO"), PartNote(2, "JSON"))
 
 
 @pytest.mark.parametrize("value", [None, b"", b"text", b"\0\0\0\x07", b"{}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from kbroker.errors import FatalError
 from kbroker.wire.batch_header import NO_TIMESTAMP
 from kbroker.wire.record_batch import Record
 
@@ -38,6 +39,14 @@ def topic_schema() -> pyarrow.Schema:
     )
 
 
+def _check_name(name: str, partition: int, offset: int) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        problem = "the name of a header is not UTF-8, and columns of Arrow and Parquet have text alone"
+        raise FatalError(f"partition {partition}, offset {offset}: {problem}") from None
+
+
 class RecordColumns:
     """Records on their way into a batch of at most ``limit`` records, and not many more than ``BATCH_BYTES``."""
 
@@ -63,7 +72,7 @@ class RecordColumns:
         return len(self._offsets) >= self._limit or self._bytes >= BATCH_BYTES
 
     def add(self, partition: int, record: Record) -> None:
-        """Add a record."""
+        """Add a record; ``FatalError`` if the columns cannot have it."""
         offset, timestamp, key, value, headers = record
         self._partitions.append(partition)
         self._offsets.append(offset)
@@ -73,6 +82,8 @@ class RecordColumns:
         self._headers.append(headers)
         self._bytes += (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         for name, content in headers:
+            if not name.isascii() and not name.isprintable():
+                _check_name(name, partition, offset)
             self._bytes += len(name) + (len(content) if content is not None else 0)
 
     def batch(self) -> pyarrow.RecordBatch:

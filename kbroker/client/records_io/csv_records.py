@@ -188,7 +188,7 @@ class CsvWriter:
         text = self._out.getvalue()
         self._out.seek(0)
         self._out.truncate()
-        return text.encode()
+        return text.encode("utf-8", "backslashreplace")  # of the JSON of headers, whose names may be any bytes
 
 
 def _encoded(data: bytes | None) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, Final, NoReturn
 
+from kbroker.client.records_io.json_types import ExactFloat
 from kbroker.wire.batch_header import TimestampType
 from kbroker.wire.record_batch import Record
 
@@ -25,7 +26,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"not JSON: {name}")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=ExactFloat)
 
 
 def parse_json(text: bytes) -> Any:
@@ -98,24 +99,48 @@ def json_formatter(*, parse_values: bool = False) -> Formatter:
 
 
 def one_line_json(value: bytes) -> str | None:
-    """A value that is JSON, on one line; None if it is none."""
+    """A value that is JSON, as it stands but on one line; None if it is none.
+
+    Python's own numbers and dictionaries do not hold all digits and names. Line ends are between JSON's words alone.
+    """
     try:
-        return json.dumps(parse_json(value), ensure_ascii=False)
+        parse_json(value)
     except (ValueError, RecursionError):
         return None
+    return value.decode().strip().replace("\r", " ").replace("\n", " ")
 
 
 def as_bytes(value: Any) -> bytes | None:
     """The bytes of a JSON value: text as it is, null as none, anything else as JSON."""
     if isinstance(value, str):
         return value.encode()
-    return None if value is None else json.dumps(value, ensure_ascii=False).encode()
+    return None if value is None else _exact(value).encode()
+
+
+def _exact(value: Any) -> str:
+    """A JSON value with the digits of its numbers as they were."""
+    match value:
+        case ExactFloat():
+            return value.text
+        case dict():
+            return f"{{{', '.join([f'{encode_basestring(name)}: {_exact(each)}' for name, each in value.items()])}}}"
+        case list():
+            return f"[{', '.join(map(_exact, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def bytes_of(document: dict[str, Any], name: str) -> bytes | None:
     """``name`` as text, or ``name_base64``; null and what is not there are None, other JSON is its text."""
     encoded = document.get(f"{name}_base64")
     return as_bytes(document.get(name)) if encoded is None else from_base64(encoded, f"{name}_base64")
+
+
+def check_name(name: str) -> None:
+    """``ValueError`` for the name of a header that no bytes have."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("a header has half a surrogate pair in its name") from None
 
 
 def headers_of(document: Any) -> Headers:
@@ -126,6 +151,7 @@ def headers_of(document: Any) -> Headers:
         for name, value in pairs:
             if not isinstance(name, str):
                 raise TypeError
+            check_name(name)
             found.append((name, bytes_of(value if isinstance(value, dict) else {"value": value}, "value")))
     except TypeError:
         raise ValueError("headers are neither an object nor a list of [name, value]") from None

@@ -149,7 +149,10 @@ def _records(topic: str, position: int, header: BatchHeader, data: bytes) -> Ite
             entry: Entry = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
             entry.update(_content(topic, header, record))
             if record.headers:
-                entry["headers"] = [[name, _readable(value)] for name, value in record.headers]
+                entry["headers"] = [
+                    [_readable(name.encode("utf-8", "surrogateescape")), _readable(value)]
+                    for name, value in record.headers
+                ]
             yield entry
     except WireError as error:
         yield _error(position, str(error))

@@ -109,10 +109,11 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _json(data: bytes) -> str:
-    """The bytes of a JSON Schema's value are JSON already; they are not judged by the schema."""
+    """The bytes of a JSON Schema's value are JSON already, with all their digits; the schema does not judge them."""
     try:
-        return json.dumps(json.loads(data.decode(), parse_constant=_no_constant), ensure_ascii=False)
+        json.loads(text := data.decode(), parse_constant=_no_constant)
     except RecursionError:
         raise UndecodableRecord("it is nested too deep") from None
     except ValueError:
         raise UndecodableRecord("it is not JSON, as its schema says") from None
+    return text.strip().replace("\r", " ").replace("\n", " ")  # on one line: line ends are between JSON's words alone

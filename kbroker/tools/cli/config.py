@@ -208,6 +208,7 @@ def _missing(arguments: argparse.Namespace, keys: Sequence[str], entries: Sequen
 
 def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> int:
     from kbroker.client.configs import Operation, alter_configs
+    from kbroker.config.secret_names import is_secret_property
 
     kind, name = _resource(arguments)
     removed = [change.name for change in changes if change.operation is Operation.DELETE]
@@ -216,6 +217,7 @@ def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> in
         alter_configs(client, kind, name, changes, validate_only=arguments.dry_run)
     for text in not_set.values():
         complain(text)
+    values = {change.name: None if is_secret_property(change.name) else change.value for change in changes}
     if arguments.json:
         print_json(
             {
@@ -223,7 +225,7 @@ def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> in
                 "name": arguments.name,
                 "altered": not arguments.dry_run,
                 "changes": [
-                    {"name": change.name, "operation": change.operation.name.lower(), "value": change.value}
+                    {"name": change.name, "operation": change.operation.name.lower(), "value": values[change.name]}
                     for change in changes
                 ],
             }
@@ -234,7 +236,7 @@ def _alter(arguments: argparse.Namespace, changes: Sequence[ConfigChange]) -> in
         if change.name in not_set:
             continue
         done = {
-            "SET": f"set to {change.value}",
+            "SET": f"set to {values[change.name]}" if values[change.name] is not None else "set, and not shown",
             "DELETE": "unset",
             "APPEND": f"extended by {change.value}",
             "SUBTRACT": f"freed from {change.value}",

@@ -155,9 +155,15 @@ def _copy(reader: Reader, arguments: argparse.Namespace, sieve: Sieve, show: Sho
     count, most = 0, arguments.count
     if most == 0:
         return 0
+    told: set[int] = set()
     while not reader.finished:
         shown: list[bytes] = []
-        for chunk in reader.poll(_WAIT_SECONDS):
+        chunks = reader.poll(_WAIT_SECONDS)
+        silent = reader.silent
+        for partition in sorted(silent - told):
+            complain(f"partition {partition}: nobody answers for it; its records come when somebody does")
+        told = silent
+        for chunk in chunks:
             if isinstance(chunk, Skipped):
                 _complain_of_skipped(chunk)
                 continue

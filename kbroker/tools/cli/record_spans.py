@@ -206,7 +206,8 @@ def _limits(client: Client, names: list[TopicPartition], arguments: argparse.Nam
         if not arguments.quiet and isinstance(first, AtOffset) and not start <= first.offset <= end and first.offset:
             complain(f"partition {name.partition} has no offset {first.offset}, only {start} to {end}")
         if not span.follow:
-            ends[name.partition] = end if last is None else find(last, start, end, ends_at.get(name)).offset
+            # A time may be found behind an open transaction, which nobody reads past.
+            ends[name.partition] = end if last is None else min(find(last, start, end, ends_at.get(name)).offset, end)
     return Limits(positions, ends)
 
 

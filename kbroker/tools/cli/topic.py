@@ -125,16 +125,18 @@ def _alter(arguments: argparse.Namespace) -> int:
         raise UsageError("--assignment goes with --partitions")
     with cluster(arguments, task="changing the topic") as client:
         client.partitions_of(arguments.topic)
-        if changes:
-            alter_configs(client, ResourceType.TOPIC, arguments.topic, changes, validate_only=arguments.dry_run)
-        if arguments.partitions is not None:
-            create_partitions(
-                client,
-                arguments.topic,
-                arguments.partitions,
-                assignment=arguments.assignment,
-                validate_only=arguments.dry_run,
-            )
+        # Of two requests the first is not to be carried out if the second is refused.
+        for validate_only in (True,) if arguments.dry_run else (True, False):
+            if changes:
+                alter_configs(client, ResourceType.TOPIC, arguments.topic, changes, validate_only=validate_only)
+            if arguments.partitions is not None:
+                create_partitions(
+                    client,
+                    arguments.topic,
+                    arguments.partitions,
+                    assignment=arguments.assignment,
+                    validate_only=validate_only,
+                )
     done = not arguments.dry_run
     if arguments.json:
         print_json(

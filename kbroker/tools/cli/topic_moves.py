@@ -195,15 +195,18 @@ def elect_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def elect_action(arguments: argparse.Namespace) -> int:
-    """Elect preferred leaders, or with ``--unclean`` any; asks before records may be lost."""
+    """Elect preferred leaders, or with ``--unclean`` any; asks if records may be lost or the cluster is protected."""
     from kbroker.client.reassignments import elect_leaders
 
     with cluster(arguments) as client:
         partitions = choose_partitions(client, arguments.topics) if arguments.topics else None
         question = (
             "Elect replicas that are not in sync, where nobody leads? Records that only the others have are lost."
+            if arguments.unclean
+            else "Elect the preferred leaders?"
         )
-        if arguments.unclean and not confirm_change(question, client, arguments):
+        must_ask = arguments.unclean or getattr(arguments, "protected", "")
+        if must_ask and not confirm_change(question, client, arguments):
             complain("nobody elected")
             return 1
         with progress("electing leaders"):

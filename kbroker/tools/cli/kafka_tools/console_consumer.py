@@ -129,7 +129,7 @@ def formatter(options: Options) -> Show:
         if part == "offset":
             return f"Offset:{record.offset}".encode()
         if part == "headers":
-            pairs = [name.encode() + b":" + _or(value, null) for name, value in record.headers]
+            pairs = [_as_java(name) + b":" + _or(value, null) for name, value in record.headers]
             return headers_separator.join(pairs) or b"NO_HEADERS"
         return _or(record.key if part == "key" else record.value, null)
 
@@ -141,6 +141,11 @@ def formatter(options: Options) -> Show:
 
 def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
+
+
+def _as_java(name: str) -> bytes:
+    """The name of a header with replacement characters for what is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
 
 
 def _or(value: bytes | None, null: bytes) -> bytes:
