@@ -258,6 +258,7 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
             await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
             requests = (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=[]))
+            await node.replica_manager.metadata.until_in_step()
             before = [await client.ask(request) for request in requests]
             threads: list[bool] = []
             real = encode_parts
