@@ -51,6 +51,7 @@ from kbroker.tables.target import (
     checked_file,
     furthest,
     size_to_merge,
+    summed,
 )
 from kbroker.tables.upserts import latest, of_keys, truncations
 
@@ -339,13 +340,15 @@ class DeltaTarget:
     # --- Maintenance -------------------------------------------------------------------------------------------------
 
     def merge_files(self, merging: Merging) -> int:
-        """Merge the small files of those partitions that have many; their number."""
-        assert self._table is not None
+        """Merge the small files of those partitions that have many, and of the dead letters; their number."""
+        return sum(self._merged(each, merging) for each in (self._table, self._dead) if each is not None)
+
+    def _merged(self, table: DeltaTable, merging: Merging) -> int:
         merged = 0
         with self._readable(), suppress(CommitFailedError):
-            files = pyarrow.table(self._table.get_add_actions(flatten=True))
-            names = self._table.metadata().partition_columns
-            writer = _writer(pyarrow.schema(self._table.schema().to_arrow()))
+            files = pyarrow.table(table.get_add_actions(flatten=True))
+            names = table.metadata().partition_columns
+            writer = _writer(pyarrow.schema(table.schema().to_arrow()))
             by_partition: dict[tuple[Any, ...], list[int]] = {}
             for file in files.select(["size_bytes", *(f"partition.{name}" for name in names)]).to_pylist():
                 by_partition.setdefault(tuple(file.values())[1:], []).append(file["size_bytes"])
@@ -355,29 +358,35 @@ class DeltaTarget:
                     budget -= sum(each for each in sizes if each < size)
                     chosen = zip(names, value, strict=True)
                     filters = [(name, "=", _as_filter(each)) for name, each in chosen]
-                    done: dict[str, Any] = self._table.optimize.compact(
+                    done: dict[str, Any] = table.optimize.compact(
                         filters or None, target_size=size, writer_properties=writer
                     )
                     merged += done["numFilesRemoved"]
         return merged
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
-        """Remove the files that no version of the retention needs; what was done."""
+        """Remove the files that no version of the retention needs, of the dead letters, too; what was done."""
         with self._readable():
-            return self._cleaned(self._opened(), keep_hours)
+            return summed(self._cleaned(each, keep_hours) for each in self._both())
 
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, and remove those that no version of the retention needs; what was done."""
         with self._readable():
             self._assure()
-            table = self._opened()
-            cluster = Layout.of(table.metadata().configuration).cluster
-            writer = _writer(pyarrow.schema(table.schema().to_arrow()))
-            optimize = partial(table.optimize.z_order, cluster) if cluster else table.optimize.compact
-            merged: dict[str, Any] = optimize(writer_properties=writer)
-            table.create_checkpoint()
-            removed = self._cleaned(table, keep_hours)
-            return {"merged_files": merged["numFilesRemoved"], "new_files": merged["numFilesAdded"], **removed}
+            return summed(self._maintained(each, keep_hours) for each in self._both())
+
+    def _maintained(self, table: DeltaTable, keep_hours: int | None) -> dict[str, int]:
+        cluster = Layout.of(table.metadata().configuration).cluster
+        writer = _writer(pyarrow.schema(table.schema().to_arrow()))
+        optimize = partial(table.optimize.z_order, cluster) if cluster else table.optimize.compact
+        merged: dict[str, Any] = optimize(writer_properties=writer)
+        table.create_checkpoint()
+        removed = self._cleaned(table, keep_hours)
+        return {"merged_files": merged["numFilesRemoved"], "new_files": merged["numFilesAdded"], **removed}
+
+    def _both(self) -> list[DeltaTable]:
+        """The table as it is now, and its dead letters if there are some."""
+        return [self._opened(), *filter(None, [self._open(self._path + DEAD_LETTERS)])]
 
     def _opened(self) -> DeltaTable:
         table = self._open(self._path)

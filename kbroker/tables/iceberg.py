@@ -71,6 +71,7 @@ from kbroker.tables.target import (
     Traits,
     furthest,
     size_to_merge,
+    summed,
 )
 from kbroker.tables.upserts import chosen, latest, losing, of_keys, truncations, without_truncated
 
@@ -324,9 +325,11 @@ class IcebergTarget:
     # --- Maintenance -------------------------------------------------------------------------------------------------
 
     def merge_files(self, merging: Merging) -> int:
-        """Merge the small files of those partitions that have many; their number."""
-        assert self._table is not None
-        table, merged = self._table, 0
+        """Merge the small files of those partitions that have many, and of the dead letters; their number."""
+        return sum(self._merged(each, merging) for each in (self._table, self._dead) if each is not None)
+
+    def _merged(self, table: Table, merging: Merging) -> int:
+        merged = 0
         by_partition: dict[object, list[FileScanTask]] = {}
         with self._readable():
             for task in table.scan().plan_files():
@@ -363,8 +366,13 @@ class IcebergTarget:
         Nothing where the table forbids it, as catalogs do that name files in other places, such as branches.
         """
         hours = _WEEK_HOURS if keep_hours is None else keep_hours
+        with self._readable():
+            has_dead = self._loaded(self._name + DEAD_LETTERS) is not None
+        return summed(self._cleaned(self._name + end, hours) for end in ("", *([DEAD_LETTERS] if has_dead else [])))
+
+    def _cleaned(self, name: str, hours: int) -> dict[str, int]:
         for _ in range(_EXPIRE_TRIES):
-            table = self._there()
+            table = self._there(name)
             if table.properties.get(_MAY_CLEAN) == "false":
                 return {"expired": 0, "removed_files": 0}
             before = len(table.snapshots())
@@ -379,12 +387,14 @@ class IcebergTarget:
     def maintain(self, keep_hours: int | None = None) -> dict[str, int]:
         """Merge small files, expire snapshots and remove what nothing names; what was done."""
         self._table = self._there()
+        with self._readable():
+            self._dead = self._loaded(self._name + DEAD_LETTERS)
         merged = self.merge_files(Merging(fewest=2, size=128 << 20, budget=sys.maxsize))
         return {"merged_files": merged, **self.clean(keep_hours)}
 
-    def _there(self) -> Table:
+    def _there(self, name: str = "") -> Table:
         with self._readable():
-            table = self._loaded(self._name)
+            table = self._loaded(name or self._name)
         if table is None:
             raise FatalError(f"there is no table {self.where}")
         return table

@@ -64,7 +64,10 @@ class JsonSchemaValues(JsonValues):
             if value is None:
                 continue
             framed = frame_of(value, headers[index], VALUE_HEADER)
-            reason = UNNAMED if framed is None else self._learned(framed.schema_id)
+            try:
+                reason = UNNAMED if framed is None else self._learned(framed.schema_id)
+            except UndecodableRecord as error:  # the registry has it not; it may have it later
+                reason = str(error)
             documents[index] = None if framed is None or reason else framed.rest
             if reason:
                 bad[index] = reason
@@ -76,13 +79,13 @@ class JsonSchemaValues(JsonValues):
         reason = self._seen.get(schema_id)
         if reason is None:
             reason = ""
+            schema = self._registry.schema(schema_id)
+            needed = self._registry.references(schema)
             try:
-                schema = self._registry.schema(schema_id)
                 if schema.kind != JSON:
                     raise UndecodableRecord(
                         f"its schema, {schema_id}, is {schema.kind} where the table has {self.name}"
                     )
-                needed = self._registry.references(schema)
                 root = load_json(schema.text.encode())
                 others = {name: load_json(each.text.encode()) for name, each in needed}
                 self._widen(merged(self.kinds, schema_kinds(root, others)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -67,6 +68,14 @@ def size_to_merge(sizes: Sequence[int], merging: Merging) -> int:
             return size
         size //= 4
     return 0
+
+
+def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Returns what was done to several tables."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
 class Traits(NamedTuple):
@@ -140,7 +149,10 @@ class Target(Protocol):
         """The figures of the version that `load` has read."""
 
     def merge_files(self, merging: Merging) -> int:
-        """Merge small files, if there are many; their number. Nothing is done if another's commit comes before."""
+        """Merge small files, if there are many; their number. Nothing is done if another's commit comes before.
+
+        Dead letters have files, too, here and below.
+        """
 
     def clean(self, keep_hours: int | None = None) -> dict[str, int]:
         """Remove what no version of ``keep_hours`` needs; what was done."""

@@ -96,7 +96,9 @@ class DebeziumColumns:
     def fields(self) -> list[pyarrow.Field]:
         """Returns the columns of the rows that envelopes are about."""
         after = next((each.type for each in self._values.fields() if each.name == "after"), None)
-        return list(self._known if self._flatten or not after or not pyarrow.types.is_struct(after) else after)
+        if self._flatten or after is None or not pyarrow.types.is_struct(after):
+            after = self._known
+        return list(after)
 
     def learn(self, values: Iterable[bytes | None]) -> None:
         """There is nothing to learn: the schemas tell all."""
@@ -121,16 +123,18 @@ class DebeziumColumns:
                 except Unfit as error:
                     bad[index] = str(error)
         if self._flatten:
-            after, unfit = self._flat(flattened(after))
+            after, unfit = self._flat(after)
             bad = unfit | bad
         return [*after.flatten(), pyarrow.array(changes, CHANGE.type)], bad
 
-    def _flat(self, rows: pyarrow.StructArray) -> tuple[pyarrow.StructArray, dict[int, str]]:
+    def _flat(self, after: pyarrow.StructArray) -> tuple[pyarrow.StructArray, dict[int, str]]:
         """Returns the rows with the columns of the table, and why some do not fit them."""
         try:
+            rows = flattened(after)
             self._known = widen(self._known, rows.type, self._traits)
         except Unfit as error:
-            return pyarrow.nulls(len(rows), self._known), dict.fromkeys(range(len(rows)), str(error))
+            written = [index for index, each in enumerate(after.is_valid().to_pylist()) if each]
+            return pyarrow.nulls(len(after), self._known), dict.fromkeys(written, str(error))
         return converted(
             range(len(rows)), lambda places: rows.take(pyarrow.array(places, pyarrow.int64())), self._known
         )

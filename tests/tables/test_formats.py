@@ -233,6 +233,30 @@ def test_json_schema(tmp_path: Path, registry: Registry, flat: bool) -> None:
     assert [each["_offset"] for each in dead_in(path)] == [2, 3]
 
 
+@pytest.mark.parametrize("value_format", ["avro", "json-schema"])
+def test_a_schema_that_the_registry_has_later(value_format: str) -> None:
+    """Its values are dead letters until then, as of a registry of which one node is behind, and not for ever."""
+    from kbroker.tables.delta import DeltaTarget
+    from kbroker.tables.formats import values_of
+    from kbroker.tables.plan import Kept
+
+    now = 0.0
+    with running_registry() as registry:
+        found = registry_settings(registry.url, None)
+        assert found is not None
+        asked = SchemaRegistry(found, clock=lambda: now)
+        values = values_of(Kept("t", "id", value_format, {}), None, DeltaTarget("t"), asked)
+        framed = b"\0" + (1).to_bytes(4) + (b"\x0a" if value_format == "avro" else b'{"a": 5}')
+        assert values.columns([framed], [()])[1] == {0: "the registry has no schema 1"}
+        if value_format == "avro":
+            registry.add("t-value", json.dumps(record(("a", "long"))))
+        else:
+            registry.add("t-value", '{"properties": {"a": {"type": "integer"}}}', "JSON")
+        now = 1000.0
+        [column], bad = values.columns([framed], [()])
+        assert (column.to_pylist(), bad) == ([5], {})
+
+
 DECLARED = '{"id": "long", "at": "timestamp", "day": "date", "price": "decimal(6,2)", "in": {"days": ["date"]}}'
 
 

@@ -93,6 +93,29 @@ def test_merged_while_it_follows(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_dead_letters_are_merged_and_expire_too(tmp_path: Path, kind: str) -> None:
+    """A topic may have them for ever."""
+    topic, path = ModelTopic(), tmp_path / kind
+    dead = path.with_name(kind + DEAD_LETTERS)
+    topic.append(0, *[b"\xff"] * 7 * 8)
+
+    def files() -> int:
+        if kind == "delta":
+            return len(DeltaTable(str(dead)).file_uris())
+        return len(list(iceberg_table(dead).scan().plan_files()))
+
+    follow(topic, path, replace(EAGER, value_format="text"))
+    assert files() < 8
+    check_once(topic, path)
+    target_of(path).maintain(0)
+    assert files() == 1
+    assert kind == "delta" or len(iceberg_table(dead).snapshots()) == 1
+    topic.append(0, b"\xff", b"good")
+    follow(topic, path, Settings())
+    check_once(topic, path)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_another_merges_and_another_is_merged(tmp_path: Path, kind: str) -> None:
     """Between any two commits of a follower somebody else merges all files, and expires what was."""
     topic, path = numbers(7 * 6), tmp_path / kind

@@ -364,6 +364,24 @@ def test_flat_rows_fit_the_columns_that_the_table_has(tmp_path: Path, kind: str)
         assert [row["_key"] for row in dead_in(path)] == [b"1", b"2"]
 
 
+def test_flat_rows_with_two_fields_of_a_name(tmp_path: Path) -> None:
+    pytest.importorskip("fastavro")
+    from tests.schemas.registry_server import running_registry
+    from tests.tables.test_formats import asking, avro, record
+
+    row = record(("id", "long"), ("to", record(("city", "string"), name="Place")), ("to_city", "string"), name="Value")
+    envelope = record(("after", ["null", row]), ("op", "string"), name="Envelope")
+    after = {"id": 1, "to": {"city": "Bern"}, "to_city": "Rome"}
+    with running_registry() as registry:
+        topic, path = ModelTopic(), tmp_path / "t"
+        for value in avro(registry, envelope, {"op": "c", "after": after}, {"op": "d", "after": None}):
+            put(topic, 0, b"key", value)
+        chosen = Settings("avro", changes="debezium", registry=asking(registry), layout=Layout(flatten=True))
+        follow(topic, path, chosen)
+        [dead] = dead_in(path)
+        assert dead["reason"] == "to_city: two fields have this name when they are flat"
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_in_partitions(tmp_path: Path, kind: str) -> None:
     """A key's row may go to another partition of the table."""
