@@ -33,7 +33,7 @@ class OneNode(Verbs):
         self._clock: MovedClock | None = None
         self._idle_clients: list[Client] = []
         self._error: BaseException | None = None
-        """What ended it, or kept it from starting."""
+        """The error that ended it, or kept it from starting."""
 
     @property
     def is_running(self) -> bool:
