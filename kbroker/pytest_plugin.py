@@ -36,9 +36,18 @@ def kafka_broker(kafka_broker_properties: dict[str, object]) -> Iterator[Running
         yield broker
 
 
+def _check(broker: RunningBroker) -> None:
+    """Raise what has ended it in a test before: each one after it would wait for its clients' time-outs."""
+    from kbroker.testing import RunningBroker
+
+    if isinstance(broker, RunningBroker):  # a project may have a fixture of its own in its place
+        broker.in_broker(lambda node: None)
+
+
 @pytest.fixture
 def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
     """The name of a topic that no other test has; it is created when it is first written to."""
+    _check(kafka_broker)
     test = re.sub(r"[^a-zA-Z0-9._-]", "_", request.node.name)
     return f"{test[:180]}-{uuid.uuid4().hex[:12]}"
 
@@ -46,6 +55,7 @@ def kafka_topic(kafka_broker: RunningBroker, request: pytest.FixtureRequest) -> 
 @pytest.fixture
 def kafka_faults(kafka_broker: RunningBroker) -> Iterator[Faults]:
     """Faults at the session's broker. They are undone when the test ends, however it ends."""
+    _check(kafka_broker)
     with kafka_broker.faults as faults:
         yield faults
 
@@ -82,8 +92,10 @@ def kafka_cluster(_kafka_cluster: RunningCluster) -> Iterator[RunningCluster]:
     """Three nodes, each a process that a test may kill, pause or stop.
 
     They are the same for the whole session: before each test that asks for them, those that do not run are started
-    again, and all replicas are in sync. Their faults are undone when the test ends.
+    again, and all replicas are in sync. Their faults are undone when the test ends. A clock that stands goes on.
     """
+    if _kafka_cluster.clock.stands:
+        _kafka_cluster.start_clock()
     _kafka_cluster.heal()
     with _kafka_cluster.faults:
         yield _kafka_cluster

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from kbroker.errors import ErrorCode, FatalError
 from kbroker.testing import RunningCluster, running_cluster
 from tests.every_node import await_nodes, await_topics
 from tests.first_requests import EarlyClients, offset_fetch_v2
-from tests.patience import LONG
+from tests.patience import LONG, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +72,19 @@ def test_a_stopped_node_says_goodbye() -> None:
         await_nodes(cluster, [1, 2, 3])
         node.start()  # it runs already
         node.restart()
+
+
+def test_a_node_that_ends_by_itself_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with running_cluster(1) as cluster:
+        [node] = cluster.nodes
+        node.restart()
+        node.kill()
+        node.start()
+        assert "ended by itself" not in caplog.text and node.pid is not None
+        os.kill(node.pid, signal.SIGKILL)  # as the system does, where memory is short
+        eventually(lambda: not node.is_running)
+        cluster.heal()
+        assert "node 1 ended by itself, with exit code -9" in caplog.text
 
 
 def test_a_paused_node_is_fenced_and_admitted_again(cluster: RunningCluster) -> None:
@@ -142,9 +157,11 @@ def test_the_plugins_fixture(tmp_path: Path) -> None:
         "    kafka_cluster.nodes[0].faults.drop('Fetch')\n"
         "    kafka_cluster.nodes[1].kill()\n"
         "    kafka_cluster.nodes[2].pause()\n"
+        "    kafka_cluster.stop_clock()\n"
         "def test_two(kafka_cluster):\n"
         "    assert kafka_cluster.faults.active == kafka_cluster.nodes[0].faults.active == []\n"
         "    assert all(node.is_running for node in kafka_cluster.nodes)\n"
+        "    assert not kafka_cluster.clock.stands\n"
         "    assert 'num.partitions=5' in (kafka_cluster.data_dir / 'node-1.properties').read_text()\n"
     )
     done = subprocess.run(

@@ -272,6 +272,15 @@ def test_every_replica_is_compacted(cluster: RunningCluster) -> None:
     assert read(cluster, topic) == [(2, "v2"), (3, "v3")]
 
 
+def test_a_topic_made_anew_has_as_many_replicas(cluster: RunningCluster) -> None:
+    name = f"single-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(name, partitions=2, replicas=1)
+    cluster.faults.recreate_topic(name)
+    with cluster.client() as client:
+        [found] = client.refresh([name])
+    assert [len(each.replica_nodes) for each in found.partitions] == [1, 1]
+
+
 def test_lines_of_a_script(cluster: RunningCluster, topic: str) -> None:
     script = FaultScript(cluster)
     leader = cluster.leader_of(topic)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kbroker.client import Client
-from kbroker.client.configs import ResourceType, describe_configs
+from kbroker.client.configs import ConfigChange, Operation, ResourceType, alter_configs, describe_configs
+from kbroker.client.quotas import alter_quotas, describe_quotas
 from kbroker.errors import ErrorCode
 from kbroker.testing import RunningCluster, running_broker, running_cluster
 from kbroker.testing.control.server import ControlServer
@@ -23,7 +24,7 @@ from kbroker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from tests.control_client import Control, Place
-from tests.patience import LONG
+from tests.patience import LONG, eventually
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 pytestmark = pytest.mark.slow
@@ -155,7 +156,8 @@ def test_a_request_waits_at_a_node_that_dies(three: Place) -> None:
     writer.start()
     [first] = three.do("POST", f"/faults/{number}/take", timeout=LONG)["requests"]
     three.do("POST", f"/nodes/{first['node']}/kill")
-    three.do("POST", f"/faults/{number}/decide", request=first["number"], action="pass")  # to nobody
+    late = {"request": first["number"], "action": "pass"}
+    assert three.ask("POST", f"/faults/{number}/decide", **late)[0] == 404
     [again] = three.do("POST", f"/faults/{number}/take", timeout=LONG)["requests"]
     assert again["node"] != first["node"] and again["number"] == first["number"] + 1
     three.do("POST", f"/nodes/{first['node']}/start")
@@ -183,7 +185,8 @@ def test_all_requests_wait_until_who_decides_has_gone(place: Place) -> None:
         while not gone.is_set():
             for asked in place.do("POST", f"/faults/{number}/take", timeout=0.1)["requests"]:
                 seen.add(asked["api"])
-                place.do("POST", f"/faults/{number}/decide", request=asked["number"], action="pass")
+                late = {"request": asked["number"], "action": "pass"}
+                assert place.ask("POST", f"/faults/{number}/decide", **late)[0] in (200, 404)
 
     decider = threading.Thread(target=decide)
     decider.start()
@@ -320,6 +323,10 @@ def test_requests_are_told_and_counted(place: Place) -> None:
     place.write("asked", "e", **{"client.id": "dropped"})
     dropped = place.do("POST", "/wait/requests", api="Produce", client_id="dropped", count=2)["requests"]
     assert dropped[0]["answer"].startswith("the connection was closed") and dropped[1]["answer"] == "offset 3"
+    several: list[dict[str, Any]] = [{"api": "Produze"}, {"error": "NOT_LEADER"}, {"tpoic": "asked"}]
+    for wrong in several:  # an answer of none would say that no client has asked so
+        with pytest.raises(ValueError, match=r"Kafka has no|there is no"):
+            place.target.requests(**wrong)
     status, late = place.ask("POST", "/wait/requests", group="nobody", timeout=0)
     assert status == 504 and late["seen"]["count"] == 0
     place.do("POST", "/requests/record", on=False)
@@ -338,7 +345,24 @@ def test_reset_leaves_nothing_but_the_time(place: Place) -> None:
     assert not place.do("GET", "/clock")["stands"]
     assert place.do("GET", "/")["faults"] == place.do("GET", "/injections")["injections"] == []
     assert place.write("orders", "b") == [None]
+    given = [
+        (ResourceType.GROUP, "billing", "consumer.session.timeout.ms", "50000"),
+        (ResourceType.BROKER, "", "message.max.bytes", "1000"),
+        (ResourceType.BROKER, str(place.target.nodes_seen[0].node), "message.max.bytes", "999"),
+    ]
+
+    def values(client: Client) -> list[str | None]:
+        return [describe_configs(client, kind, name, keys=[key])[0].value for kind, name, key, _ in given if name]
+
+    with place.target.client() as client:
+        before = values(client)
+        alter_quotas(client, {"client-id": "slow"}, {"producer_byte_rate": 1.0})
+        for kind, name, key, value in given:
+            alter_configs(client, kind, name, [ConfigChange(key, Operation.SET, value)])
+        eventually(lambda: values(client) == ["50000", "999"])
     assert place.do("POST", "/reset")["topics"] == ["orders"]
+    with place.target.client() as client:
+        assert values(client) == before and describe_quotas(client, {}) == []
     assert {node["state"] for node in place.do("GET", "/nodes")["nodes"]} == {"running"}
 
 

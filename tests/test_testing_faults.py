@@ -30,7 +30,12 @@ from kbroker.wire.messages.log_dirs import (
     DescribeLogDirsRequest,
 )
 from kbroker.wire.messages.metadata import MetadataRequest
-from kbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kbroker.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from kbroker.wire.record_batch import Record, build_batch
 from tests.first_requests import EarlyClients
 from tests.patience import LONG
@@ -240,6 +245,22 @@ def test_faults_act_together_in_the_order_in_which_they_were_made(broker: Runnin
     assert latest(broker, topic, 0) == [(5, 0)], "all is undone at the end of the block"
 
 
+def test_a_lost_reply_is_told_once_the_effect_is_there(broker: RunningBroker, topic: str) -> None:
+    with (
+        broker.faults.drop("Produce", when="after", topic=topic, times=1) as lost,
+        broker.faults.hold("Produce", topic=topic, times=1) as held,
+    ):
+        written: list[str | None] = []
+        writer = threading.Thread(target=lambda: written.extend(produce(broker, topic, ["x"])))
+        writer.start()
+        held.wait(timeout=LONG)
+        early = lost.hits
+        held.undo()
+        lost.wait(timeout=LONG)
+        writer.join()
+    assert (early, lost.hits, written) == (0, 1, [None])
+
+
 def test_a_stale_end_is_told_once_and_never_lies_before_the_start(broker: RunningBroker, topic: str) -> None:
     fault = broker.faults.stale_latest(topic, 0, behind=100)
     assert latest(broker, topic, 1, 0) == [(0, 0), (0, 0)]
@@ -307,7 +328,8 @@ def test_what_nobody_decides_about_in_time_is_passed_on() -> None:
         writer.join()
         assert written == [None]
         assert [each.detail for each in fault.injections] == ["pass, as nobody has decided in time"]
-        fault.intercepted.decide(asked.number, "close")  # which comes too late
+        with pytest.raises(NotThere, match="waits no more"):
+            fault.intercepted.decide(asked.number, "close")  # which comes too late
         assert own.is_running
 
 
@@ -411,6 +433,29 @@ def test_answers_in_other_shapes(broker: RunningBroker, api: str, version: int, 
             assert code in errors(client.ask_any(request_, highest=version))
             assert fault.hits == 1 and fault.injections[0].api_version == version
         assert code not in errors(client.ask_any(request_, highest=version))
+
+
+def test_a_topic_is_meant_also_where_errors_are_not_by_topic(broker: RunningBroker, topic: str) -> None:
+    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[asked])])
+    with Client(broker.bootstrap_servers) as client:
+        for name in ("another", topic):
+            with broker.faults.error("OffsetFetch", "GROUP_AUTHORIZATION_FAILED", topic=name) as fault:
+                [answer] = client.ask_any(request, highest=8).groups
+                fails = answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+                assert (fails, fault.hits) == (name == topic, name == topic)
+
+
+def test_a_topic_is_meant_by_each_share_fetch_of_a_session(broker: RunningBroker, topic: str) -> None:
+    faults = broker.faults
+    with faults.delay("ShareFetch", 0, topic=topic) as own, faults.delay("ShareFetch", 0, topic="another") as other:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"share-{topic}", **CONFIG}
+        consumer = confluent_kafka.ShareConsumer(settings)
+        consumer.subscribe([topic])
+        while own.hits < 3:
+            consumer.poll(0.1)
+        consumer.close()
+        assert {name for done in own.injections for name, _ in done.partitions} == {topic} and other.hits == 0
 
 
 # --- records and topics

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from kbroker.errors import ApiError, ErrorCode
 from kbroker.testing import ClusterNode, RunningCluster, cluster_faults
+from kbroker.testing.clock import MovedClock
 from kbroker.testing.link import Link, LinkClosed, described, encoded
+from kbroker.testing.node import Remote
 from kbroker.tools.cli.cluster_plan import plan_cluster
 
 
@@ -113,6 +117,26 @@ def test_a_node_may_end_while_another_thread_is_about_to_ask_it(ends: Any) -> No
     node: Any = Ending()
     with pytest.raises(LinkClosed):
         cluster_faults._act(node, "expire", "t", None, {}, 0.0)
+
+
+def test_a_clock_that_is_moved_often_at_once_is_where_it_was_moved_last() -> None:
+    """As that of a node that has been paused meanwhile."""
+
+    async def moved() -> float:
+        ours, theirs = trio.testing.memory_stream_pair()
+        nobody: Any = None
+        clock, told = MovedClock(), b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Remote(nobody, theirs, clock).serve, trio.TASK_STATUS_IGNORED)
+            for number in range(5):
+                call = {"call": number, "what": "clock", "with": {"state": (float(number), None)}}
+                await ours.send_all(encoded(call))
+            while told.count(b"\n") < 5:
+                told += await ours.receive_some()
+            await ours.aclose()
+        return clock.ahead
+
+    assert [trio.run(moved) for _ in range(8)] == [4.0] * 8
 
 
 def test_the_node_with_the_newest_metadata_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -162,6 +163,18 @@ def test_the_command() -> None:
         assert groups_error(address) == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(LONG) == 0
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux has it")
+def test_who_does_not_read_what_is_done_holds_up_no_request() -> None:
+    with command("delay ListGroups seconds=0") as process:
+        assert process.stdout is not None
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        assert process.stdout.readline().startswith("fault 0: delay ListGroups")
+        with Client(process.stdout.readline().removeprefix("kbroker ready: ").strip(), timeout=LONG) as client:
+            for _ in range(300):
+                client.ask_any(ListGroupsRequest())
+        assert [process.stdout.readline().partition(":")[0] for _ in range(300)] == [str(n) for n in range(300)]
 
 
 def test_a_wrong_line_ends_the_command_before_it_serves() -> None:

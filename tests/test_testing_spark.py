@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import runpy
 import shutil
 import subprocess
@@ -52,6 +53,9 @@ def test_wrapper_drops_only_the_missing_module(tmp_path: Path) -> None:
     arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "Main", ""]
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["<-Da=b c>", "<Main>", "<>"]
+    os.utime(home / "bin" / "java", (0, 0))
+    connector.wrapped_java_home(real, tmp_path)
+    assert (home / "bin" / "java").stat().st_mtime == 0  # it is not written anew: somebody may be calling it
 
 
 def test_without_java_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

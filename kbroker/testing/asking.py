@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kbroker.client import Client, ResponseError
+from kbroker.client.cluster import refuse
+from kbroker.client.configs import ConfigChange, ConfigSource, Operation, ResourceType, alter_configs, describe_configs
 from kbroker.client.errors import known
 from kbroker.client.groups import committed_offsets, delete_group, list_groups
+from kbroker.client.quotas import alter_quotas, describe_quotas
 from kbroker.client.reassignments import alter_reassignments
 from kbroker.client.share_groups import SHARE, describe_any_group, share_offsets
 from kbroker.client.topics import (
@@ -25,6 +28,7 @@ from kbroker.errors import ErrorCode
 from kbroker.testing.seen import CannotNow, GroupSeen, LagSeen, LeaderSeen, NotThere, ResetDone
 from kbroker.tools.diagnosis.log_gaps import LogGaps, Spot
 from kbroker.types import TopicPartition
+from kbroker.wire.messages.configs import ListConfigResourcesRequest
 from kbroker.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -132,6 +136,27 @@ def delete_all(client: Client) -> ResetDone:
             elif error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
     return ResetDone(names, gone, kept)
+
+
+def forget_settings(client: Client) -> None:
+    """Take back quotas, and the configs that brokers, groups and subscriptions to metrics were given."""
+    for owner, values in describe_quotas(client, {}):
+        alter_quotas(client, owner, dict.fromkeys(values))
+    kinds = [ResourceType.GROUP, ResourceType.CLIENT_METRICS, ResourceType.BROKER]
+    listed = client.ask_any(ListConfigResourcesRequest(resource_types=list(kinds)))
+    refuse(listed.error_code, "configs")
+    own = [(ResourceType(each.resource_type), each.resource_name) for each in listed.config_resources]
+    for kind, name in [*own, (ResourceType.BROKER, "")]:  # without a name, the default of all brokers
+        inherited = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.name if name else ""
+        given = [
+            ConfigChange(each.name, Operation.DELETE)
+            for each in describe_configs(client, kind, name)
+            if each.source.startswith("DYNAMIC_")
+            and each.source != inherited
+            and (name or each.name != "min.insync.replicas")  # which a cluster with ELR always has
+        ]
+        if given:
+            alter_configs(client, kind, name, given)
 
 
 def _next_leader(client: Client, partition: TopicPartition, to: int | None) -> tuple[int, list[int]]:

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from kbroker.config import BrokerConfig, with_provided
 from kbroker.errors import FatalError
 from kbroker.testing.access import Accessible, ClientAccess
+from kbroker.testing.forked import keep_from_children
 from kbroker.testing.one_node import OneNode
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ __all__ = ["RunningBroker", "running_broker"]
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 180.0
+_LEFT_SECONDS = 5.0
 
 
 class RunningBroker(Accessible, OneNode):
@@ -103,13 +106,18 @@ class RunningBroker(Accessible, OneNode):
         self.logs: list[logging.LogRecord] = []
         """The broker's log, oldest line first; each broker of a process has its own."""
         self._claimed: list[int] = []
-        self.config = _config(properties or {}, self.data_dir, port, self._claimed)
-        """The configuration that the broker was started with."""
+        try:
+            self.config = _config(properties or {}, self.data_dir, port, self._claimed)
+            """The configuration that the broker was started with."""
+        except BaseException:
+            self._clean_up()
+            raise
         self._ports: dict[str, tuple[str, int]] = {}
         self._prepare()
 
     def _prepare(self) -> None:
         self._started = threading.Event()
+        self._is_wanted = True
         self._error: BaseException | None = None
         self._token = None
         self._cancel_scope: trio.CancelScope | None = None
@@ -117,7 +125,20 @@ class RunningBroker(Accessible, OneNode):
         self._thread = threading.Thread(target=self._run, name="kbroker", daemon=True)
 
     def start(self) -> RunningBroker:
-        """Start, and return once the broker serves; raises what kept it from starting."""
+        """Start, and return once the broker serves; raises what kept it from starting. Does nothing while it runs."""
+        if self.is_running:
+            return self
+        try:
+            self._start()
+        except BaseException:  # Ctrl-C, too: nobody else would end it
+            self._is_wanted = False
+            self._started.wait(_LEFT_SECONDS)  # its thread may not even have an identity yet
+            with suppress(Exception):
+                self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
         collects = gc.isenabled()
         gc.disable()  # what start-up makes lives as long as the broker: there is no garbage in it
         try:
@@ -129,15 +150,10 @@ class RunningBroker(Accessible, OneNode):
         if not started:
             raise TimeoutError(f"the broker did not start within {_START_SECONDS:.0f} s")
         if self._error is not None:
-            self._clean_up()
-            raise self._error
+            error, self._error = self._error, None
+            raise error
         if self._security is not None:
-            try:
-                self._security.add_users(self.bootstrap_servers)
-            except BaseException:
-                self.stop()
-                raise
-        return self
+            self._security.add_users(self.bootstrap_servers)
 
     def stop(self) -> None:
         """Stop cleanly, as on SIGTERM; does nothing when the broker is already down."""
@@ -181,6 +197,11 @@ class RunningBroker(Accessible, OneNode):
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+
+    @property
+    def own_ports(self) -> list[int]:
+        """The ports of all its listeners."""
+        return [port for _, port in self._ports.values()]
 
     @property
     def is_running(self) -> bool:
@@ -255,13 +276,16 @@ class RunningBroker(Accessible, OneNode):
             from kbroker.testing.clock import MovedClock
             from kbroker.tools.cli.storage import format_if_needed
 
-            format_if_needed(self.config)
             self._clock = self._clock or MovedClock()
-            trio.run(self._serve, self._clock, clock=self._clock)
+            if self._is_wanted:
+                format_if_needed(self.config)
+                trio.run(self._serve, self._clock, clock=self._clock)
         except BaseException as error:
             from kbroker.tools.cli.start import find_fatal
 
             self._error = find_fatal(error) or error
+            if self._started.is_set():  # what its clients see of that says nothing
+                logger.critical("the broker has ended: %s", self._error)
         finally:
             logger.removeHandler(handler)
             self._started.set()
@@ -275,10 +299,13 @@ class RunningBroker(Accessible, OneNode):
             self._node = broker = Broker(self.config, clock.env())
             self._token = trio.lowlevel.current_trio_token()
             self._cancel_scope = nursery.cancel_scope
+            if not self._is_wanted:
+                return
             if self._fault_host is not None:
                 self._fault_host.restore(broker)  # before it serves anybody
             await nursery.start(broker.run)
             self._ports = dict(broker.ports)
+            keep_from_children(self)
             self._started.set()
 
 
@@ -306,7 +333,6 @@ def _config(properties: Mapping[str, object], data_dir: Path, port: int, claimed
 
     given = {name: _text(name, value) for name, value in properties.items()}
     whole = with_controller_listener(development_properties(str(data_dir), port) | with_provided(given))
-    # A port that is free there may be taken on another interface: there, the system is left to choose.
     # A port that is free there may be taken on another interface: there, the system is left to choose.
     whole["listeners"] = re.sub(r"(//(?:127\.0\.0\.1|localhost)):0(?=\s*(?:,|$))", chosen, whole["listeners"])
     return BrokerConfig.from_properties(whole)

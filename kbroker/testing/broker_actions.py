@@ -178,6 +178,7 @@ async def recreate_topic(node: Broker, topic: str, partitions: Partitions, count
     wanted = NewTopic(
         topic,
         num_partitions=len(before.partitions) if count is None else count,
+        replication_factor=len(before.partitions[0].replicas),
         configs=list(image.configs.for_topic(topic).items()),
     )
     while True:

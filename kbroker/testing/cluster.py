@@ -424,6 +424,7 @@ class RunningCluster(Accessible, Verbs):
         else:
             self.kill()  # what went wrong counts, not how the nodes stop
             self._remove_data()
+            self._stop_registry()
 
     def __repr__(self) -> str:
         return f"<cluster of {len(self.nodes)} at {self.bootstrap_servers}, data in {self.data_dir}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,8 @@ from kbroker.tools.cli.cluster_plan import READY, NodePlan
 
 if TYPE_CHECKING:
     from kbroker.testing.faults import Fault, Faults
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 180.0
 _STOP_SECONDS = 180.0
@@ -47,7 +50,7 @@ class ClusterNode:
         self._tell: Callable[[Mapping[str, Value]], object] | None = None
         """Called with each request of a client, on the link's thread, once a test wants them."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._paused = False
+        self._paused = self._is_told_to_end = False
 
     @property
     def id(self) -> int:
@@ -94,7 +97,9 @@ class ClusterNode:
         """
         if self.is_running:
             return
+        self._tell_of_its_end()
         self._clean_up()
+        self._is_told_to_end = False
         with self._plan.log_file.open("ab") as log:
             ours, theirs = socket.socketpair()
             self._link = Link(ours, self._answer)
@@ -146,6 +151,7 @@ class ClusterNode:
         """Stop cleanly, as on SIGTERM; the exit code, 0 if all went well. A paused node is resumed for it."""
         if self._process is None:
             return 0
+        self._tell_of_its_end()
         self._signal(signal.SIGTERM)
         self.resume()
         try:
@@ -158,6 +164,7 @@ class ClusterNode:
 
     def kill(self) -> None:
         """End the process at once, as by ``kill -9``: it has no chance to say or to save anything."""
+        self._tell_of_its_end()
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
@@ -244,16 +251,20 @@ class ClusterNode:
         if self._faults_here.pop(fault.number, None) is not None:
             self._command("remove", number=fault.number)
 
-    def _command(self, what: str, **arguments: object) -> None:
-        """Send a command about faults or requests; a node that is down gets it at its start, a paused one later."""
+    def _command(self, what: str, **arguments: object) -> Value:
+        """Send a command about faults or requests; a node that is down gets it at its start, a paused one later.
+
+        Returns its answer, None of a paused one, False of one that is down.
+        """
         link = self._link  # another thread may end the node meanwhile
         if link is None:
-            return
+            return False
         with contextlib.suppress(LinkClosed):
-            if self._paused:
-                link.post(what, **arguments)
-            else:
-                link.call(what, **arguments)
+            if not self._paused:
+                return link.call(what, **arguments)
+            link.post(what, **arguments)
+            return None
+        return False
 
     def _answer(self, what: str, arguments: Mapping[str, Value]) -> Value:
         """Answer the node's question about a request, or take what it tells of one; on the link's thread."""
@@ -285,14 +296,24 @@ class ClusterNode:
         fault = self._faults_here.get(asked.fault)
         if fault is not None:  # which frees what waits, otherwise
 
-            def decide(decision: Decision) -> None:
-                self._command("decide", decision=(asked.number, decision.action, b64encode(decision.body).decode()))
+            def decide(decision: Decision) -> bool:
+                body = b64encode(decision.body).decode()
+                return self._command("decide", decision=(asked.number, decision.action, body)) is not False
 
             fault.intercepted.put(asked, decide)
+
+    def _tell_of_its_end(self) -> None:
+        """Log that it has ended by itself, if it has: who uses the other nodes may not notice."""
+        code = None if self._process is None else self._process.poll()
+        if code is not None and self._serves and not self._is_told_to_end:
+            logger.error(
+                "node %d ended by itself, with exit code %d; its log ends:\n%s", self.id, code, self.log[-2000:]
+            )
 
     def _signal(self, number: int) -> None:
         process = self._process
         if process is not None and process.poll() is None:
+            self._is_told_to_end |= number in (signal.SIGTERM, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import select
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     _Target: TypeAlias = RunningBroker | RunningCluster | UpstreamCluster
 
 _POLL_SECONDS = 0.5
+_LAST_SECONDS = 2.0
 _ERRORS = (ValueError, LookupError, ApiError, TimeoutError, RuntimeError, FatalError, ClientError)
 
 DETAILS = f"""\
@@ -94,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         target = RunningBroker(properties, port=arguments.port, data_dir=arguments.data_dir)
     try:
-        with told_to_stop(), target:
-            _serve(target, arguments.lines, arguments.console, options, is_own=arguments.upstream is None)
+        with told_to_stop(), target, _Output() as say:
+            _serve(target, arguments.lines, arguments.console, options, say, is_own=arguments.upstream is None)
     except KeyboardInterrupt:  # while it started
         pass
     except ClientError as error:
@@ -128,15 +130,45 @@ def _upstream(arguments: argparse.Namespace) -> UpstreamCluster:
     return UpstreamCluster(arguments.upstream, port=arguments.port, security=security)
 
 
+class _Output:
+    """Standard output, on a thread of its own: who does not read what is done to requests does not hold them up."""
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._print, daemon=True)
+
+    def __enter__(self) -> Callable[[object], None]:
+        self._thread.start()
+        return lambda what: self._lines.put(str(what))
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.put(None)
+        self._thread.join(_LAST_SECONDS)
+
+    def _print(self) -> None:
+        with suppress(OSError):  # nobody reads any more
+            while (line := self._lines.get()) is not None:
+                rest = f"{line}\n".encode()
+                while rest:  # past sys.stdout, whose lock a write that never ends would keep at the end
+                    written = os.write(1, rest)
+                    rest = rest[written:]
+
+
 def _serve(
-    target: _Target, first: Sequence[str], console: str | None, options: ControlOptions, *, is_own: bool
+    target: _Target,
+    first: Sequence[str],
+    console: str | None,
+    options: ControlOptions,
+    say: Callable[[object], None],
+    *,
+    is_own: bool,
 ) -> None:
     script = FaultScript(target)
     turn = threading.Lock()
-    script.faults.on_injection = _say
+    script.faults.on_injection = say
     for line in first:
         try:
-            _say(script.run(line) or "ok")
+            say(script.run(line) or "ok")
         except _ERRORS as error:
             wrong = UsageError if isinstance(error, ValueError) else FatalError
             raise wrong(f"{line}: {_message(error)}") from None
@@ -146,8 +178,8 @@ def _serve(
         from kbroker.testing.control.server import ControlServer
 
         server = ControlServer(target, address, token).start()
-        _say(f"kbroker control: {server.url}")
-    _say(f"kbroker ready: {target.bootstrap_servers}")
+        say(f"kbroker control: {server.url}")
+    say(f"kbroker ready: {target.bootstrap_servers}")
 
     def run(line: str) -> tuple[bool, str]:
         """Do a line, of standard input or of the console's page."""
@@ -163,16 +195,12 @@ def _serve(
                 from kbroker.testing.console import console_for
 
                 listen = f"127.0.0.1:{console}"
-                _say(stack.enter_context(console_for(script, target.bootstrap_servers, listen, run, writes=is_own)))
+                say(stack.enter_context(console_for(script, target.bootstrap_servers, listen, run, writes=is_own)))
             for line in _lines(target):
                 could, told = run(line)
-                _say(told if could else f"error: {told}")
+                say(told if could else f"error: {told}")
     except KeyboardInterrupt:
         pass  # to a clean stop
-
-
-def _say(what: object) -> None:
-    print(what, flush=True)
 
 
 def _message(error: Exception) -> str:

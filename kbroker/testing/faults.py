@@ -390,7 +390,7 @@ class Faults:
         self._act("delete_topic", "delete topic", topic, None)
 
     def recreate_topic(self, topic: Topic, *, partitions: Count | None = None) -> None:
-        """Delete a topic and make it again, empty, under another topic id, with the same configs."""
+        """Delete a topic and make it again, empty, under another topic id, with the same configs and replicas."""
         self._act("recreate_topic", "recreate topic", topic, None, count=partitions)
 
     # --- inside

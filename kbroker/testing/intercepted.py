@@ -83,7 +83,7 @@ class InterceptedRequests:
         self._patience = patience
         self._changed = threading.Condition()
         self._new: deque[Intercepted] = deque()
-        self._waiting: dict[int, tuple[Intercepted, Callable[[Decision], object]]] = {}
+        self._waiting: dict[int, tuple[Intercepted, Callable[[Decision], bool]]] = {}
         self._next = self._takers = 0
         self._left_at = time.monotonic()
         self._is_over = False
@@ -94,8 +94,8 @@ class InterceptedRequests:
         with self._changed:
             return self._takers > 0 or time.monotonic() - self._left_at < self._patience
 
-    def put(self, asked: Question, decide: Callable[[Decision], object]) -> None:
-        """Have a request wait; ``decide`` tells its node."""
+    def put(self, asked: Question, decide: Callable[[Decision], bool]) -> None:
+        """Have a request wait; ``decide`` tells its node, and returns whether it still waited there."""
         api = API_KEYS[asked.api_key].name
         with self._changed:
             found = Intercepted(self._next, asked.node, api, *asked[3:])
@@ -123,14 +123,15 @@ class InterceptedRequests:
             return found
 
     def decide(self, number: int, action: DecisionAction, body: bytes = b"") -> None:
-        """Have a request go its way. ``NotThere`` if it is not among those; ``ValueError`` for a body that is none."""
+        """Have a request go its way. ``NotThere`` if it waits no more; ``ValueError`` for a body that is none."""
         with self._changed:
             if number not in self._waiting:
                 raise NotThere(f"no request {number} waits here")
             request, decide = self._waiting[number]
             _check(request, action, body)
             del self._waiting[number]
-        decide(Decision(action, body))
+        if not decide(Decision(action, body)):
+            raise NotThere(f"request {number} waits no more: nobody decided in time, or its client or node has gone")
 
     def end(self) -> None:
         """Have nobody wait for more."""

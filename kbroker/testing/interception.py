@@ -15,12 +15,14 @@ from typing import Any, Protocol
 
 import trio
 
-from kbroker.errors import ErrorCode
+from kbroker.cores.share_partitions.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from kbroker.errors import ApiError, ErrorCode
 from kbroker.handlers import load_handlers
 from kbroker.handlers.common.context import CloseConnection, RequestContext
 from kbroker.handlers.common.error_answers import (
     SESSION_ERRORS,
     fail_all,
+    fails_by_topic,
     fails_where_served,
     merge,
     named_partitions,
@@ -29,11 +31,12 @@ from kbroker.handlers.common.error_answers import (
 from kbroker.handlers.metadata import asks_for_all
 from kbroker.handlers.registration import BROKER, Forwarding, Registration, registrations
 from kbroker.node.serving.dispatcher import answer_of
+from kbroker.observe.explorer.decoded import topics_of
 from kbroker.runtime.later import Later
 from kbroker.testing.faults import Match, Parameters
 from kbroker.testing.intercepted import INTERCEPT, PASS, Decision, Question
 from kbroker.testing.link import OWN_CLIENT_ID
-from kbroker.testing.told_requests import told
+from kbroker.testing.told_requests import Names, told
 from kbroker.types import ZERO_UUID, Uuid
 from kbroker.wire.compiler import decode, encode
 from kbroker.wire.errors import WireError
@@ -46,6 +49,9 @@ Proceed = Callable[[Any], Awaitable[Any]]
 """Serves a request, through the faults that come later: the response."""
 
 NO_ACKS = 0
+
+WITH_SESSIONS = ("Fetch", "ShareFetch")
+"""The APIs whose requests leave out what their sessions remember."""
 
 EARLIEST = -2
 """As the timestamp of a ListOffsets."""
@@ -84,7 +90,7 @@ class Call:
     """Set when the fault is undone."""
 
     async def note(self, detail: str = "") -> None:
-        """Record what is done; to be called once, before anything of it can be seen."""
+        """Record what is done; to be called once, before the client can see anything of it."""
         header = self.ctx.header
         await self.rule.note(
             self.api.name, header.api_version, header.client_id, header.correlation_id, self.partitions, detail
@@ -201,9 +207,10 @@ class Interceptor:
         if tell is None or ctx.header.client_id == OWN_CLIENT_ID or _is_of_node(request, ctx):
             return await self._serve(original, request, ctx)
         api, at_ms, began = API_KEYS[original.api_key], ctx.services.env.wall_clock_ms(), perf_counter()
+        named = _named(api, request, ctx) if api.name in WITH_SESSIONS else None
 
         async def say(response: Any, end: str) -> None:
-            await tell(told(api, ctx, request, response, end, at_ms, (perf_counter() - began) * 1000))
+            await tell(told(api, ctx, request, response, end, at_ms, (perf_counter() - began) * 1000, named))
 
         try:
             response = await self._serve(original, request, ctx)
@@ -232,7 +239,7 @@ class Interceptor:
         """Do with a request what the test decides, or pass it on when the fault is undone or nobody decides in time."""
         header, version = call.ctx.header, call.ctx.api_version
         number = next(self._questions)
-        self._asked[number] = waiting = _Waiting(trio.Event())
+        self._asked[number] = waiting = _Waiting(trio.Event(), call.undone)
         try:
             await call.ctx.connection.flush()  # earlier replies do not wait
             body = encode(call.request, version)
@@ -258,12 +265,14 @@ class Interceptor:
             return decode(api.response, version, decision.body)[0]
         return await call.proceed(decode(api.request, version, decision.body)[0] if decision.body else request)
 
-    def decide(self, number: int, decision: Decision) -> None:
-        """Have a request that waits go its way. Does nothing for one that waits no more."""
+    def decide(self, number: int, decision: Decision) -> bool:
+        """Have a request that waits go its way. Returns False, and does nothing, for one that waits no more."""
         waiting = self._asked.get(number)
-        if waiting is not None:
-            waiting.decision = decision
-            waiting.decided.set()
+        if waiting is None or waiting.undone.is_set():
+            return False
+        waiting.decision = decision
+        waiting.decided.set()
+        return True
 
 
 @dataclass(slots=True)
@@ -271,6 +280,7 @@ class _Waiting:
     """A request that waits for a decision."""
 
     decided: trio.Event
+    undone: trio.Event
     decision: Decision = PASS
 
 
@@ -323,19 +333,34 @@ def _named(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple
     if is_about_all_topics(api, request, ctx.api_version):
         return [(name, None) for name in sorted(ctx.services.metadata.image.topics.by_name)]
     named = named_partitions(api, ctx.api_version, request, manager.topic_name)
-    if api.name == "Fetch":
-        known = dict.fromkeys(named)
-        for key in ctx.services.fetch_sessions.partitions_of(request.session_id, request.session_epoch):
-            name = manager.topic_name(Uuid(key.topic_id)) if key.topic_id != ZERO_UUID else key.topic
-            if name is not None:
-                known[name, key.partition] = None
+    if not named and api.name != "Fetch":  # or its errors are not by topic
+        found = topics_of(request, Names(manager.topic_name))
+        named = [(name, index) for name, indexes in found.items() for index in indexes or (None,)]
+    if api.name in WITH_SESSIONS:
+        known: dict[tuple[str | None, int | None], None] = dict.fromkeys(named)
+        for topic_id, told, index in _in_session(api, request, ctx):
+            known[manager.topic_name(topic_id) if topic_id != ZERO_UUID else told, index] = None
         for topic in request.forgotten_topics_data:
-            name = topic.topic or manager.topic_name(Uuid(topic.topic_id))
+            forgotten = getattr(topic, "topic", "") or manager.topic_name(Uuid(topic.topic_id))
             for index in topic.partitions:
-                if name is not None:
-                    known.pop((name, index), None)
-        return list(known)
+                known.pop((forgotten, index), None)
+        return [(name, index) for name, index in known if name is not None]
     return named
+
+
+def _in_session(api: ApiDescription, request: Any, ctx: RequestContext) -> list[tuple[Uuid, str, int]]:
+    """The partitions that a request reads without naming them: id and name of the topic, whichever is known; index."""
+    if api.name == "Fetch":
+        keys = ctx.services.fetch_sessions.partitions_of(request.session_id, request.session_epoch)
+        return [(Uuid(key.topic_id), key.topic, key.partition) for key in keys]
+    share_groups = getattr(ctx.services, "share_groups", None)  # a door to a foreign broker does not know them
+    if share_groups is None or request.share_session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        return []
+    try:
+        session = share_groups().partitions.sessions.find(request.group_id or "", request.member_id or "")
+    except ApiError:
+        return []
+    return [(each.topic_id, "", each.partition) for each in session.partitions]
 
 
 def is_about_all_topics(api: ApiDescription, request: Any, version: int) -> bool:
@@ -382,8 +407,8 @@ async def _drop_before(call: Call) -> Any:
 
 
 async def _drop_after(call: Call) -> Any:
-    await call.note()
     await call.proceed(call.request)
+    await call.note()  # not before: who waits for it counts on the effect
     await call.ctx.connection.flush()
     raise call.close()
 
@@ -403,11 +428,16 @@ async def _error(code: ErrorCode, call: Call) -> Any:
     if field is not None:
         return fail_all(await call.proceed(request), field, code)
     topic_name = call.ctx.services.replica_manager.topic_name
-    answers, rest = split(api, version, request, code, topic_name, call.rule.match.chosen)
+    chosen = call.rule.match.chosen if fails_by_topic(api, version) else _all_of_it
+    answers, rest = split(api, version, request, code, topic_name, chosen)
     if answers == []:
         return await call.proceed(request)
     served = None if rest is None else await call.proceed(rest)
     return merge(api, version, code, answers, served)
+
+
+def _all_of_it(topic: str, partition: int | None) -> bool:
+    return True
 
 
 def _fail_topics(topics: Iterable[Any], names: set[str], code: ErrorCode) -> None:

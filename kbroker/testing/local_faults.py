@@ -99,18 +99,20 @@ class LocalHost:
     def _rule(self, fault: Fault) -> Rule:
         interceptor = self._interceptor
 
-        def decide(number: int, decision: Decision) -> None:
-            if interceptor is not None:
-                with suppress(RuntimeError):  # the broker has gone down, and the request with it
-                    self._broker.in_broker(lambda node: interceptor.decide(number, decision))
+        def decide(number: int, decision: Decision) -> bool:
+            with suppress(RuntimeError):  # the broker has gone down, and the request with it
+                return interceptor is not None and self._broker.in_broker(
+                    lambda node: interceptor.decide(number, decision)
+                )
+            return False
 
         return rule_of(fault, decide)
 
 
-def rule_of(fault: Fault, decide: Callable[[int, Decision], None], node: int | None = None) -> Rule:
+def rule_of(fault: Fault, decide: Callable[[int, Decision], bool], node: int | None = None) -> Rule:
     """Returns a fault as it acts in the thread of this node, which the record then names.
 
-    ``decide``, of any thread, tells the node's interceptor what becomes of a request that waits.
+    ``decide``, of any thread, tells the node's interceptor what becomes of a request, and returns if it still waited.
     """
 
     async def fires() -> bool:

@@ -74,6 +74,9 @@ class Remote:
                     elif message["what"] == "begin":
                         task_status.started()
                     elif message["what"] in ("act", "clock"):
+                        if message["what"] == "clock":  # in their order, too, if many have come while it was paused
+                            ahead, stands_at = cast("tuple[float, float | None]", message["with"]["state"])
+                            self._clock.state = ahead, stands_at
                         nursery.start_soon(self._answer, message)
                     else:  # in their order
                         await self._answer(message)
@@ -97,16 +100,13 @@ class Remote:
                 return None
             case "decide":
                 number, way, body = cast("tuple[int, DecisionAction, str]", call["with"]["decision"])
-                self._interception().decide(number, Decision(way, b64decode(body)))
-                return None
+                return self._interception().decide(number, Decision(way, b64decode(body)))
             case "metadata_offset":
                 return self._node.metadata.image.offset
             case "observe":
                 self._interception().observe(self._tell if call["with"]["on"] else None)
                 return None
             case "clock":
-                ahead, stands_at = cast("list[float]", call["with"]["state"])
-                self._clock.state = ahead, stands_at
                 await settle()
                 return None
             case "topic_id":

@@ -32,6 +32,8 @@ class OneNode(Verbs):
         self._token: trio.lowlevel.TrioToken | None = None
         self._clock: MovedClock | None = None
         self._idle_clients: list[Client] = []
+        self._error: BaseException | None = None
+        """The error that ended it, or kept it from starting."""
 
     @property
     def is_running(self) -> bool:
@@ -81,7 +83,7 @@ class OneNode(Verbs):
         import trio
 
         if self._node is None or self._token is None or not self.is_running:
-            raise RuntimeError("the broker is not running")
+            raise RuntimeError("the broker is not running") from self._error
         try:
             return trio.from_thread.run(function, self._node, trio_token=self._token)
         except trio.RunFinishedError:
@@ -134,7 +136,7 @@ class OneNode(Verbs):
         from kbroker.testing.link import OWN_CLIENT_ID
 
         if not self.is_running:
-            raise RuntimeError("the broker is not running")
+            raise RuntimeError("the broker is not running") from self._error
         try:
             client = self._idle_clients.pop()
         except IndexError:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, get_type_hints
 
-from kbroker.testing.parameters import expression
+from kbroker.testing.parameters import Parameter, arguments_of, expression
 from kbroker.testing.seen import CannotNow, NotInTime, RequestSeen, RequestsSeen, Wanted
 
 MOST_KEPT: Final = 20_000
@@ -73,7 +74,15 @@ class RequestLog:
         return found
 
 
+@cache
+def _parameters() -> list[Parameter]:
+    hints = get_type_hints(Wanted, include_extras=True)
+    return [Parameter(name, kind, needed=False) for name, kind in hints.items()]
+
+
 def _filter(wanted: Wanted) -> Callable[[RequestSeen], bool]:
+    """Returns whether a request is asked for; ``ValueError`` for what none can be: no answer is none of it."""
+    arguments_of(_parameters(), wanted)
     api, topic, partition = wanted.get("api"), wanted.get("topic"), wanted.get("partition")
     group, error, after = wanted.get("group"), wanted.get("error"), wanted.get("after", 0)
     text = wanted.get("client_id")

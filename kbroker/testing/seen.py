@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
-from kbroker.testing.parameters import Api, Group, Index, Offset, Regex, Topic
+from kbroker.testing.parameters import Api, Error, Group, Index, Offset, Regex, Topic
 
 NodeAction: TypeAlias = Literal["stop", "start", "kill", "pause", "resume"]
 
@@ -126,7 +126,7 @@ class RequestSeen:
     principal: str
     software: str
     topics: dict[str, list[int]]
-    """Those that the request names, with their partitions."""
+    """Those that the request names, with their partitions; of a fetch also those of its session."""
     groups: list[str]
     transactional_ids: list[str]
     errors: list[str]
@@ -159,5 +159,5 @@ class Wanted(TypedDict, total=False):
     topic: Topic | None
     partition: Index | None
     group: Group | None
-    error: str | None
+    error: Error | None
     after: Offset

@@ -195,9 +195,13 @@ def wrapped_java_home(java: Path, cache: Path | None = None) -> Path:
     """A JAVA_HOME whose `bin/java` calls the given one without the module that it lacks."""
     home = (cache if cache is not None else cache_directory()) / "java-home"
     (home / "bin").mkdir(parents=True, exist_ok=True)
-    wrapper = home / "bin" / "java"
-    wrapper.write_text(_WRAPPER.format(java=java))
-    wrapper.chmod(0o755)
+    wrapper, text = home / "bin" / "java", _WRAPPER.format(java=java)
+    if not wrapper.is_file() or wrapper.read_text() != text:
+        # Another process, as a worker of pytest-xdist, may be calling it.
+        whole = wrapper.with_name(f"java-{os.getpid()}")
+        whole.write_text(text)
+        whole.chmod(0o755)
+        os.replace(whole, wrapper)
     return home
 
 

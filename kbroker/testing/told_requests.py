@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.observe.explorer.decoded import Decoded, TopicNames, topics_of
@@ -32,22 +33,36 @@ class _Handled(Decoded):
         self.response = response if isinstance(response, Message) else None
 
 
-class _Names(TopicNames):
+class Names(TopicNames):
     """The names of topics as the node knows them."""
 
-    def __init__(self, ctx: RequestContext) -> None:
+    def __init__(self, of_id: Callable[[Uuid], str | None]) -> None:
         super().__init__()
-        self._of_id = ctx.services.replica_manager.topic_name
+        self._of_id = of_id
 
     def __getitem__(self, topic_id: bytes) -> str:
         return self._of_id(Uuid(topic_id)) or super().__getitem__(topic_id)
 
 
 def told(
-    api: ApiDescription, ctx: RequestContext, request: Any, response: Any, end: str, at_ms: int, took_ms: float
+    api: ApiDescription,
+    ctx: RequestContext,
+    request: Any,
+    response: Any,
+    end: str,
+    at_ms: int,
+    took_ms: float,
+    named: Iterable[tuple[str, int | None]] | None,
 ) -> dict[str, Any]:
-    """The fields of a request and its answer that ``RequestLog.add`` takes. ``end``: why there is no answer."""
-    handled, names, connection = _Handled(api, ctx, request, response, end), _Names(ctx), ctx.connection
+    """The fields of a request and its answer that ``RequestLog.add`` takes. ``end``: why there is no answer.
+
+    ``named`` are the topics and partitions of a request that leaves out what its session remembers.
+    """
+    handled, connection = _Handled(api, ctx, request, response, end), ctx.connection
+    names = Names(ctx.services.replica_manager.topic_name)
+    topics: dict[str, list[int]] = handled.topics(names) if named is None else {}
+    for name, index in named or ():
+        topics.setdefault(name, []).extend([] if index is None else [index])
     return {
         "node": ctx.services.node_id,
         "at_ms": at_ms,
@@ -59,7 +74,7 @@ def told(
         "peer": connection.peer,
         "principal": str(connection.principal),
         "software": f"{connection.client_software_name} {connection.client_software_version}".strip(),
-        "topics": handled.topics(names),
+        "topics": topics,
         "groups": handled.groups,
         "transactional_ids": handled.transactional_ids,
         "errors": [error.name for error in handled.errors],

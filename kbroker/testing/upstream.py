@@ -236,9 +236,10 @@ def _described(client: Client, topic: str) -> TopicDescription:
 def _add(door: Door, fault: Fault) -> None:
     token = trio.lowlevel.current_trio_token()
 
-    def decide(number: int, decision: Decision) -> None:
+    def decide(number: int, decision: Decision) -> bool:
         with suppress(trio.RunFinishedError):
-            token.run_sync_soon(door.interceptor.decide, number, decision)
+            return trio.from_thread.run_sync(door.interceptor.decide, number, decision, trio_token=token)
+        return False
 
     door.interceptor.remove(fault.number)  # a door that opens meanwhile has it already
     door.interceptor.add(rule_of(fault, decide, door.node))

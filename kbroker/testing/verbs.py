@@ -335,7 +335,8 @@ class Verbs:
         """Have everything be as at the beginning: no faults, and no records of them or of requests.
 
         All nodes run, and so do their clocks, which stay as far ahead as they are. With ``topics`` all topics but
-        internal ones are deleted, and all groups; a group with members is kept.
+        internal ones are deleted, and all groups; a group with members is kept. Quotas go then, too, and the configs
+        that brokers, groups and subscriptions to metrics were given while they ran.
         """
         self.faults.clear()
         self._reset_nodes(timeout)
@@ -344,10 +345,13 @@ class Verbs:
             self.record_requests(False)
         if not topics:
             return ResetDone([], [], [])
-        from kbroker.testing.asking import delete_all
+        from kbroker.testing.asking import delete_all, forget_settings
 
         with self.client(max(_LEAST_SECONDS, timeout)) as client:
-            return delete_all(client)
+            done = delete_all(client)
+            forget_settings(client)
+        self._await_news(max(_LEAST_SECONDS, timeout))
+        return done
 
     def _reset_nodes(self, timeout: float) -> None:
         """Have the nodes and the clock be as at the beginning."""

@@ -163,6 +163,14 @@ def rows_of(api: ApiDescription, version: int) -> Rows | None:
     return rows
 
 
+def fails_by_topic(api: ApiDescription, version: int) -> bool:
+    """Whether the errors are those of topics or partitions, so that a part of a request can fail."""
+    rows = rows_of(api, version)
+    while rows is not None and not rows.kind:
+        rows = rows.inner
+    return rows is not None
+
+
 def fails_where_served(api: ApiDescription, version: int) -> str | None:
     """The list whose entries bear the error, if only who serves the request knows them; None for most.
 
