@@ -83,6 +83,7 @@ from kbroker.wire.messages.txn_offset_commit import (
 from tests.handlers.principals import connect_as, under
 from tests.node.node_harness import PATIENT, run, running_node
 from tests.node.test_client_quotas import set_quota
+from tests.patience import until
 
 PARTS = 120
 NAMES = [f"n{index}" for index in range(PARTS)]
@@ -258,7 +259,12 @@ def test_an_answer_with_many_topics_is_encoded_in_a_thread(tmp_path: Path, monke
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
             await client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
             requests = (MetadataRequest(topics=None), DescribeLogDirsRequest(topics=None), MetadataRequest(topics=[]))
-            await node.replica_manager.metadata.until_in_step()
+
+            async def all_have_logs() -> bool:
+                answer = await client.ask(requests[1])
+                return sum(len(directory.topics) for directory in answer.results) == len(NAMES)
+
+            await until(all_have_logs)
             before = [await client.ask(request) for request in requests]
             threads: list[bool] = []
             real = encode_parts
