@@ -452,9 +452,11 @@ def test_a_topic_is_meant_by_each_share_fetch_of_a_session(broker: RunningBroker
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": f"share-{topic}", **CONFIG}
         consumer = confluent_kafka.ShareConsumer(settings)
         consumer.subscribe([topic])
-        while own.hits < 3:
+        deadline = time.monotonic() + LONG
+        while own.hits < 3 and time.monotonic() < deadline:
             consumer.poll(0.1)
         consumer.close()
+        assert own.hits >= 3
         assert {name for done in own.injections for name, _ in done.partitions} == {topic} and other.hits == 0
 
 
