@@ -248,6 +248,7 @@ def run_pytest(directory: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parent.parent,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         timeout=2 * LONG,
     )
 
