@@ -120,7 +120,7 @@ def test_a_node_may_end_while_another_thread_is_about_to_ask_it(ends: Any) -> No
 
 
 def test_a_clock_that_is_moved_often_at_once_is_where_it_was_moved_last() -> None:
-    """As that of a node that has been paused meanwhile."""
+    """The clock of a node that has been paused meanwhile is moved so."""
 
     async def moved() -> float:
         ours, theirs = trio.testing.memory_stream_pair()

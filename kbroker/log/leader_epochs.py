@@ -14,6 +14,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from kbroker.log.checkpoint_files import CorruptCheckpoint, read_checkpoint, write_checkpoint
 from kbroker.log.disk import Disk
@@ -29,9 +30,10 @@ FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
-_WRITING: dict[str, tuple[threading.RLock, ...]] = {}
-"""By log dir, each for some directories: a flush and a cut may write the file of one at once, under the same temporary
-name. A cut on the event loop waits for no other disk."""
+_writing: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+"""By directory, while its file is written: a flush and a cut may do so at once, under the same temporary name. A cut on
+the event loop waits for no other directory."""
+_looking = threading.Lock()
 
 
 class LeaderEpochs:
@@ -140,9 +142,9 @@ class LeaderEpochs:
     def write(self, disk: Disk, directory: str, *, sync: bool, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Write the checkpoint file of a partition's directory, if that is still wanted when nobody else writes it."""
         lines = [f"{epoch} {offset}" for epoch, offset in self.entries]
-        log_dir = os.path.dirname(directory)
-        locks = _WRITING.get(log_dir) or _WRITING.setdefault(log_dir, tuple(threading.RLock() for _ in range(64)))
-        with locks[hash(directory) % len(locks)]:
+        with _looking:
+            writing = _writing.setdefault(directory, threading.RLock())
+        with writing:
             if is_wanted():
                 write_checkpoint(disk, os.path.join(directory, FILE_NAME), lines, sync=sync)
         self.dirty = False

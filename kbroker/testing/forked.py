@@ -57,6 +57,10 @@ def _port_of(number: int) -> int | None:
         own = socket.socket(fileno=number)
     except OSError:
         return None
-    name = own.getsockname()
-    own.detach()
-    return name[1] if isinstance(name, tuple) else None
+    try:
+        name = own.getsockname()
+    except OSError:  # one that is shut down, on some systems
+        return None
+    finally:
+        own.detach()  # it is whoever opened it who closes it
+    return name[1] if isinstance(name, tuple) and own.type == socket.SOCK_STREAM else None

@@ -272,14 +272,20 @@ def test_a_new_controller_asks_anew() -> None:
     assert h.leader == 1
 
 
-def test_what_a_broker_says_in_several_heartbeats_counts_together() -> None:
-    """It may have more such partitions than a request may name."""
+def asking_of_two() -> Asking:
+    """After a power cut of everything, with two partitions that have replicas on all of three brokers."""
     h = Asking()
     h.unfence(1, 2, 3)
     h.assign("u", 1, 2, 3)
     for broker in (1, 2, 3):
         h.broker(broker, unfence=False)
     h.unfence(1, 2, 3)
+    return h
+
+
+def test_what_a_broker_says_in_several_heartbeats_counts_together() -> None:
+    """It may have more such partitions than a request may name."""
+    h = asking_of_two()
     log_ends = h.controller.log_ends
     keys = [key for key, _ in log_ends.asked()]
     assert (len(keys), h.leader, h.partition("u").leader) == (2, NO_LEADER, NO_LEADER)
@@ -294,12 +300,7 @@ def test_what_a_broker_says_in_several_heartbeats_counts_together() -> None:
 
 def test_a_broker_that_tells_one_part_after_the_other_is_waited_for() -> None:
     """With hundreds of thousands of partitions that may take longer than the wait for a silent one."""
-    h = Asking()
-    h.unfence(1, 2, 3)
-    h.assign("u", 1, 2, 3)
-    for broker in (1, 2, 3):
-        h.broker(broker, unfence=False)
-    h.unfence(1, 2, 3)
+    h = asking_of_two()
     log_ends = h.controller.log_ends
     keys = [key for key, _ in log_ends.asked()]
     for broker in (1, 2):

@@ -237,7 +237,7 @@ def test_changes_of_debezium(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_numbers_in_envelopes_keep_all_their_digits(tmp_path: Path, kind: str) -> None:
-    """As Kafka Connect writes decimals with ``decimal.format=NUMERIC``."""
+    """Kafka Connect writes decimals so with ``decimal.format=NUMERIC``."""
     topic, path = ModelTopic(), tmp_path / kind
     texts = ["12345678901234567.89", "-0.1234567890123456789", "1.50", "12345678901234567.5e-2"]
     for number, text in enumerate(texts):

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Mapping
 
-from kbroker.log.full_disk import is_no_room
+from kbroker.log.full_disk import is_no_room, unless_full
 from kbroker.node.controller.image_publisher import ImagePublisher
 from kbroker.raft_metadata.raft.replicated_log import ReplicatedLog
 from kbroker.raft_metadata.raft.snapshot import SnapshotStore, encode_snapshot
@@ -118,7 +118,8 @@ class MetadataSnapshots:
             if not is_no_room(error):
                 raise
             logger.warning("no room for the metadata snapshot %s: %s", store.path(snapshot_id), error)
-            log.begin_at_latest_snapshot()  # the next one may have the room of the last but one
+            with unless_full():
+                log.begin_at_latest_snapshot()  # the next one may have the room of the last but one
             return
         log.on_snapshot_written(snapshot_id, now_ms)
         logger.info("wrote metadata snapshot %s", store.path(snapshot_id))
